@@ -1,4 +1,4 @@
-"""Batches of Produce that could not be appended at once: what each waits for, and what comes next.
+"""Append batches of Produce that could not be appended at once, and answer when they are safe.
 
     ASKED ────yes────▶ QUEUED ───its turn───▶ APPENDING ───stored───▶ FLUSHING ───on the disk───▶ DONE
       │                  │ ▲                  ▲ │ │ │ ▲                                            ▲
@@ -8,26 +8,26 @@
       │                  │                      │                                                  │
       └──no──────────────┴──the pool stopped────┴──refused, or no flush is wanted──────────────────┘
 
-A part starts as ASKED, AFTER_ANOTHER, QUEUED or FLUSHING, or as DONE beside others that are not. From APPENDING it may
-also go back: to ASKED, where the append would begin a transaction, and to AFTER_ANOTHER, where its producer's earlier
-batch has been asked about meanwhile.
+A part starts as ASKED, AFTER_ANOTHER, QUEUED or FLUSHING, or as DONE if other parts are not. From APPENDING it may also
+go back: to ASKED, if the append would begin a transaction, and to AFTER_ANOTHER, if the gate was asked about an earlier
+batch of its producer meanwhile.
 
 With acks=all, in a log with followers, it is REPLICATING after APPENDING, or from the start, until the high watermark
-has passed it, leadership is lost, or the request's time is over; then FLUSHING, where nobody else was in sync, or DONE.
+has passed it, leadership is lost, or the request's time is over; then FLUSHING, if no other one was in sync, or DONE.
 
-The first batch of a transaction in a partition has to be admitted by the gate, which is the transactions' coordinator:
+The gate, which is the transaction coordinator, has to admit the first batch of a transaction in a partition:
 
     append ─▶ APPEND_ASK ─▶ gate.admit ─┬─ 0 ─▶ append ─▶ ...
                                         ├─ an error code: the partition's
                                         └─ Deferred: ASKED. The part leads an `Admission`; batches of that producer for
                                            that log which come meanwhile follow it (LogCore.admissions), others pass
 
-When the answer comes the part goes to the I/O pool, whose thread appends it and then its followers, in the order in
-which they arrived; a part that has to be asked for there waits in the same way, so that no thread of the pool waits for
-another. Batches of that producer which are on the pool already when the part is put there again (the log had to make a
-file, say) find it waited for as long as it is not appended, and follow as well: none overtakes it.
+With the answer the part goes to the I/O pool, whose thread appends it and then its followers, in order of arrival. A
+part that needs the gate there waits in the same way, so no thread of the pool waits for another. Batches of that
+producer that are on the pool already when the part is queued again (because the log has to create a file, for example)
+find it not appended yet and follow it: none overtakes it.
 
-Thread rule: a part is one thread's at a time, and which one its state tells; states and counters change under the GIL.
+Thread rule: one thread at a time owns a part, which its state identifies; states and counters change under the GIL.
 """
 
 cimport cython
@@ -47,7 +47,7 @@ cdef object logger = RepeatLogger(logging.getLogger("kafkalite.produce"))
 
 
 cpdef bint may_follow(int before, int after) noexcept nogil:
-    """Whether a part may go from one state to another, as the drawing has it."""
+    """Return whether a part may change from one state to another, as in the drawing."""
     if before == ASKED:
         return after == QUEUED or after == DONE
     if before == AFTER_ANOTHER:
@@ -65,13 +65,13 @@ cpdef bint may_follow(int before, int after) noexcept nogil:
 
 @cython.final
 cdef class Admission:
-    """A producer's transaction that may begin in a log once the gate has answered. `len`: batches that follow."""
+    """A producer's transaction that begins in a log when the gate admits it. `len`: batches that follow."""
 
     def __len__(self):
         return len(self.followers)
 
     cdef list take(self):
-        """The followers; from now on nobody waits for this batch."""
+        """Return the followers; later batches do not wait for this one."""
         cdef dict admissions = self.log.admissions
         cdef list followers = self.followers
         self.followers = []
@@ -82,24 +82,24 @@ cdef class Admission:
         return followers
 
     cdef int end(self) except -1:
-        """The batch that was asked about is not appended: its followers go to the pool."""
+        """Send the followers to the pool, because this batch is not appended."""
         cdef WaitingRequest request
         for request, i in self.take():
             request.submit(i)
         return 0
 
     def drop(self, int _error):
-        """The gate's answer for a batch that was not kept so long."""
+        """Ignore the gate's answer for a batch that was dropped meanwhile."""
         self.end()
 
 
 cdef Admission admission_of(LogCore log, int64_t producer_id):
-    """The question that batches of a producer have to wait for, or None."""
+    """Return the admission that batches of the producer have to wait for, or None."""
     return None if log.admissions is None else log.admissions.get(producer_id)
 
 
 cdef Admission begin_admission(LogCore log, int64_t producer_id, object answer):
-    """Makes batches of the producer wait. Where two connections ask at once, the later question takes the followers."""
+    """Make batches of the producer wait. If two connections ask at once, the later admission takes the followers."""
     cdef Admission admission = Admission.__new__(Admission)
     cdef Admission before = admission_of(log, producer_id)
     admission.log = log
@@ -114,10 +114,10 @@ cdef Admission begin_admission(LogCore log, int64_t producer_id, object answer):
 
 @cython.final
 cdef class AdmissionRequest:
-    """Asks the gate."""
+    """The gate's caller for one request."""
 
     cdef Admission send(self, LogCore log, int64_t producer_id, int16_t producer_epoch, AdmissionResult* out):
-        """Whether a producer's transaction may begin in a log: `out` says, or later the answer of what is returned."""
+        """Ask if a producer's transaction may begin in a log: `out` has the answer, or later the returned Admission."""
         out.error = 0
         out.admitted = log.marker_count()
         try:
@@ -137,7 +137,7 @@ cdef class AdmissionRequest:
 
 
 cdef inline bint is_alone(LogCore log) noexcept:
-    """Whether nobody else is in sync with a log."""
+    """Return whether no other replica is in sync with a log."""
     return log.followers is None or log.followers.in_sync_count <= 1
 
 
@@ -152,7 +152,7 @@ cdef class WaitingPart:
         return 0
 
     cdef int release(self) except -1:
-        """The append is no longer owed."""
+        """Note that the append is no longer owed."""
         return 0
 
 
@@ -160,7 +160,7 @@ cdef class WaitingRequest:
     """A request whose answer waits for some of its parts. A subclass appends, and answers when all are DONE."""
 
     cdef int begin(self, object pool) except -1:
-        """Sees to it that each part goes on."""
+        """Start each part's next step."""
         cdef int i
         self.pool = pool
         self.remaining = 1
@@ -169,7 +169,7 @@ cdef class WaitingRequest:
         return self.count_down()
 
     cdef int begin_part(self, int i) except -1:
-        """Sees to it that part i goes on, which may end at once."""
+        """Start part i's next step, which may end at once."""
         cdef WaitingPart part = self.parts[i]
         if part.state == DONE:
             return 0
@@ -189,19 +189,19 @@ cdef class WaitingRequest:
         return 0
 
     cdef int submit(self, int i) except -1:
-        """Sends part i to the I/O pool to be appended, after what the log has there already."""
+        """Queue part i on the I/O pool for its append, after earlier ones of its log."""
         cdef WaitingPart part = self.parts[i]
         part.move(QUEUED)
         part.log.deferred_appends += 1
         return self.put_on_pool(i)
 
     cdef int put_on_pool(self, int i) except -1:
-        """submit() of a part that is QUEUED and counted."""
+        """Queue a part that is QUEUED and counted."""
         cdef WaitingPart part = self.parts[i]
         cdef Admission admission
         try:
             self.pool.submit_ordered(part.log, self.append_on_pool, i)
-        except RuntimeError:                    # the broker has stopped: whoever is still there may send it again
+        except RuntimeError:                    # the broker has stopped: the client may retry
             part.log.deferred_appends -= 1
             part.error = REQUEST_TIMED_OUT
             part.release()
@@ -212,7 +212,7 @@ cdef class WaitingRequest:
         return 0
 
     cdef bint follow(self, WaitingPart part, int i) except -1:
-        """Puts part i after the batch of its producer that the gate was asked about, if that still waits."""
+        """Let part i follow the batch of its producer that the gate was asked about, if that still waits."""
         cdef Admission admission = admission_of(part.log, part.producer_id)
         if admission is None:
             return False
@@ -222,13 +222,13 @@ cdef class WaitingRequest:
         return True
 
     def admit(self, int i, int error):
-        """The gate has answered for part i; those that follow it may go on. Any thread."""
+        """Handle the gate's answer for part i, and let its followers continue. Any thread."""
         cdef WaitingPart part = self.parts[i]
         cdef Admission admission
         if error == 0:
             if self.ask.version >= ADMITS_FROM:
-                # The gate may have waited for the marker of the transaction before. One of this transaction would carry
-                # a higher epoch than the batch, which is enough to tell that the batch came too late.
+                # The gate may have waited for the marker of the previous transaction. A marker of this transaction
+                # would have a higher epoch than the batch, which shows that the batch is too late.
                 part.admitted = part.log.marker_count()
             self.submit(i)
             return
@@ -239,7 +239,7 @@ cdef class WaitingRequest:
         self.end_part(part)
 
     def append_on_pool(self, int i):
-        """The deferred append of part i, which the log has counted, on the I/O pool."""
+        """Do the deferred append of part i, which the log has counted, on the I/O pool."""
         cdef WaitingPart part = self.parts[i]
         cdef LogCore log = part.log
         cdef int state = APPENDING
@@ -262,8 +262,8 @@ cdef class WaitingRequest:
             raise
 
     cdef int append_part(self, WaitingPart part, int i) except -1:
-        """Appends part i. APPENDING: it has its result or its error. ASKED, AFTER_ANOTHER: it waits, and with
-        AFTER_ANOTHER another thread may have it by now."""
+        """Append part i. In APPENDING afterwards, it has its result or its error. In ASKED or AFTER_ANOTHER it waits,
+        and in AFTER_ANOTHER another thread may own it by now."""
         cdef AdmissionResult result
         cdef Admission admission
         if self.ask is not None and part.admitted < 0 and self.follow(part, i):
@@ -281,14 +281,14 @@ cdef class WaitingRequest:
         return APPENDING
 
     cdef int end_append(self, WaitingPart part, int i) except -1:
-        """Part i is appended or refused: its flush, or its end; then its followers, on this thread."""
+        """Flush or end part i, which is appended or refused; then handle its followers, on this thread."""
         cdef LogCore log = part.log
         cdef WaitingRequest request
         cdef list followers = None
         if part.admission is not None:
             followers = part.admission.take()
             part.admission = None
-            log.deferred_appends += <int>len(followers)     # what comes while we answer stays after them
+            log.deferred_appends += <int>len(followers)     # batches that arrive meanwhile stay after them
         part.release()
         self.after_append(part, i)
         if followers is not None:
@@ -297,7 +297,7 @@ cdef class WaitingRequest:
         return 0
 
     cdef int after_append(self, WaitingPart part, int i) except -1:
-        """Part i is in the log, or refused: it waits for what it wants to be safe, or ends."""
+        """Wait until part i, if it is in the log, is safe; end it if it was refused."""
         if part.error == 0 and part.wants_replicas:
             part.move(REPLICATING)
             part.wait = wait_replicated(part.log, part.end_offset, part.leader_epoch, ReplicationWaiter(self, i))
@@ -311,9 +311,9 @@ cdef class WaitingRequest:
         return 0
 
     cdef int after_replication(self, WaitingPart part, int i, int error) except -1:
-        """Part i is on all replicas that count, or never will be."""
+        """Continue with part i, which is on all in-sync replicas or never will be."""
         if part.state != REPLICATING:
-            return 0                                # it was given up
+            return 0                                # it was abandoned
         part.error = error
         if error == 0 and (part.wants_flush or part.flushes_alone and is_alone(part.log)):
             part.move(FLUSHING)
@@ -323,7 +323,7 @@ cdef class WaitingRequest:
         return 0
 
     cdef int end_wait(self, WaitingPart part) except -1:
-        """The request's time is over: a part that waits for replicas ends. What is appended stays."""
+        """End a part that waits for replicas, because the request's time is over. Appended batches stay."""
         if part.state == REPLICATING:
             cancel_wait(part.log, part.wait)
             part.error = REQUEST_TIMED_OUT
@@ -331,7 +331,7 @@ cdef class WaitingRequest:
         return 0
 
     def expire(self, double now):
-        """The request's time is over, or the broker stops."""
+        """End the waits, because the request's time is over or the broker stops."""
         cdef WaitingPart part
         self.expired = True
         for part in self.parts:
@@ -354,15 +354,15 @@ cdef class WaitingRequest:
             raise
 
     cdef int append(self, WaitingPart part) except -1:
-        """Appends a part's batch, blocking where need be: one of APPEND_..., its error, end offset and flush set."""
+        """Append a part's batch, blocking if needed; return one of APPEND_..., with error, end offset and flush set."""
         raise TypeError("a bare WaitingRequest has no batches")
 
     cdef int answer_all(self) except -1:
-        """Every part is DONE."""
+        """Answer the request; every part is DONE."""
         raise TypeError("a bare WaitingRequest has no answer")
 
     cdef int lose_answer(self) except -1:
-        """The answer cannot be made, which closes the connection."""
+        """Close the connection, because the answer cannot be made."""
         raise TypeError("a bare WaitingRequest has no answer")
 
 

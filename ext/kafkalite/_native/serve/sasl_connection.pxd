@@ -1,4 +1,4 @@
-"""A connection of a listener with SASL: it serves requests once its client has signed in."""
+"""A connection of a SASL listener, which serves requests after authentication."""
 
 from libc.stdint cimport int16_t, int32_t
 
@@ -7,12 +7,12 @@ from kafkalite._native.serve.connection cimport Connection
 
 cdef class SaslConnection(Connection):
     cdef object sign_in                 # handlers.sign_in.SignIn: the exchange, a step a frame
-    cdef double open_until              # monotonic seconds up to which requests are served; -inf: nobody signed in
+    cdef double open_until              # monotonic seconds up to which requests are served; -inf: not authenticated
     cdef bint raw                       # frames are tokens without headers (SaslHandshake 0)
-    cdef bint holding                   # a step is done elsewhere: neither read nor served meanwhile
+    cdef bint holding                   # a step runs on another thread: nothing is read or served meanwhile
     cdef bytes claimed_id               # the client id of its first request
-    cdef bytes farewell                 # what a failed one is told at its close
-    cdef Py_ssize_t counted_bytes       # of `received`, while nobody is signed in
+    cdef bytes farewell                 # the last response to a failed authentication, sent at the close
+    cdef Py_ssize_t counted_bytes       # of `received`, before authentication
 
     cdef bint refrains(self) noexcept
     cdef int answer(self, bytes frame) except -1

@@ -1,15 +1,15 @@
-"""A connection of a listener with SASL: it serves requests once its client has signed in.
+"""Serve a connection of a SASL listener, after its client has authenticated.
 
     frame ─▶ io.now <= open_until? ─┬─ yes ─▶ served as on any listener
                                     └─ no ──▶ SignIn, in Python: an answer, a hold, a failure, or open
 
-Whoever is signed in pays one comparison a request; listeners without SASL have connections of another class. Until
-then a frame is at most `receive_size_max` bytes, and what all such connections of a worker keep is bounded. The last
-tenth is for addresses that keep little. One that may keep no more loses its oldest other connection, or this one.
+An authenticated client costs one comparison per request; listeners without SASL use another class. Before that, a frame
+has at most `receive_size_max` bytes, and a worker limits the total bytes of all such connections. The last tenth is for
+addresses with few bytes. A connection over the limit closes the oldest other one of its address, or itself.
 
-A step that takes long (a hash, a token to be verified) runs elsewhere: `hold` stops the connection, `go_on` lets it go
-on. A failure is told, and the connection closed, a moment later (connection.failed.authentication.delay.ms); what was
-received after it is never looked at.
+A long step (a hash, a token verification) runs on another thread: `hold` pauses the connection, `go_on` resumes it. A
+failure is answered and the connection closed after connection.failed.authentication.delay.ms; bytes received after it
+are ignored.
 
 Thread rule: Connection's.
 """
@@ -40,7 +40,7 @@ cdef str TOO_MANY_BYTES = "unauthenticated connections hold too many bytes; clos
 
 
 cdef class SaslConnection(Connection):
-    """One accepted socket of a listener with SASL."""
+    """An accepted socket of a SASL listener."""
 
     def __cinit__(self, *_arguments):
         self.open_until = -INFINITY
@@ -49,11 +49,11 @@ cdef class SaslConnection(Connection):
         self.sign_in = self.listener.sasl.begin(self)
 
     def await_sign_in(self):
-        """Gives its client connection.authentication.timeout.ms to sign in, from now on. `secure` begins the same."""
+        """Start connection.authentication.timeout.ms for the client. `secure` does the same."""
         self.io.begin_handshake(self)
 
     def open(self, double lifetime_s):
-        """The client has signed in, and is served for so long."""
+        """Serve the authenticated client for `lifetime_s` seconds."""
         self.open_until = self.io.now + lifetime_s
         self.raw = False
         self.frame_size_min = HEADER_SIZE_MIN
@@ -62,37 +62,37 @@ cdef class SaslConnection(Connection):
         self.count_bytes(0)
 
     def shut(self):
-        """The client begins to sign in again: no request is served until it has."""
+        """Serve no requests while the client reauthenticates."""
         self.open_until = -INFINITY
         self.frame_size_min = 1
         self.frame_size_max = self.listener.sasl.receive_size_max
         self.io.begin_handshake(self, again=True)
 
     def expect_tokens(self):
-        """Takes what follows as tokens, which have no request headers."""
+        """Read later frames as tokens, which have no request headers."""
         self.raw = True
 
     def hold(self):
-        """Stops until `go_on`; the place of the present request in the order of answers."""
+        """Pause until `go_on`; return the current request's entry in the order of answers."""
         self.holding = True
         self.paused = True
         self.set_interest(self.interest & ~EVENT_READ)
         return self.enqueue()
 
     def go_on(self):
-        """The step that it was held for is done."""
+        """Resume after the step that it was held for."""
         self.holding = False
         if not self.closed:
             self.settle()
 
     def post(self, call):
-        """Makes the worker call it. Any thread."""
+        """Let the worker run a call. Any thread."""
         self.io.mailbox.put(call)
 
     def fail_sign_in(self, str problem not None, bytes farewell=None, reason="protocol"):
-        """Closes it a moment later, after `farewell`; what it has sent beyond this is not looked at.
+        """Close it after a delay, with `farewell` as last response; later bytes are ignored.
 
-        `reason` is what it is counted as (`kafkalite.broker.handlers.sign_in.Outcome`).
+        `reason` is its label in the metrics (`kafkalite.broker.handlers.sign_in.Outcome`).
         """
         if self.closed or self.failed:
             return
@@ -110,14 +110,14 @@ cdef class SaslConnection(Connection):
         self.io.failing.append((self.io.now + self.io.failing_s, self))
 
     def close(self, str reason=None, *values, bytes client_id=None):
-        """As of any connection."""
+        """Close it, as any connection."""
         if not self.closed:
             self.count_bytes(0)
             self.sign_in.close()
         Connection.close(self, reason, *values, client_id=client_id)
 
     cdef int admit(self) except -1:
-        """TLS is done; who the client is, SASL says."""
+        """Continue after the TLS handshake; SASL authenticates the client."""
         return 0
 
     cdef int end(self) except -1:
@@ -157,15 +157,15 @@ cdef class SaslConnection(Connection):
         return 0 if self.failed else Connection.keep(self, data, size)
 
     cdef int grow_pending(self, Py_ssize_t capacity) except -1:
-        """Grows, or fails where what is kept of clients that have not signed in leaves no room for it."""
+        """Grow the buffer; fail if the limit for unauthenticated clients leaves no room."""
         if self.awaited and not self.may_keep(capacity):
             self.fail_sign_in("unauthenticated connections of its address hold too many bytes")
             return 0
         return Connection.grow_pending(self, capacity)
 
     cdef bint may_keep(self, Py_ssize_t size) except -1:
-        """Whether it may keep so much before it has signed in; older connections of its address make room for it. The
-        only one that keeps anything always may: its frame has a limit of its own."""
+        """Return whether it may buffer `size` bytes before authentication; older connections of its address are closed
+        for it. The only one with any bytes always may: its frame has its own limit."""
         cdef object shares = self.io.unknown_byte_shares
         cdef str network = network_of(self.client_host)
         cdef Connection oldest
@@ -178,12 +178,12 @@ cdef class SaslConnection(Connection):
                 oldest = next(order, None)
             if oldest is None:
                 return False
-            oldest.close(TOO_MANY_BYTES)                        # which takes it out of `handshakes_from`
+            oldest.close(TOO_MANY_BYTES)                        # which removes it from `handshakes_from`
         self.count_bytes(size)
         return True
 
     cdef int count_bytes(self, Py_ssize_t size) except -1:
-        """Notes that it keeps so much while it is not known who its client is."""
+        """Count its `size` buffered bytes before authentication."""
         cdef object shares
         if size != self.counted_bytes:
             shares = self.io.unknown_byte_shares
@@ -205,7 +205,7 @@ cdef class SaslConnection(Connection):
         return Connection.serve_other(self, key, version, correlation_id, client_id, body, size)
 
     cdef int step(self, unsigned char* frame, Py_ssize_t size) except -1:
-        """Takes a frame of a client who has not signed in yet, or whose session is over."""
+        """Handle a frame of a client that is not authenticated, or whose session has expired."""
         cdef Cursor c
         cdef Py_ssize_t client_id_size
         cdef const unsigned char* client_id

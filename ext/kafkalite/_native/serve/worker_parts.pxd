@@ -1,4 +1,4 @@
-"""What the connections of one worker share, as far as it knows nothing of them."""
+"""Buffers, servers and limits that the connections of one worker share."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.serve.access cimport AccessControl, AccessView
@@ -16,12 +16,12 @@ from kafkalite._native.tls.tls_session cimport TlsBuffers
 cdef enum:
     RECEIVE_CAPACITY = 262144
     TIMERS_PURGE_MIN = 256
-    TURN_NS_MAX = 1000000               # one connection's share of a loop turn, by what requests cost
-    LOOP_NS_MAX = 5000000               # of one loop turn, by what requests cost
+    TURN_NS_MAX = 1000000               # one connection's share of a loop turn, by the estimated cost of requests
+    LOOP_NS_MAX = 5000000               # of one loop turn, by the estimated cost of requests
     PORTION_NS_MAX = 100000             # of a Produce or Fetch with many partitions, before a pause twice as long
 
 
-# An API that connections serve by themselves, as the handler table says it.
+# An API that is served in C, from its row in the handler table.
 cdef struct NativeApi:
     int16_t key
     int16_t oldest
@@ -30,7 +30,7 @@ cdef struct NativeApi:
 
 
 cdef inline NativeApi native_api(tuple row, int flexible_from) except *:
-    """A row of the handler table; ValueError where it contradicts the code that reads the API's requests."""
+    """Return a row of the handler table; ValueError if it contradicts the code that reads the API's requests."""
     cdef NativeApi api
     api.key, api.oldest, api.newest, api.flexible_from = row
     if api.flexible_from != flexible_from:
@@ -39,7 +39,7 @@ cdef inline NativeApi native_api(tuple row, int flexible_from) except *:
 
 
 cdef inline bint is_over(object waiting) noexcept:
-    """Whether a FetchPlan or a WaitingRequest has been answered."""
+    """Return whether a FetchPlan or a WaitingRequest has been answered."""
     if type(waiting) is FetchPlan:
         return (<FetchPlan>waiting).done
     return (<WaitingRequest>waiting).done
@@ -56,12 +56,12 @@ cdef class WorkerParts:
     cdef NativeApi produce_api
     cdef NativeApi fetch_api
     cdef AccessControl access               # None: there is no authoriser
-    cdef bint produce_asks                  # whether Produce has to know whose request it serves
+    cdef bint produce_asks                  # whether Produce needs the client's principal
     cdef QuotaControl quotas                # None: there are no quotas
-    cdef object views                       # (principal, host) -> AccessView of the connections there are
-    cdef readonly RequestCounters counters  # None: nobody wants to know
-    cdef public object classic              # the ClassicServer, where there is a kafka07 listener
-    cdef public object faults               # what requests meet on their way, in a broker under test; else None
+    cdef object views                       # (principal, host) -> AccessView of the open connections
+    cdef readonly RequestCounters counters  # None: metrics are disabled
+    cdef public object classic              # the ClassicServer, if there is a kafka07 listener
+    cdef public object faults               # request faults of a broker under test; else None
     cdef object dispatch                    # (connection, key, version, correlation id, client id, body) -> bytes
     cdef object on_interest                 # (connection, events): changes the selector registration
     cdef object on_close                    # (connection, reason): the worker forgets it
@@ -74,31 +74,31 @@ cdef class WorkerParts:
     cdef int32_t in_flight_max
     cdef readonly int64_t requests          # served since start
     cdef readonly int64_t bytes_in
-    cdef TlsBuffers tls                     # None where no listener speaks TLS
+    cdef TlsBuffers tls                     # None if no listener uses TLS
     cdef object handshakes                  # OrderedDict of Connection -> deadline, the oldest first
-    cdef object failing                     # deque of (deadline, Connection) that are closed then
+    cdef object failing                     # deque of (deadline, Connection) that are closed at the deadline
     cdef dict handshakes_from               # network -> OrderedDict of its Connections there, the oldest first
-    cdef readonly int32_t handshake_count   # connections of which it is not known yet who they are
+    cdef readonly int32_t handshake_count   # connections that are not authenticated yet
     cdef int32_t handshake_count_max
     cdef int32_t handshake_count_small      # an address with more gets none of the last tenth
     cdef double handshake_s_max
-    cdef double failing_s                   # how long the close of a failed one is put off
-    cdef Py_ssize_t unknown_bytes           # kept of clients that have not signed in
+    cdef double failing_s                   # delay before a failed one is closed
+    cdef Py_ssize_t unknown_bytes           # buffered for clients that are not authenticated
     cdef Py_ssize_t unknown_bytes_max
     cdef object unknown_byte_shares         # Shares of them by network
     cdef double step_turn                   # the loop turn that `step_count` is of
     cdef int32_t step_count
-    cdef object steps                       # deque of Connection: out of the selector until their handshakes may go on
-    cdef bint stepping                      # those of `steps` go on now
-    cdef object giving_way                  # deque of Connection that have received more than their turn had room for
+    cdef object steps                       # deque of Connection: out of the selector until their handshakes continue
+    cdef bint stepping                      # those of `steps` continue now
+    cdef object giving_way                  # deque of Connection that have received more than fits in their turn
     cdef object long_runs                   # deque of FetchRun, and of Connection with a ProduceRun
     cdef public int selector_fd             # its worker's; -1: it has none
-    cdef int64_t loop_left_ns               # of the present loop turn
-    cdef MemoryCeiling memory               # what all clients hold together
+    cdef int64_t loop_left_ns               # of the current loop turn
+    cdef MemoryCeiling memory               # memory of all clients
     cdef Ceiling* ceiling                   # its counts
     cdef object starved                     # deque of Connection that are not read: their holders hold too much
     cdef double starved_look_at             # monotonic seconds
-    cdef Looks looks                        # None where no listener speaks TLS
+    cdef Looks looks                        # None if no listener uses TLS
 
     cdef AccessView view_of(self, object principal, str host)
     cdef int add_timer(self, object plan, double deadline) except -1

@@ -1,4 +1,4 @@
-"""What the connections of one worker share, as far as it knows nothing of them: buffers, servers, limits, fetches.
+"""Share buffers, servers, limits and parked fetches among the connections of one worker.
 
 Thread rule: everything here is the worker's, but for `use_quotas`, which any thread calls with the GIL.
 """
@@ -30,8 +30,8 @@ from kafkalite.base.logging import RepeatLogger
 cdef object logger = RepeatLogger(logging.getLogger("kafkalite.broker.net"))
 
 cdef enum:
-    STARVED_LOOKS = 20                  # a second, at what connections that are not read may have
-    HANDSHAKE_STEPS_MAX = 8             # in a loop turn: the rest wait, and everybody else is served in between
+    STARVED_LOOKS = 20                  # times per second that unread connections are checked
+    HANDSHAKE_STEPS_MAX = 8             # per loop turn: other connections are served before the rest
 
 
 cdef extern from "<poll.h>" nogil:
@@ -86,13 +86,13 @@ cdef class WorkerParts:
         free(self.receive)
 
     def use_tls(self):
-        """Makes this worker ready for connections with TLS; loads the library."""
+        """Prepare this worker for TLS connections; loads the library."""
         self.tls = TlsBuffers()
         self.looks = Looks()
 
     def use_sign_in(self, *, double handshake_s_max, int handshake_count_max, double failing_s,
                     Py_ssize_t unknown_bytes_max, int handshake_count_small=_SMALL_COUNT):
-        """Makes it ready for connections that show first who they are: by TLS, by SASL, or both."""
+        """Prepare it for connections that authenticate by TLS, SASL or both."""
         self.unknown_bytes_max = unknown_bytes_max
         self.unknown_byte_shares = Shares(unknown_bytes_max // 100)
         self.handshakes = OrderedDict()
@@ -105,45 +105,45 @@ cdef class WorkerParts:
         self.failing_s = failing_s
 
     def use_memory(self, MemoryCeiling memory not None):
-        """Charges what clients hold to this ceiling. Before the first connection."""
+        """Charge clients' memory to this ceiling. Before the first connection."""
         self.memory = memory
         self.ceiling = memory.ceiling
         self.out.use_holding(memory.own.holding)
 
     def memory_is_needed(self):
-        """Whether a holder was refused memory within the last second or so."""
+        """Return whether a holder was refused memory within about the last second."""
         return self.now - self.ceiling.needed_at < 2.0
 
     def give_back(self):
-        """Frees what a long answer has left behind. Between two turns."""
+        """Free the memory of a long answer. Between two turns."""
         self.out.shrink()
 
     def use_access(self, AccessControl access not None):
-        """Asks an authoriser from now on what clients may do."""
+        """Authorise clients' requests from now on."""
         self.access = access
         self.produce_asks = True
         self.views = weakref.WeakValueDictionary()
 
     def use_leaders(self, Leaders leaders not None, Meter limit not None):
-        """From now on clients are told who leads what this broker does not, and followers that are not in sync are held
-        to a limit."""
+        """Send clients the current leaders from now on, and limit the replication of followers that are not in
+        sync."""
         self.produce.leaders = leaders
         self.fetch.leaders = leaders
         self.fetch.limit = limit
         self.produce_asks = True
 
     def use_quotas(self, QuotaControl quotas):
-        """From now on clients are held to quotas; None: to none any more. Any thread."""
+        """Apply quotas from now on; None: no quotas. Any thread."""
         self.quotas = quotas
 
     def use_counters(self, RequestCounters counters not None):
-        """From now on requests are counted and timed."""
+        """Count and time requests from now on."""
         self.counters = counters
         self.produce.counters = counters
         self.fetch.counters = counters
 
     cdef AccessView view_of(self, object principal, str host):
-        """The one view of a principal and host that the connections of this worker share."""
+        """Return the view of a principal and host, which the connections of this worker share."""
         cdef AccessView view = self.views.get((principal, host))
         if view is None:
             view = AccessView(self.access, principal, host)
@@ -151,7 +151,7 @@ cdef class WorkerParts:
         return view
 
     cdef bint may_step(self) except -1:
-        """Whether one more handshake may go on in this loop turn; those that wait already come first."""
+        """Return whether one more handshake may continue in this loop turn; waiting ones come first."""
         if self.steps and not self.stepping:
             return False
         if self.step_turn != self.now:
@@ -161,7 +161,7 @@ cdef class WorkerParts:
         return self.step_count <= HANDSHAKE_STEPS_MAX
 
     cdef int take_steps(self) except -1:
-        """Lets handshakes go on that had to wait, as many as there is room for in a loop turn."""
+        """Continue waiting handshakes, as many as the loop turn allows."""
         cdef list present = [self.steps.popleft() for _ in range(min(len(self.steps), HANDSHAKE_STEPS_MAX))]
         self.stepping = True
         for connection in present:
@@ -170,7 +170,7 @@ cdef class WorkerParts:
         return 0
 
     cdef int take_turns(self) except -1:
-        """Goes on with the connections that gave way: with one, and with others if the loop turn has room for them."""
+        """Serve connections whose turn was over: one, and more if the loop turn has time for them."""
         cdef Py_ssize_t _
         for _ in range(len(self.giving_way)):
             connection = self.giving_way.popleft()
@@ -204,7 +204,7 @@ cdef class WorkerParts:
         return 0
 
     cdef int feed(self) except -1:
-        """Reads again from the connections whose holders hold less by now."""
+        """Read again from connections whose holders hold less now."""
         cdef Py_ssize_t _
         self.starved_look_at = self.now + 1.0 / STARVED_LOOKS
         for _ in range(len(self.starved)):
@@ -215,7 +215,7 @@ cdef class WorkerParts:
         return 0
 
     cdef int take_turn(self, object connection, step, bint closed_too=False) except -1:
-        """Does for a connection what no event of its own asks for now; it is closed where that fails."""
+        """Run a step for a connection without an event; close the connection if that fails."""
         try:
             if closed_too or not connection.closed:
                 step()
@@ -228,7 +228,7 @@ cdef class WorkerParts:
         self.timer_number += 1
         heapq.heappush(self.timers, (deadline, self.timer_number, plan))
         if len(self.timers) > self.timers_purge_at:
-            # Most fetches end before their deadline; what is left of them must not pile up.
+            # Most fetches end before their deadline; their entries must not accumulate.
             self.timers = [entry for entry in self.timers if not is_over(entry[2])]
             heapq.heapify(self.timers)
             self.timers_purge_at = max(<Py_ssize_t>TIMERS_PURGE_MIN, 2 * len(self.timers))
