@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): what a client has asked for, kept between its requests."""
+"""Incremental fetch sessions (KIP-227): the partitions that a client fetches, kept between its requests."""
 
 from cpython.pythread cimport PyThread_type_lock
 from cpython.ref cimport PyObject
@@ -9,8 +9,8 @@ from kafkalite._native.serve.topic_table cimport TopicRef
 
 cdef enum:
     SESSION_NONE = 0        # as a session id: none
-    EPOCH_INITIAL = 0       # a full fetch that asks for a session
-    EPOCH_FINAL = -1        # a full fetch that asks for none
+    EPOCH_INITIAL = 0       # a full fetch that opens a session
+    EPOCH_FINAL = -1        # a full fetch without a session
     LEADER_TOLD = -2        # as a diverging epoch
     LOADED = -2             # instead of an error code: a request has all of its session's parts
     FETCH_AT_ONCE = 1024    # partitions: a request or a session with more is served in turns
@@ -22,24 +22,24 @@ cdef struct FetchPart:
     int32_t parts_of_topic              # in the first part of a topic; 0: the topic has no partitions
     int32_t index
     int32_t slot                        # in the session, for an incremental fetch
-    bint left_out                       # of an incremental answer: the client knows all this
+    bint left_out                       # of an incremental answer: the client has this state already
     int64_t offset
     int32_t size_max
     int32_t current_leader_epoch        # -1: not checked
     int32_t last_fetched_epoch          # -1: not checked
     int64_t replica_start               # where a follower's log starts, -1 a consumer's
     int error
-    int32_t diverging_epoch             # -1: none; LEADER_TOLD: who leads is told instead
+    int32_t diverging_epoch             # -1: none; LEADER_TOLD: the answer has the current leader instead
     int64_t diverging_end_offset
-    int32_t preferred                   # whom the client is to ask from now on, -1: this broker
+    int32_t preferred                   # preferred read replica, -1: this broker
     int64_t high_watermark
     int64_t last_stable_offset
     int64_t log_start_offset
     int64_t records_size                # bytes of records in the answer
-    bint blocked                        # the I/O pool has to see to it first
-    int32_t rounds                      # times in a row it was
+    bint blocked                        # it waits for the I/O pool
+    int32_t rounds                      # how often in a row it did
     bint noted                          # the log knows of this fetch of a follower
-    int64_t log_end                     # of a follower's: where the log ended when it was looked at
+    int64_t log_end                     # of a follower's: the log's end when it was examined
 
 
 cdef struct SessionPart:
@@ -51,7 +51,7 @@ cdef struct SessionPart:
     int32_t last_fetched_epoch
     int64_t offset
     int64_t replica_start
-    int64_t high_watermark              # what the client was told last, -1 nothing
+    int64_t high_watermark              # in the client's last answer, -1 none
     int64_t log_start_offset
 
 
@@ -65,12 +65,12 @@ cdef class FetchParts(LogListener):
     cdef int32_t session_id             # as requested, or 0
     cdef int32_t session_epoch
     cdef FetchSession session           # of an incremental fetch
-    cdef int64_t session_turn           # of its session: another value there means that a later request has come
+    cdef int64_t session_turn           # of its session: another value there means that a later request has arrived
     cdef int32_t load_slot              # the next slot to be loaded
     cdef bint takes_turns               # too large to be served at once (`FetchRun`)
-    cdef object listener                # whom the request came through, and whose it is: a session is theirs alone
+    cdef object listener                # with the principal, the owner of the session: no other client can use it
     cdef object principal
-    cdef str client_host                # with the principal, who is charged for a session; None: nobody
+    cdef str client_host                # charged for a session, with the principal; None: not charged
 
 
 cdef class SessionTopic:
@@ -81,19 +81,19 @@ cdef class SessionTopic:
 cdef class FetchSession:
     cdef int32_t id
     cdef int32_t epoch                  # of the next request
-    cdef int64_t turn                   # rises with each request that is let in
+    cdef int64_t turn                   # rises with each accepted request
     cdef bint by_id
     cdef bint privileged                # a follower's
-    cdef object holder                  # who is charged for it, None: nobody
+    cdef object holder                  # charged for it, None: nothing is charged
     cdef Charge charge                  # for as long as it is kept
-    cdef object listener                # only requests that came through it
-    cdef object principal               # and from this one may go on with the session or close it
+    cdef object listener                # only requests of this listener
+    cdef object principal               # and of this principal may use the session or close it
     cdef dict topics                    # key -> SessionTopic
     cdef tuple refs                     # the TopicRef of each, None after a change
     cdef SessionPart* parts
     cdef int32_t part_capacity
     cdef int32_t slot_count             # slots ever used
-    cdef int32_t free_slot              # first of the given back ones, chained by `following`, -1 none
+    cdef int32_t free_slot              # first released slot, chained by `following`, -1 none
     cdef int32_t part_count
     cdef int32_t counted                # partitions as of its last use, part of the cache's total
     cdef int32_t first, last            # slots, in the order of service

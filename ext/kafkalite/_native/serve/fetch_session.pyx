@@ -1,26 +1,24 @@
-"""Keeps what clients fetch between their requests, so that a request and its answer hold only what changed (KIP-227).
+"""Keep clients' fetched partitions between requests, so that requests and answers contain only changes (KIP-227).
 
     (0, -1)  full, no session            (0, 0)  full, open one: answered with its id, or 0 when it is declined
     (n, -1)  full, close n               (n, 0)  full, close n and open another
     (n, e)   incremental: topics are added or changed, forgotten ones removed; e is 1 first and rises by one
 
-A session holds its partitions in the order in which they are served. One that was answered with records goes to the
-end, so that a full partition does not starve those after it. For each it knows which high watermark and log start the
-client was told last: a partition is answered only with records, an error, a diverging epoch, or when one of the two
-differs.
+A session orders its partitions by service. A partition that returned records moves to the end, so that it does not
+starve those after it. Each partition keeps the high watermark and log start of the client's last answer: it is in the
+next answer only with records, an error, a diverging epoch, or a change of one of the two.
 
-A session belongs to a principal and a listener: its client may go on with it over another connection, which another
-worker serves, while for anybody else there is no such session, whatever id and epoch he guesses or has overheard. So a
-request does not work in the session. It takes a copy of the partitions when it arrives (`advance`), is evaluated and
-parked with that, and brings back what it answered (`settle`), if no later request was served meanwhile. A request that
-is served in turns does the same in steps, each of which fails if a later request was let in since the first one.
+A session belongs to a principal and a listener. Its client may continue it over another connection, which another
+worker serves; to other clients it does not exist, even with the right id and epoch. So a request does not work in the
+session. It copies the partitions when it arrives (`advance`), is evaluated and parked with the copy, and writes its
+result back (`settle`) if no later request was served meanwhile. A request that is served in turns does the same in
+steps, each of which fails if a later request was accepted after the first one.
 
-Bounds: sessions, partitions of all of them, and a name longer than a topic can have is not kept. Room is made as Kafka
-makes it: the session used least recently goes if it was idle for `eviction_ms`, else the smallest one that is smaller
-than the newcomer and older than `eviction_ms`, else the newcomer is declined. A follower's session is worth more than
-any consumer's, whatever their sizes and ages. The last tenth of both bounds is for holders with few sessions or
-partitions (`kafkalite.broker.limits.shares`): for the others, there is no room from there on. Followers have all of
-it. A session is charged to its holder's memory, and declined where that is used up.
+Limits: the number of sessions, their partitions in total, and topic names of valid length. As in Kafka, a new session
+evicts the least recently used one if that was idle for `eviction_ms`, else the smallest one that is smaller than it and
+older than `eviction_ms`; else it is declined. Consumers' sessions are evicted before followers', regardless of size and
+age. The last tenth of both limits is for holders with few sessions or partitions (`kafkalite.broker.limits.shares`);
+followers may use all of it. A session is charged to its holder's memory, and declined if that is used up.
 
 Thread rule: one leaf lock for all sessions, held for a copy at most, never while a log is read; fetches without session
 do not take it.
@@ -72,7 +70,7 @@ assert TOPIC_NAME_SIZE_MAX == _TOPIC_NAME_SIZE_MAX
 
 
 cdef class FetchParts(LogListener):
-    """The partitions of one Fetch request, its own or its session's."""
+    """The partitions of one Fetch request: those in the request, or its session's."""
 
     def __cinit__(self):
         self.parts = NULL
@@ -88,7 +86,7 @@ cdef class SessionTopic:
 
 @cython.final
 cdef class FetchSession:
-    """What one client fetches. All of it is guarded by its cache's lock."""
+    """The fetched partitions of one client. Guarded by its cache's lock."""
 
     def __cinit__(self):
         self.topics = {}
@@ -102,7 +100,7 @@ cdef class FetchSession:
         return self.listener is request.listener and self.principal == request.principal
 
     cdef int32_t add(self, const FetchPart* part) except -2:
-        """Adds a partition, or changes what is asked of it; its slot, or -1 when no topic can have that name."""
+        """Add or change a partition; return its slot, or -1 for a name that no topic can have."""
         cdef TopicRef ref = <TopicRef>part.topic
         cdef SessionTopic topic = self.topics.get(ref.key)
         cdef SessionPart* kept
@@ -177,7 +175,7 @@ cdef class FetchSession:
         return self.slot_count - 1
 
     cdef void append(self, int32_t slot) noexcept:
-        """Puts a slot at the end of the order of service."""
+        """Move a slot to the end of the order of service."""
         self.parts[slot].before = self.last
         self.parts[slot].following = -1
         if self.last >= 0:
@@ -198,7 +196,7 @@ cdef class FetchSession:
             self.last = part.before
 
     cdef int begin_load(self, FetchParts request) except -1:
-        """Make room in a request for a copy of all of the session's parts, in place of its own."""
+        """Make room in a request for a copy of all the session's parts, replacing its own."""
         cdef void* grown
         if request.part_capacity < self.part_count:
             grown = realloc(request.parts, <size_t>self.part_count * sizeof(FetchPart))
@@ -223,7 +221,7 @@ cdef class FetchSession:
         while part != stop:
             kl_assert(slot >= 0)
             kept = &self.parts[slot]
-            # What is not set here examine() sets before anybody looks.
+            # examine() sets the other fields before they are read.
             part.topic = kept.topic
             part.first_of_topic = part.left_out = part.blocked = part.noted = False
             part.rounds = 0
@@ -242,7 +240,7 @@ cdef class FetchSession:
         return end == self.part_count
 
     cdef void settle(self, FetchPart* parts, int32_t count) noexcept:
-        """Marks the parts of an answer that the client knows already, and remembers what it is told now."""
+        """Mark the parts of an answer that have not changed for the client, and store the new state."""
         cdef int32_t i
         cdef FetchPart* part
         cdef SessionPart* kept
@@ -265,7 +263,7 @@ cdef class FetchSessionCache:
     """The sessions of a broker. Any thread."""
 
     def __cinit__(self, *, int slots_max, int partitions_max, int64_t eviction_ms, MemoryCeiling memory=None):
-        """`memory` is the ceiling that sessions are charged to."""
+        """`memory` is the ceiling for sessions."""
         self.memory = memory
         self.lock = PyThread_allocate_lock()
         if self.lock == NULL:
@@ -285,7 +283,7 @@ cdef class FetchSessionCache:
         return len(self.sessions)
 
     def _set_epoch(self, int32_t session_id, int32_t epoch):
-        """Makes this the epoch of the next request, as if the session had had so many. For tests."""
+        """Set the epoch of the next request. For tests."""
         (<FetchSession?>self.sessions[session_id]).epoch = epoch
 
     cdef int acquire(self) except -1:
@@ -304,7 +302,7 @@ cdef class FetchSessionCache:
         return 0
 
     cdef int32_t open(self, FetchParts request, double now) except -1:
-        """A new session of the partitions of a full fetch as they were answered: its id, or 0 where it is declined."""
+        """Open a session with the partitions of an answered full fetch; return its id, or 0 if it is declined."""
         cdef FetchSession session
         self.acquire()
         try:
@@ -316,7 +314,7 @@ cdef class FetchSessionCache:
             self.release()
 
     cdef FetchSession begin_open(self, FetchParts request, double now):
-        """The first step of open() in turns: a session that take_parts() fills without the lock; None: declined."""
+        """Begin open() in turns: return a session that take_parts() fills without the lock; None: declined."""
         self.acquire()
         try:
             return self.new_session(request, now)
@@ -324,7 +322,7 @@ cdef class FetchSessionCache:
             self.release()
 
     cdef FetchSession new_session(self, FetchParts request, double now):
-        """A session without partitions, which no client reaches yet; None: it is declined. With the lock."""
+        """Return an empty session that no client can use yet; None: declined. With the lock."""
         cdef FetchSession session
         holder = None if request.client_host is None else holder_of(request.principal, request.client_host)
         if not self.make_room(request.part_count, holder, request.privileged, now):
@@ -338,7 +336,7 @@ cdef class FetchSessionCache:
         return session
 
     cdef int32_t publish(self, FetchSession session, double now) except -1:
-        """Give a session its id, under which it is found from now on. With the lock."""
+        """Give a session its id, so that requests find it. With the lock."""
         while session.id == SESSION_NONE or session.id in self.sessions:
             session.id = <int32_t>(int.from_bytes(urandom(4), "little") & 0x7FFFFFFF)
         session.created_at = now
@@ -350,7 +348,7 @@ cdef class FetchSessionCache:
         return session.id
 
     cdef int32_t finish_open(self, FetchSession session, double now) except -1:
-        """publish() for one that was filled without the lock: others may have taken its room. 0: it is declined."""
+        """Publish a session that was filled without the lock; return 0 if others have taken its room."""
         self.acquire()
         try:
             if not self.make_room(session.part_count, session.holder, session.privileged, now):
@@ -362,7 +360,7 @@ cdef class FetchSessionCache:
             self.release()
 
     cdef bint has_memory(self, FetchSession session, object holder, int32_t part_count) except -1:
-        """Whether a session, None for a new one, may be of so many partitions."""
+        """Return whether there is memory for `part_count` partitions in a session, None for a new one."""
         cdef int64_t size = session_size(part_count)
         if self.memory is None:
             return True
@@ -371,7 +369,7 @@ cdef class FetchSessionCache:
         return session.charge.may_become(size, lasting=True)
 
     cdef int close(self, FetchParts request) except -1:
-        """Forgets the session that a request names, if it is the asker's."""
+        """Close the request's session, if it belongs to the client."""
         cdef FetchSession session
         self.acquire()
         try:
@@ -383,10 +381,10 @@ cdef class FetchSessionCache:
         return 0
 
     cdef int advance(self, FetchParts request, list forgotten, double now) except -1:
-        """Takes an incremental request into its session, and gives the request all of the session's partitions.
+        """Apply an incremental request to its session, and copy all of the session's partitions to the request.
 
-        Returns a Kafka error code. When nothing is left in the session it is closed, and the request stands for itself.
-        Of a request that takes turns this is the first step; one whose session is too large begins to take turns.
+        Return a Kafka error code. A session without partitions is closed, and the request is served without a session.
+        For a request in turns this is the first step; if its session is too large, it begins to take turns.
         """
         cdef FetchSession session
         cdef int32_t i
@@ -415,7 +413,7 @@ cdef class FetchSessionCache:
             self.release()
 
     cdef int complete(self, FetchSession session, FetchParts request, bint kept, double now) except -1:
-        """The rest of advance(), once the session has what the request says; `kept`: all of it. With the lock."""
+        """Finish advance(), after the session has the request's changes; `kept`: all of them. With the lock."""
         cdef int32_t grown = session.part_count - session.counted
         if grown > 0 and self.partition_count + grown > self.partitions_for(session.holder, grown, session.privileged):
             kept = False
@@ -443,7 +441,7 @@ cdef class FetchSessionCache:
         return 0
 
     cdef int add_some(self, FetchParts request, int32_t first, int32_t end) except -1:
-        """A step of a request in turns: some of its parts go to its session. A Kafka error code."""
+        """Add some of a request's parts to its session, as a step in turns. Return a Kafka error code."""
         cdef int32_t i
         cdef bint kept = True
         self.acquire()
@@ -457,7 +455,7 @@ cdef class FetchSessionCache:
             self.release()
 
     cdef int forget_some(self, FetchParts request, list forgotten) except -1:
-        """A step of a request in turns: its session forgets some partitions. A Kafka error code."""
+        """Remove some forgotten partitions from a request's session, as a step in turns. Return a Kafka error code."""
         self.acquire()
         try:
             if request.session.turn != request.session_turn:
@@ -469,7 +467,7 @@ cdef class FetchSessionCache:
             self.release()
 
     cdef int finish_advance(self, FetchParts request, bint kept, double now) except -1:
-        """A step of a request in turns: its session has all of it, or, not `kept`, could not take it."""
+        """Finish the changes of the session in turns; not `kept`: it could not take all of them."""
         cdef FetchSession session = request.session
         self.acquire()
         try:
@@ -482,9 +480,9 @@ cdef class FetchSessionCache:
             self.release()
 
     cdef int load_some(self, FetchParts request, int32_t count) except -1:
-        """A step of a request in turns: copies some of its session's parts. A Kafka error code, or LOADED.
+        """Copy some of the session's parts, as a step in turns. Return a Kafka error code, or LOADED.
 
-        Its first step is FetchSession.begin_load, with the lock, which `count` 0 asks for.
+        The first call has `count` 0: FetchSession.begin_load, with the lock.
         """
         cdef FetchSession session = request.session
         self.acquire()
@@ -501,7 +499,7 @@ cdef class FetchSessionCache:
             self.release()
 
     cdef bint settle(self, FetchParts request) except -1:
-        """Brings back what an incremental fetch is about to answer; False when the session has gone on meanwhile."""
+        """Write back the answer of an incremental fetch; return False if a later request was accepted meanwhile."""
         self.acquire()
         try:
             if request.session.turn != request.session_turn:
@@ -524,11 +522,11 @@ cdef class FetchSessionCache:
         return 0
 
     cdef int32_t partitions_for(self, object holder, int32_t size, bint privileged) except -1:
-        """How many partitions there may be with `size` more of a holder."""
+        """Return the maximum number of partitions, with `size` more of a holder."""
         return self.partitions_max if privileged else self.partition_shares.limit_for(holder, self.partitions_max, size)
 
     cdef int enlist(self, FetchSession session, double now) except -1:
-        """Makes a session the newest of the order of use, and counts its partitions."""
+        """Make a session the most recently used, and count its partitions."""
         session.used_at = now
         session.older = self.newest
         if self.newest is not None:
@@ -545,7 +543,7 @@ cdef class FetchSessionCache:
         return 0
 
     cdef int unlink(self, FetchSession session) except -1:
-        """Takes a session out of the order of use."""
+        """Remove a session from the order of use."""
         if session.older is not None:
             session.older.newer = session.newer
         else:
@@ -558,7 +556,7 @@ cdef class FetchSessionCache:
         return 0
 
     cdef bint make_room(self, int32_t size, object holder, bint privileged, double now) except -1:
-        """Evicts until one more session of `size` partitions fits; False where it must be declined."""
+        """Evict sessions until one of `size` partitions fits; return False if it must be declined."""
         cdef FetchSession victim
         cdef int32_t slots_max = self.slots_max if privileged else self.shares.limit_for(holder, self.slots_max)
         cdef int32_t partitions_max = self.partitions_for(holder, size, privileged)
@@ -573,7 +571,7 @@ cdef class FetchSessionCache:
         return True
 
     cdef FetchSession evictable(self, int32_t size, bint privileged, double now):
-        """The session that a newcomer of `size` partitions may take the place of, or None."""
+        """Return the session that a new one of `size` partitions may evict, or None."""
         cdef FetchSession session = self.oldest
         cdef FetchSession least = None
         if session is not None and now - session.used_at > self.eviction_s:
@@ -589,7 +587,7 @@ cdef class FetchSessionCache:
 
 
 def free_in_portions(list sessions):
-    """Frees large sessions, and lets other threads have the GIL in between: a topic takes 0.3 us."""
+    """Free large sessions, releasing the GIL in between: a topic takes 0.3 us."""
     cdef FetchSession session
     cdef SessionTopic topic
     cdef int _i
@@ -608,7 +606,7 @@ def free_in_portions(list sessions):
 
 
 cdef inline bint is_worth_less(bint one, int32_t one_size, bint other, int32_t other_size) noexcept nogil:
-    """Whether a session, a follower's or not, goes before another: consumers' first, then the smaller."""
+    """Return whether one session is evicted before another: consumers' before followers', then the smaller."""
     return one_size < other_size if one == other else other
 
 
