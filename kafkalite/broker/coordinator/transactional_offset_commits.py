@@ -135,8 +135,9 @@ class OffsetCommits:
         """Ask the transaction's coordinator on another broker, and refuse the commit if a marker comes meanwhile.
 
         A commit that joins the transaction waits until the previous one is complete, so the markers of that one may
-        come meanwhile, too. In TV2 those have at most the commit's epoch, and markers of its own transaction a higher
-        one (KIP-890). In TV1 the epochs are equal, but AddOffsetsToTxn has already waited for the earlier markers.
+        come meanwhile, too. In TV2 those have at most the commit's epoch, and markers of the commit's transaction a
+        higher one (KIP-890). In TV1 epochs do not distinguish them, but AddOffsetsToTxn has waited for the
+        earlier markers.
         """
         remote = self._transactions.remote
         assert remote is not None, "in a cluster alone"
