@@ -44,7 +44,9 @@ class AuditedConfluentConsumer:
 
     def __init__(self, config: Mapping[str, Any], *, stage: str | None = None, audit_topic: str = AUDIT_TOPIC) -> None:
         if str(config.get("enable.auto.commit", True)).lower() != "false":
-            raise ValueError("an audited consumer requires enable.auto.commit=False; the program commits")
+            raise ValueError(
+                "an audited consumer requires enable.auto.commit=False; call commit() in the program instead"
+            )
         from confluent_kafka import Consumer, Producer
 
         self.tally = TakenTally(stage or str(config["group.id"]))

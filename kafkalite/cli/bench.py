@@ -40,7 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         size.add_argument(f"--{name}", dest="profile", action="store_const", const=name, default="default", help=what)
     parser.add_argument("--systems", metavar="NAME,...", help="systems to measure (default: all that are installed)")
-    parser.add_argument("--remote", metavar="HOST[:PORT]", help="measure a running broker, of the type in --systems")
+    parser.add_argument(
+        "--remote",
+        metavar="HOST[:PORT]",
+        help="measure the broker that runs at this address; --systems names its system",
+    )
     parser.add_argument("--only", metavar="CASE,...", help="cases to run, by the names that the progress shows")
     parser.add_argument("--repeats", metavar="N", type=int, help="number of repeats")
     parser.add_argument(

@@ -112,7 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--assignor",
         choices=("range", "cooperative-sticky"),
-        help="with -g: partition assignor (default: the group's, or range)",
+        help="with -g: partition assignor (default: the one that the group uses; range in a new group)",
     )
     parser.add_argument(
         "--reset",

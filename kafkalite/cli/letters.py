@@ -93,7 +93,8 @@ def add_redrive_arguments(redrive: argparse.ArgumentParser) -> None:
         choices=("retry", "main"),
         default="retry",
         help=(
-            "target: the group's retry topic, or main for the source topic, which every group reads (default: retry)"
+            "where to send the letters: retry (the group's retry topic) or main (the source topic, so every group "
+            "reads them again) (default: retry)"
         ),
     )
     redrive.add_argument("--edit", action="store_true", help="open each value in $EDITOR before sending it")

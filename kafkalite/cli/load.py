@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--on-data-loss",
         choices=("fail", "skip"),
         default="fail",
-        help="what to do if offsets were deleted before they were loaded (default: fail)",
+        help="what to do if records were deleted before they were loaded (default: fail)",
     )
     add_isolation_arguments(parser)
     add_file_arguments(parser)

@@ -25,7 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         metavar="WHAT",
         choices=tuple(FILES),
-        help="dashboard (of a broker), pipeline (dashboard) or alerts",
+        help="file to print: dashboard (Grafana, one broker), pipeline (Grafana: mirrors, audits, loads, registries) or "
+        "alerts (Prometheus rules)",
     )
 
 

@@ -53,7 +53,9 @@ class KafkaPythonPort(Writing):
         self._consumer: Any = None
         if isinstance(config, KafkaConsumer):
             if config.subscription() or config.assignment():
-                raise ValueError("the consumer has a subscription; topics are the policy's")
+                raise ValueError(
+                    "the consumer has a subscription or assignment; create it without one, because the policy sets the topics"
+                )
             self._consumer, config = config, own_settings(config)
         given = divided(config, KafkaConsumer.DEFAULT_CONFIG, KafkaProducer.DEFAULT_CONFIG)
         if self._consumer is not None and given.group is None:
