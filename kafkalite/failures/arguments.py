@@ -44,7 +44,7 @@ def belongs(name: str, known: Collection[str]) -> str:
     if found:
         return f"it belongs to {' and '.join(found)}"
     near = difflib.get_close_matches(name, known, 1)
-    return f"did you mean {near[0]}?" if near else f"it has {', '.join(sorted(known))}"
+    return f"did you mean {near[0]}?" if near else f"expected {', '.join(sorted(known))}"
 
 
 def places() -> dict[str, list[str]]:

@@ -62,7 +62,7 @@ def policy_of(document: dict[str, Any]) -> Policy:
     """ValueError or TypeError for what is no policy."""
     given = dict(document)
     known = {field.name for field in fields(Policy)}
-    refuse_unknown("a policy", given, known)
+    refuse_unknown("the policy", given, known)
     for name in ("group", "topics", "strategy"):
         if name not in given:
             raise ValueError(f"key {name} is missing in the policy")

@@ -117,12 +117,12 @@ def test_a_mirror_copies_all_of_a_topic_of_07_and_avro_s_field_is_read(
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--registry", "http://127.0.0.1:1"], "--registry needs --mark-field"),
-        (["--mark-schema", "a=b"], "--mark-schema needs --mark-field"),
+        (["--registry", "http://127.0.0.1:1"], "--registry requires --mark-field"),
+        (["--mark-schema", "a=b"], "--mark-schema requires --mark-field"),
         (["--mark-field", "a=b", "--mark-field", "a=c"], "once per topic"),
         (["--mark-field", "="], "expected [TOPIC=]VALUE"),
         (["--mark-field", "a", "--mark-schema", "/no/such"], "No such file"),
-        (["--mark-field", "a", "--mark-schema", "SCHEMA"], "no JSON"),
+        (["--mark-field", "a", "--mark-schema", "SCHEMA"], "the schema is not valid JSON"),
         (["--mark-field", "a", "--registry", "nonsense"], "--registry"),
     ],
 )

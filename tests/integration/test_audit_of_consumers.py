@@ -152,7 +152,7 @@ def test_kafka_python_s_consumer(live: Broker, client: Client, capsys: pytest.Ca
         consumer.commit()
     assert audit(live, capsys, "pythons", "python")[0] == 0
     plain = KafkaConsumer(**options)
-    with pytest.raises(ValueError, match="enable_auto_commit must be False"):
+    with pytest.raises(ValueError, match="an audited consumer requires enable_auto_commit=False"):
         AuditedKafkaPythonConsumer(plain)
     plain.close()
 

@@ -388,7 +388,7 @@ def test_command_says_what_was_made(tmp_path: Path, directory: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "2 partitions" in done.stdout
-    assert "whole" in done.stdout
+    assert "verified" in done.stdout
     assert "node.id=1" in done.stdout
     shutil.rmtree(directory)
     done = subprocess.run(

@@ -129,7 +129,7 @@ def test_a_broker_that_counts_from_0_again_or_fails_leaves_a_gap(
     fresh = Latencies([address.url])
     page.text = "kafkalite_flush_seconds_bucket{\n"
     assert list(fresh.values()) == []
-    assert "is no line of metrics" in fresh.failures[f"{address.url}/metrics"]
+    assert "not a line of metrics" in fresh.failures[f"{address.url}/metrics"]
     assert look("200 OK", 4, 4, 4) == []
 
 

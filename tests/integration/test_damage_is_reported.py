@@ -56,7 +56,7 @@ def test_whatever_of_a_batch_is_damaged_the_others_are_read(
     with small_broker(log_dirs=str(tmp_path)) as broker:
         status, lines, said = consumed(broker, capfd, "-o", "beginning", "-e")
         assert (status, len(lines)) == (1, 1000)
-        assert "corrupt batch at offset 1000; --skip-damaged" in said
+        assert "corrupt batch at offset 1000; use --skip-damaged" in said
         end = 3000 if how == CUT else 2000
         status, lines, said = consumed(broker, capfd, "-o", "beginning", "-e", "--skip-damaged")
         assert (status, lines) == (0, [str(number) for number in (*range(1000), *range(end, 3000))])
@@ -66,7 +66,7 @@ def test_whatever_of_a_batch_is_damaged_the_others_are_read(
 def test_a_member_of_a_group_goes_on_after_damage(broker: Broker, capfd: pytest.CaptureFixture[str]) -> None:
     status, lines, said = consumed(broker, capfd, "-g", "readers", "--from-beginning", "--skip-damaged", "-c", "1500")
     assert (status, lines[998:1002]) == (0, ["998", "999", "2000", "2001"])
-    assert "offsets 1000 to 1999 are damaged" in said
+    assert "skipped damaged offsets 1000 to 1999" in said
 
 
 def test_pages_of_messages_show_damage_and_what_is_around_it(broker: Broker) -> None:

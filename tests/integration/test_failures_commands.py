@@ -176,7 +176,7 @@ def test_a_redrive_is_delayed_and_sends_no_more_than_its_rate(
     for words, error in (
         (("--delay", "2 d"), "1 day at most"),
         (("--delay", "1 s", "--to", "main"), "only a group's own retry topic can delay letters"),
-        (("--delay", "soon"), "'soon' is no duration"),
+        (("--delay", "soon"), "'soon' is not a duration"),
     ):
         capsys.readouterr()
         assert main(["letters", "redrive", "billing", "--yes", *words, *at]) == 2
@@ -668,7 +668,7 @@ def test_letters_of_others_are_listed_and_go_back_to_their_topic(
         (["shop:handle"], "group", "billing.toml"),
         (["shop:handle"], POLICY.replace("RetryTopics", "Magic"), "a strategy must be a table with kind"),
         (["shop:handle"], POLICY.replace("ValueError", "Nope"), "is not an exception class"),
-        (["shop:handle"], "colour = 1\n" + POLICY, "unknown key colour in the policy"),
+        (["shop:handle"], "colour = 1\n" + POLICY, "the policy has no colour; expected after,"),
         (["shop:handle", "--alarm-url", "ftp://x"], POLICY, "is not an http"),
     ],
 )

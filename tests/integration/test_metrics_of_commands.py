@@ -61,7 +61,7 @@ def test_without_the_flag_nothing_listens() -> None:
     [
         (["--metrics", "0.0.0.0:0"], "reachable from other machines"),
         (["--metrics", "127.0.0.1:70000"], "not between 0 and 65535"),
-        (["--metrics", "a b:1"], "no address"),
+        (["--metrics", "a b:1"], "not an address to listen on"),
         (["--metrics-users", "users"], "requires --metrics"),
     ],
 )

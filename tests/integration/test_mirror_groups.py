@@ -267,7 +267,7 @@ def test_what_was_copied_without_offsets_is_not_guessed(
     one.groups.commit(group, {TopicPartition(topic, 0): 5, TopicPartition(topic, 1): one.end_offset(topic, 1)})
     capsys.readouterr()
     assert mirror(sides, topic) == 0
-    assert f"group {group}, {topic}-0: not copied" in capsys.readouterr().err
+    assert f"group {group}, {topic}-0: offset not synchronized" in capsys.readouterr().err
     more = fill(one, topic, first=3, count=1)
     assert mirror(sides, topic) == 0
     assert positions(two, group).keys() == {1}

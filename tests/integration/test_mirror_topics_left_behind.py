@@ -244,7 +244,7 @@ def test_transactions_that_fail_back_off(clients: tuple[Client, Client], monkeyp
 def test_status_of_a_mirror_that_never_was(target: Broker, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mirror", "status", "--to", target.bootstrap_servers]) == 0
     assert main(["mirror", "status", "--to", target.bootstrap_servers, "--name", "none"]) == 2
-    assert capsys.readouterr().err == "kafkalite: the target has no progress of a mirror named none\n"
+    assert capsys.readouterr().err == "kafkalite: the target has no progress of a mirror named none; check --name\n"
 
 
 @pytest.mark.parametrize("flags", [["--to", "a:1"], ["--to", "a:1", "--from", "b:1"], ["status"]])

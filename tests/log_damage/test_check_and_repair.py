@@ -90,7 +90,7 @@ def test_a_broker_that_runs_is_not_disturbed(data: Path, capsys: pytest.CaptureF
             for action in ("check", "repair"):
                 status, out, err = run(capsys, action, directory)
                 assert (status, out) == (2, "")
-                assert "in use by a broker" in err
+                assert "stop the broker that uses it" in err
                 assert err.count("\n") == 1
 
     opened(data, while_open)

@@ -182,7 +182,7 @@ def test_a_fault_behind_good_messages_comes_after_them() -> None:
     data = HELLO_1 + HELLO_0 + HELLO_1[:-1] + b"x"
     iterator = MessageIterator(data, 100)
     assert [next(iterator).payload, next(iterator).payload] == [b"hello", b"hello"]
-    with pytest.raises(InvalidMessage, match="checksum is wrong, at offset 129"):
+    with pytest.raises(InvalidMessage, match="wrong message checksum, at offset 129"):
         next(iterator)
     assert iterator.next_offset == 129
 

@@ -20,7 +20,13 @@ SYNCS = frozenset(
 )
 """Names of functions and methods that sync."""
 ROOMS = ("broker/log", "broker/coordinator")
-NOT_SYNCS = frozenset(f"kafkalite.broker.coordinator.groups:GroupCoordinator.sync#{number}" for number in range(2))
+NOT_SYNCS = frozenset(
+    {
+        "kafkalite.broker.coordinator.consumer_group:ConsumerGroup.sync#0",
+        "kafkalite.broker.coordinator.groups:GroupCoordinator.sync#0",
+        "kafkalite.broker.coordinator.groups:GroupCoordinator.sync#1",
+    }
+)
 """The same word for something else: SyncGroup."""
 
 

@@ -174,7 +174,7 @@ def test_backups_while_everything_goes_on(
         target = tmp_path / f"backup-{number}"
         done = backup_of(broker, target, *(["--copy"] if number % 2 else []))
         assert done.returncode == 0, done.stderr
-        assert "whole" in done.stdout
+        assert "verified" in done.stdout
         made.append((target, *known))
     upheaval.close()
     reading.close()
@@ -256,13 +256,13 @@ def test_backups_killed_in_the_middle(make_broker: MakeBroker, tmp_path: Path, s
             assert refused.stderr.count("\n") == 1
     assert halves, "none was killed in the middle: the test showed nothing"
     known = ledger.acknowledged_now()
-    done = backup_of(broker, tmp_path / "whole")
+    done = backup_of(broker, tmp_path / "verified")
     assert done.returncode == 0, done.stderr
     producers.stop()
     broker.stop()
     copy = make_broker(settings=SETTINGS)
     copy.directory.mkdir(parents=True)
-    (tmp_path / "whole").rename(copy.data_dir)
+    (tmp_path / "verified").rename(copy.data_dir)
     copy.start()
     verdict = ledger.at(known).judge(read_all(copy.port, "load", PARTITION_COUNT))
     assert verdict, f"seed {seed}: {verdict}"
