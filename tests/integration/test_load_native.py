@@ -130,7 +130,7 @@ def test_aborted_transactions_are_not_loaded(
 
 
 def test_records_that_are_gone(client: Client, filled: str, tmp_path: Path) -> None:
-    load(tmp_path, client=client, topics=[filled], commit_size=1)
+    load(tmp_path, client=client, topics=[filled], commit_size=4096)
     load(tmp_path / "new", client=client, topics=[filled], starting=f'{{"{filled}": {{"0": 10, "1": 10}}}}')
     client.produce(filled, 0, [b"x"] * 100)
     client.admin.delete_records({TopicPartition(filled, 0): 1050})

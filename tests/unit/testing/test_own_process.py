@@ -133,9 +133,9 @@ class Keep:
 
 
 def test_objects_and_classes_of_a_test_name_the_option() -> None:
-    with pytest.raises(RuntimeError, match=r"^the argument retention_policies cannot cross .*in_process=True"):
+    with pytest.raises(RuntimeError, match=r"^the argument retention_policies cannot be passed .*in_process=True"):
         KafkaBroker(retention_policies=[Keep()])
-    with pytest.raises(TypeError, match=r"class Keep cannot cross .*in_process=True"):
+    with pytest.raises(TypeError, match=r"class Keep cannot be passed .*in_process=True"):
         KafkaBroker({"log.retention.policies": Keep})
     with pytest.raises(ConfigError, match=r"nowhere:Keep could not be imported.*in_process=True") as raised:
         KafkaBroker(log_retention_policies="nowhere:Keep")
