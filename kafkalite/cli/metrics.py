@@ -25,8 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         metavar="WHAT",
         choices=tuple(FILES),
-        help="file to print: dashboard (Grafana, one broker), pipeline (Grafana: mirrors, audits, loads, registries) or "
-        "alerts (Prometheus rules)",
+        help=(
+            "file to print: dashboard (Grafana, one broker), pipeline (Grafana: mirrors, audits, loads, registries) "
+            "or alerts (Prometheus rules)"
+        ),
     )
 
 

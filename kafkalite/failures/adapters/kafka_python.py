@@ -54,7 +54,7 @@ class KafkaPythonPort(Writing):
         if isinstance(config, KafkaConsumer):
             if config.subscription() or config.assignment():
                 raise ValueError(
-                    "the consumer has a subscription or assignment; create it without one, because the policy sets the topics"
+                    "the consumer has a subscription or assignment; create it without one: the policy sets the topics"
                 )
             self._consumer, config = config, own_settings(config)
         given = divided(config, KafkaConsumer.DEFAULT_CONFIG, KafkaProducer.DEFAULT_CONFIG)
