@@ -128,7 +128,10 @@ def build_wheels(release: Release, interpreters: list[wheels.Interpreter], argum
     for tag in environments:
         python = release.tree / "build" / "wheels" / tag / "bin" / "python"
         minor = output(python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])", cwd=release.work)
-        frozen = output(python, "-m", "pip", "freeze", "--all", "--exclude", "pip", cwd=release.work).splitlines()
+        command = [python, "-m", "pip", "freeze", "--all", "--exclude", "pip"]
+        if tag == "tools":  # venv put its setuptools there, which may differ from the one that builds
+            command += ["--exclude", "setuptools"]
+        frozen = output(*command, cwd=release.work).splitlines()
         release.record("build", [f'{line} ; python_version == "{minor}"' for line in frozen])
 
 
