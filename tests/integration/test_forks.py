@@ -130,11 +130,11 @@ def test_a_child_that_outlives_its_parent_holds_neither_lock_nor_port(tmp_path: 
         from kafkalite import Broker
         broker = Broker(log_dirs=sys.argv[1], metrics_listeners="http://127.0.0.1:0").start()
         broker.create_topic("orders")
-        child = os.fork()
-        if child == 0:
+        port = broker.port
+        if os.fork() == 0:  # it says so itself, when it has given up what it inherited
+            print(port, os.getpid(), flush=True)
             time.sleep(600)
             os._exit(0)
-        print(broker.port, child, flush=True)
         time.sleep(600)
         """
     )
