@@ -141,7 +141,7 @@ def test_what_it_cannot_do_is_one_sentence(broker: Broker, silent: Broker, tmp_p
     for done, sentence in (
         (asked, "the broker serves no metrics because metrics.listeners is not set"),
         (stranger, "authentication is required; use --token-file"),
-        (gone, "cannot be read"),
+        (gone, "cannot read http://"),
         (wrong, "is not a URL of the form http://HOST:PORT"),
     ):
         assert (done.returncode, done.stdout) == (2, "")
