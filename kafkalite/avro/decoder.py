@@ -1,4 +1,4 @@
-"""Decode messages in the registry's wire format to columns of one reader schema, whatever their writer schemas.
+"""Decode messages in the registry's wire format to columns of one reader schema.
 
     byte 0: 0x00 │ bytes 1–4: schema id, big-endian │ the Avro body
 

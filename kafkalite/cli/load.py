@@ -297,7 +297,7 @@ def run_load(arguments: argparse.Namespace) -> int:
         note(f"kafkalite: {engine.why}")
     runs = LoadRuns(arguments, engine)
     page = metrics_page(arguments, [runs.status.families], ready=runs.status.not_ready)
-    # What is published stays, and what is not is nobody's.
+    # Published files stay. The next writer removes unpublished ones.
     with page, ended_at_once(runs.finish), engine.running():
         try:
             if arguments.follow is None:

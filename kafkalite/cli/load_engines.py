@@ -183,7 +183,7 @@ class SparkEngine:
 
 
 def mode_of(arguments: argparse.Namespace) -> str:
-    """What a bad value does, as the decoders name it."""
+    """Return the decoders' mode for values that cannot be decoded: failfast, permissive or dlq."""
     mode: str = "dlq" if arguments.dead_letters is not None else arguments.mode or "failfast"
     return mode
 
@@ -192,7 +192,7 @@ def mode_of(arguments: argparse.Namespace) -> str:
 
 
 def client_options(file: str | None) -> dict[str, str]:
-    """What a file of client settings says of security, as options of the source; StartupError for one that is wrong."""
+    """Return the TLS and SASL settings of a file as options of the Spark source. StartupError if they are invalid."""
     if file is None:
         return {}
     from pathlib import Path
@@ -206,7 +206,7 @@ def client_options(file: str | None) -> dict[str, str]:
 
 
 def require_schema(spark: SparkSession, columns: str) -> None:
-    """UsageError for columns that are none to Spark."""
+    """Raise UsageError for columns that Spark cannot parse."""
     from pyspark.errors import PySparkException
 
     from kafkalite.spark.json_values import check_schema
@@ -220,8 +220,9 @@ def require_schema(spark: SparkSession, columns: str) -> None:
 
 @contextlib.contextmanager
 def output_at(place: str | None) -> Iterator[None]:
-    """What is started meanwhile writes there: Java and its Python workers, whose traces say nothing more than the
-    sentence that a failure ends with. UsageError for a file that cannot be written.
+    """Redirect the output of Java and Spark's Python workers, which start meanwhile, to a file or, for "-", to stderr.
+
+    Their stack traces repeat the error that the command prints. UsageError if the file cannot be written.
     """
     try:
         sink = (
@@ -246,7 +247,10 @@ def output_at(place: str | None) -> Iterator[None]:
 
 
 def decoding(arguments: argparse.Namespace, topic: str) -> Callable[[DataFrame], DataFrame] | None:
-    """Puts what a value decodes to in its place; a bad value stays, with the reason beside it. None: as they are."""
+    """Return a function that replaces values by their decoded columns; bad values stay, with the reason.
+
+    None: values are not decoded.
+    """
     mode = mode_of(arguments)
     if arguments.avro is not None:
         return avro_decoding(arguments.avro, arguments.subject or f"{topic}-value", mode)
@@ -273,7 +277,7 @@ def json_decoding(schema: str, mode: str) -> Callable[[DataFrame], DataFrame]:
 
 
 def without_good_values(frame: DataFrame, error: str) -> DataFrame:
-    """The bytes of bad values alone: the others are decoded."""
+    """Keep the bytes of bad values only."""
     from pyspark.sql import functions as sql
 
     return frame.withColumn("value", sql.when(sql.col(error).isNotNull(), sql.col("value")))

@@ -1,13 +1,13 @@
-"""`kafkalite load status` and `kafkalite load schema`: what is in a directory, without Spark and a broker."""
+"""`kafkalite load status` and `kafkalite load schema`: report on a directory, without Spark and a broker."""
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import Parser, UsageError
 from kafkalite.cli.common import natural, quantity
 from kafkalite.cli.output import print_json, print_table, say
+from kafkalite.cli.times import utc_text
 
 if TYPE_CHECKING:
     import argparse
@@ -50,7 +50,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     say()
     titles = ("COMMIT", "TIME", "KIND", "RECORDS", "FILES", "HOURS")
     rows = [
-        (one.number, time_of(one.written_ms), one.kind, one.records, one.files, hours_of(one.hours))
+        (one.number, utc_text(one.written_ms), one.kind, one.records, one.files, hours_of(one.hours))
         for one in found[-SHOWN:]
     ]
     print_table(titles, rows)
@@ -92,11 +92,6 @@ def hours_of(hours: list[ChangedHour]) -> str:
     shown = [f"{one.topic}/{one.date or '-'}/{'-' if one.hour is None else f'{one.hour:02d}'}" for one in hours]
     more = f" and {len(shown) - HOURS_SHOWN} more" if len(shown) > HOURS_SHOWN else ""
     return f"{', '.join(shown[:HOURS_SHOWN])}{more}" or "-"
-
-
-def time_of(time_ms: int) -> str:
-    """A time in UTC, to the second."""
-    return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def run_schema(arguments: argparse.Namespace) -> int:

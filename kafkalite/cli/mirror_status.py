@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.cli import EXIT_USAGE, CommandError
 from kafkalite.cli.common import open_client
 from kafkalite.cli.output import print_json, print_table
+from kafkalite.cli.times import utc_text
 
 if TYPE_CHECKING:
     import argparse
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
             COPIED if report.left_behind is None else LEFT_BEHIND,
             str(sum(report.offsets.values())),
             "-" if report.lag is None else str(report.lag),
-            moment_of(report.last_ms),
+            utc_text(report.last_ms),
             "" if report.left_behind is None else reason_of(report),
         )
         for report in reports
@@ -60,12 +60,7 @@ def reason_of(report: TopicReport) -> str:
     """Why a topic is left behind, since when."""
     assert report.left_behind is not None, "it is"
     row = report.left_behind
-    return f"{row.reason}; {row.tries} attempts since {moment_of(row.since_ms)}"
-
-
-def moment_of(ms: int) -> str:
-    """A time in UTC."""
-    return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{row.reason}; {row.tries} attempts since {utc_text(row.since_ms)}"
 
 
 def as_json(report: TopicReport) -> dict[str, object]:

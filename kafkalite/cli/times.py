@@ -1,8 +1,9 @@
-"""The TIME of flags, in ms since 1970: see kafkalite.base.times."""
+"""Read and write times of the command line, in ms since 1970: see kafkalite.base.times."""
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import time
 
 from kafkalite.base.times import time_ms
@@ -19,3 +20,8 @@ def moment(text: str) -> int:
         return time_ms(text, now_ms())
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def utc_text(ms: int) -> str:
+    """Return a time, such as 2026-11-22T19:44:32Z."""
+    return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

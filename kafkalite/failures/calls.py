@@ -30,7 +30,7 @@ _stacks: dict[tuple[tuple[CodeType, int], ...], str] = {}  # under the GIL: who 
 
 
 class Transaction:
-    """What a handler may write so that it is there exactly when its record is done: `handler(record, transaction)`."""
+    """Records that a handler sends: `handler(record, transaction)`. They are committed together with its record."""
 
     def __init__(self) -> None:
         self.outputs: list[Output] = []
@@ -85,7 +85,9 @@ class Caller:
             returned = self._handler(*((record, transaction) if self._with_transaction else (record,)))
             if returned is not None and inspect.iscoroutine(returned):
                 returned.close()
-                raise TypeError(f"{name_of(self._handler)} returned a coroutine: declare it with async def")  # noqa: TRY301
+                raise TypeError(  # noqa: TRY301  # classified like an exception of the handler
+                    f"{name_of(self._handler)} returned a coroutine: declare it with async def"
+                )
         except BaseException as error:
             if ends_member(error):
                 raise
@@ -112,7 +114,7 @@ class Caller:
         return Outcome(outputs=tuple(transaction.outputs))
 
     def _decoded(self, message: Message) -> Message | Outcome:
-        """What the handler gets, or the failure to decode it."""
+        """Return the record with its decoded value, or the failure to decode it."""
         message = up_to_date(message)
         if self._policy.decode is None or message.value is None:
             return message
@@ -148,8 +150,9 @@ def name_of(handler: Callable[..., Any]) -> str:
 
 
 def is_async(handler: Callable[..., Any]) -> bool:
-    """Whether calling the handler returns a coroutine."""
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+    """Return whether calling the handler returns a coroutine: an async function, or an async `__call__`."""
+    called = getattr(handler, "__call__", None)  # noqa: B004  # it is inspected, not tested for its presence
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(called)
 
 
 def ends_member(error: BaseException) -> bool:
@@ -179,7 +182,7 @@ def stack_text(error: BaseException) -> str:
 
 
 def last_lines(error: BaseException) -> str:
-    """What a stack ends with: class and text, written here where nothing more belongs to it."""
+    """Return the end of a stack trace: class and text, and what else Python prints for the exception."""
     if isinstance(error, SyntaxError) or getattr(error, "__notes__", None):
         return "".join(traceback.format_exception_only(error))
     kind, text = type(error), text_of(error)
@@ -188,10 +191,10 @@ def last_lines(error: BaseException) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Its text, also of a class whose `__str__` raises, as Python prints it: a worker may not end by it."""
+    """Return str(error). If `__str__` raises, return the text that Python prints then: a worker must not end by it."""
     try:
         return str(error)
-    except BaseException:  # noqa: BLE001  # whatever it is
+    except BaseException:  # noqa: BLE001  # `__str__` may raise anything
         return "<exception str() failed>"
 
 

@@ -114,7 +114,7 @@ class Handler(Generic[P, R]):
     def __init__(self, policy: Policy, function: Callable[P, R]) -> None:
         if not callable(function):
             raise TypeError(f"@failures.handler decorates a function, not {function!r}")
-        Caller(policy, function)  # it says what is wrong with the function
+        Caller(policy, function)  # raises ValueError if the function cannot handle records
         functools.update_wrapper(self, function)
         self.policy = policy
         self.function = function

@@ -43,7 +43,7 @@ from kafkalite.failures.retry_strategies import StepKind
 from kafkalite.failures.session import Session
 from kafkalite.failures.times import Moment
 from kafkalite.failures.transaction_writer import SIZE_MAX
-from kafkalite.failures.workers import EventLoopThread
+from kafkalite.failures.workers import EventLoopThread, RunProgress
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -191,19 +191,16 @@ class Trial:
                 self._stopped = reason
 
     def _handle(self, run: Run) -> Iterator[Event]:
-        failures, failed_keys = 0, set()
+        progress = RunProgress(run)
         for message in run.messages:
-            if self._stopped or self._is_over or failures >= run.failures_max:
+            if self._stopped or self._is_over or progress.over:
                 break
-            if run.by_key and message.key is not None and message.key in failed_keys:
+            if progress.skips(message):
                 continue
             outcome = self._call(message)
             yield Finished(run.partition, run.number, message.offset, outcome)
             if outcome.failure is not None:
-                failures += 1
-                failed_keys.add(message.key)
-                if outcome.failure.kind is FailureKind.OUTAGE:
-                    break
+                progress.fail(message, outcome.failure)
         yield RunEnded(run.partition, run.number)
 
     def _call(self, message: Message) -> Outcome:
@@ -264,7 +261,7 @@ class Trial:
         return Tried(processed, retried, dead, **rest, sent=self._sent, alarms=self._alarms, stopped=self._stopped)
 
     def _rest(self, origin: tuple[str, int, int]) -> str:
-        """What a record is that was neither processed nor became a dead letter."""
+        """Classify a record that was neither processed nor became a dead letter."""
         failures = [failure for _, failure in self._calls[origin] if failure is not None]
         is_ended = bool(self._stopped) or self._is_over
         if not failures:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
     from kafkalite.failures.calls import Caller
-    from kafkalite.failures.events import Event, Message, Outcome, Run
+    from kafkalite.failures.events import Event, Failure, Message, Outcome, Run
     from kafkalite.failures.rows import Row
     from kafkalite.model import TopicPartition
 
@@ -117,6 +117,29 @@ class Workers(ABC):
             del self.since[key]
 
 
+class RunProgress:
+    """Which records of a run are still handled, by its failures so far. One thread at a time."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._failures = 0
+        self._failed_keys: set[bytes] = set()
+        self.over = False
+        """No further record of the run is handled."""
+
+    def skips(self, message: Message) -> bool:
+        """Return whether a record waits, because an earlier one of its key has failed (order by key)."""
+        return self._run.by_key and message.key in self._failed_keys
+
+    def fail(self, message: Message, failure: Failure) -> None:
+        """Count the failure of a record."""
+        self._failures += 1
+        if message.key is not None:
+            self._failed_keys.add(message.key)
+        if self._failures >= self._run.failures_max or failure.kind is FailureKind.OUTAGE:
+            self.over = True
+
+
 class ThreadWorkers(Workers):
     """Threads for sync handlers, each a run at a time."""
 
@@ -148,12 +171,11 @@ class ThreadWorkers(Workers):
 
     def _handle(self, run: Run) -> float:
         """Handle the records of a run in order. Returns the mean time of one in ms, for a run with marks."""
-        failures, handled_s = 0, 0.0
-        failed_keys: set[bytes] = set()
+        progress, handled_s = RunProgress(run), 0.0
         for place, message in enumerate(run.messages):
-            if self._is_over(run):
+            if progress.over or self._is_over(run):
                 break
-            if run.by_key and message.key in failed_keys:
+            if progress.skips(message):
                 continue
             if run.marks and (mark := run.marks[place]) is not None:
                 self._mark(mark.key, mark.row)
@@ -168,11 +190,7 @@ class ThreadWorkers(Workers):
                 handled_s += time.monotonic() - begun
             self._finish(run, message, outcome)
             if outcome.failure is not None:
-                failures += 1
-                if message.key is not None:
-                    failed_keys.add(message.key)
-                if failures >= run.failures_max or outcome.failure.kind is FailureKind.OUTAGE:
-                    break
+                progress.fail(message, outcome.failure)
         return 1000 * handled_s / len(run.messages)
 
 
@@ -214,7 +232,7 @@ class EventLoopThread:
 
 
 class TaskWorkers(Workers):
-    """Tasks for async handlers, in `loop`, or in a loop of an own thread."""
+    """Tasks for async handlers, in `loop`, or in the loop of a thread that is started for them."""
 
     def __init__(
         self,
@@ -225,14 +243,16 @@ class TaskWorkers(Workers):
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(caller, count, bell, mark)
-        self._own = EventLoopThread() if loop is None else None
-        self._loop = self._own.loop if self._own is not None else loop
+        self._own: EventLoopThread | None = None
+        if loop is None:
+            self._own = EventLoopThread()
+            loop = self._own.loop
+        self._loop = loop
         self._free = asyncio.Semaphore(count)
         self._tasks: set[asyncio.Task[float]] = set()
         self._cancelled = False
 
     def _begin(self, run: Run) -> None:
-        assert self._loop is not None, "given, or made"
         self._loop.call_soon_threadsafe(self._start_task, run)
 
     def _start_task(self, run: Run) -> None:
@@ -249,7 +269,6 @@ class TaskWorkers(Workers):
         self._end(run, 0.0 if task.cancelled() else task.result())
 
     def cancel(self) -> None:
-        assert self._loop is not None, "given, or made"
         with contextlib.suppress(RuntimeError):  # the loop is closed: nothing runs in it
             self._loop.call_soon_threadsafe(self._cancel_all)
 
@@ -268,7 +287,6 @@ class TaskWorkers(Workers):
 
     def close(self) -> None:
         """Cancel the handlers that still run, and wait CANCEL_WAIT_S at most for their end."""
-        assert self._loop is not None, "given, or made"
         ended: Future[None] = Future()
         try:
             self._loop.call_soon_threadsafe(self._cancel_all, ended)
@@ -295,12 +313,11 @@ class TaskWorkers(Workers):
 
     async def _in_order(self, run: Run) -> float:
         """Like ThreadWorkers._handle."""
-        failures, handled_s = 0, 0.0
-        failed_keys: set[bytes | None] = set()
+        progress, handled_s = RunProgress(run), 0.0
         for place, message in enumerate(run.messages):
-            if self._is_over(run):
+            if progress.over or self._is_over(run):
                 break
-            if run.by_key and message.key is not None and message.key in failed_keys:
+            if progress.skips(message):
                 continue
             if run.marks and (mark := run.marks[place]) is not None:
                 await asyncio.to_thread(self._mark, mark.key, mark.row)
@@ -309,10 +326,7 @@ class TaskWorkers(Workers):
                 outcome = await self._handled(run, message)
                 handled_s += time.monotonic() - begun
             if outcome.failure is not None:
-                failures += 1
-                failed_keys.add(message.key)
-                if failures >= run.failures_max or outcome.failure.kind is FailureKind.OUTAGE:
-                    break
+                progress.fail(message, outcome.failure)
         return 1000 * handled_s / len(run.messages) if run.marks else 0.0
 
     async def _overlapping(self, run: Run) -> float:
@@ -321,13 +335,12 @@ class TaskWorkers(Workers):
         for message in run.messages:
             key: object = message.key if run.by_key and message.key is not None else message.offset
             chains.setdefault(key, []).append(message)
-        failures, over = 0, False
+        progress = RunProgress(run)
 
         async def follow(chain: list[Message]) -> None:
-            nonlocal failures, over
             for message in chain:
                 async with self._free:
-                    if over or self._is_over(run):
+                    if progress.over or self._is_over(run):
                         return
                     try:
                         outcome = await self._handled(run, message)
@@ -337,8 +350,7 @@ class TaskWorkers(Workers):
                         self.failure = self.failure or error
                         return
                 if outcome.failure is not None:
-                    failures += 1
-                    over = failures >= run.failures_max or outcome.failure.kind is FailureKind.OUTAGE or over
+                    progress.fail(message, outcome.failure)
                     return
 
         async with asyncio.TaskGroup() as group:

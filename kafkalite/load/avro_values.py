@@ -57,7 +57,7 @@ class AvroValues:
 
 
 def place_of(batch: Any, row: int) -> str | None:
-    """Where a record of a batch stands, as far as the batch says so."""
+    """Return an error text with the topic, partition and offset of a record; None if the batch lacks these columns."""
     if not {"topic", "partition", "offset"} <= set(batch.schema.names):
         return None
     topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
@@ -65,14 +65,15 @@ def place_of(batch: Any, row: int) -> str | None:
 
 
 def as_spark(values: Any, made: Any) -> Any:
-    """Decoded values in the types of `spark_type`. Times are cut to the microsecond, and one that does not fit is
-    another time, rather than the end of the query: it is a value like any other to whoever wrote it.
+    """Cast decoded values to the types of `spark_type`.
+
+    Times are truncated to microseconds. A time outside Spark's range becomes another time instead of failing the query.
     """
     return values.cast(made, safe=False)
 
 
 def spark_type(made: Any) -> Any:
-    """The Arrow type that Spark has for one."""
+    """Return the Arrow type that Spark uses for an Arrow type."""
     import pyarrow as pa
 
     if pa.types.is_struct(made):

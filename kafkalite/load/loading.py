@@ -63,7 +63,7 @@ class Published:
 
 @dataclass
 class Summary:
-    """What a load has done. `lag` counts the offsets that came after its end meanwhile."""
+    """The result of a load. `lag`: offsets appended since the load determined its end."""
 
     topics: list[str]
     rows: int = 0

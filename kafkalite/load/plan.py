@@ -45,7 +45,7 @@ REMEDY: Final = 'on_data_loss="skip" (--on-data-loss skip) loads what is left'
 
 @dataclass(frozen=True, slots=True)
 class LoadSource:
-    """What a load reads. `starting` applies to partitions that were never loaded."""
+    """The source of a load. `starting` applies to partitions that were never loaded."""
 
     subscription: Subscription
     starting: OffsetBound

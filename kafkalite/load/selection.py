@@ -121,7 +121,7 @@ def resolve(
     """The offset that a bound means in each partition.
 
     `look_up` answers with an offset for a time in ms or a marker (OFFSET_EARLIEST, OFFSET_LATEST), -1 for none;
-    `missing` says what a time means that is later than all records: "error" or "latest". OptionError names the option.
+    `missing`: "error" or "latest", for a time later than all records. OptionError names the option.
     """
     keys = sorted(partitions)
     if bound.everywhere is not None:

@@ -40,7 +40,7 @@ COMPILED_IN: Final = {"cython": "Apache-2.0", "numpy": "BSD-3-Clause"}
 
 @dataclass
 class Release:
-    """What the steps of one run share. `tree`: the clone that is built. `epoch`: the commit's time, in seconds."""
+    """The state that the steps share. `tree`: the clone that is built. `epoch`: the commit's time, in seconds."""
 
     version: str
     out: Path
@@ -48,8 +48,8 @@ class Release:
     epoch: int
     commit: str
     given_packages: str | None
-    packages: dict[str, str] = field(default_factory=dict)
-    """Line of the package list → who uses it; a dict keeps each line once."""
+    packages: set[str] = field(default_factory=set)
+    """Lines of the package list."""
 
     @property
     def tree(self) -> Path:
@@ -82,7 +82,7 @@ class Release:
 
     def record(self, use: str, lines: list[str]) -> None:
         """Add packages (`name==version`, with a marker perhaps) to the package list."""
-        self.packages |= dict.fromkeys((f"{line}  # {use}" for line in lines), use)
+        self.packages |= {f"{line}  # {use}" for line in lines}
 
 
 def pins(packages: str, use: str) -> str:
@@ -128,10 +128,9 @@ def build_wheels(release: Release, interpreters: list[wheels.Interpreter], argum
     for tag in environments:
         python = release.tree / "build" / "wheels" / tag / "bin" / "python"
         minor = output(python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])", cwd=release.work)
-        command = [python, "-m", "pip", "freeze", "--all", "--exclude", "pip"]
-        if tag == "tools":  # venv put its setuptools there, which may differ from the one that builds
-            command += ["--exclude", "setuptools"]
-        frozen = output(*command, cwd=release.work).splitlines()
+        # venv put its setuptools into the tools' environment, and the one that builds may be newer.
+        excluded = ("--exclude", "pip", *(("--exclude", "setuptools") if tag == "tools" else ()))
+        frozen = output(python, "-m", "pip", "freeze", "--all", *excluded, cwd=release.work).splitlines()
         release.record("build", [f'{line} ; python_version == "{minor}"' for line in frozen])
 
 

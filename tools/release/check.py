@@ -78,7 +78,7 @@ RUN="env -i $IMAGE_ENV $(command -v chroot) --userspec=$IMAGE_USER $WORK/root /u
 
 
 def verify(folder: Path) -> list[str]:
-    """Return what is wrong with the checksums: a file that is missing, changed or not listed."""
+    """Return a line for each file that is missing, changed or not listed in the checksums."""
     lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
     expected = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     there = {path.name for path in folder.iterdir()} - {SUMS, SIGNATURE}
@@ -149,7 +149,7 @@ def main(arguments: list[str]) -> int:
     if (folder / SIGNATURE).exists():
         subprocess.run(["gpg", "--batch", "--verify", str(folder / SIGNATURE), str(folder / SUMS)], check=True)
     if os.geteuid() != 0:
-        sys.exit("using the artefacts needs root, for file systems of their own")
+        sys.exit("using the artefacts needs root, to mount file systems")
     arch = platform.machine()
     asked = parsed.only.split(",")
     failed = 0

@@ -1,7 +1,7 @@
 """Write an OCI image as an archive, without a daemon: Debian's Python as packages, and kafkalite as installed.
 
 The image has two layers and no shell. What runs in it is user 10001; the root may be read-only, and the data is in the
-volume /var/lib/kafkalite. The health check lists the topics: Docker runs it, Kubernetes has probes of its own.
+volume /var/lib/kafkalite. The health check lists the topics: Docker runs it; Kubernetes has its probes.
 Layout: OCI Image Format Specification 1.1.
 """
 
@@ -17,6 +17,8 @@ import tarfile
 import time
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from tools.release.archives import sha256
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 WANTED: Final = ("libpython3.11-stdlib", "python3.11-minimal", "libssl3", "libstdc++6", "tzdata", "ca-certificates")
@@ -40,12 +42,11 @@ class Package(NamedTuple):
     @property
     def pin(self) -> str:
         """As in the package list."""
-        digest = hashlib.sha256(self.path.read_bytes()).hexdigest()
-        return f"{self.name}={self.version}={digest}"
+        return f"{self.name}={self.version}={sha256(self.path)}"
 
 
 class About(NamedTuple):
-    """What the image says of itself. `epoch`: its time, in seconds. `arch`: as in Go, such as amd64."""
+    """The image's metadata. `epoch`: its time, in seconds. `arch`: as in Go, such as amd64."""
 
     version: str
     commit: str

@@ -103,7 +103,7 @@ def look(directory: str, make: Callable[[str, str], None]) -> None:
             files.remove_tree(links)
         with contextlib.suppress(OSError):
             if not name or _name_in(request) == name:
-                logger.error("could not make a backup", extra=fields(reason=str(error)))  # noqa: TRY400
+                logger.error("could not make a backup", extra=fields(reason=str(error)))  # noqa: TRY400  # the reason suffices
                 file_ops.unlink(request, missing_ok=True)
 
 

@@ -283,7 +283,7 @@ class LogManager:
             except OSError as error:
                 clean = False
                 reason = fields(reason=str(error))
-                logger.error("could not close the data directory cleanly", extra=reason)  # noqa: TRY400
+                logger.error("could not close the data directory cleanly", extra=reason)  # noqa: TRY400  # the reason suffices
             self._release()
             return clean
 

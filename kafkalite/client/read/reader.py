@@ -166,7 +166,7 @@ class Reader:
     `retry_damage`      True: fetch a corrupt batch once more, and for retry_timeout_s while another in-sync replica may
                         become leader; False: raise CorruptMessage at once
     `marks`             what is known of the batches before `starts`
-    `raises_truncation` True: raise LogTruncated for a diverged log, whatever `reset` is
+    `raises_truncation` True: raise LogTruncated for a diverged log; `reset` does not apply
     `find_divergences`  compares positions with their logs (kafkalite.client.history); None: no comparison
     """
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
+from kafkalite.load import avro_values
 from kafkalite.load.contents import paths
 from kafkalite.load.letters import LetterTopic, deliver, prepare
 from kafkalite.load.loading import (
@@ -56,8 +57,8 @@ CHECKPOINT: Final = "_checkpoint"
 UNREAD: Final = "unread"
 """A topic's name for options that only name a cluster."""
 OVERLAPS: Final = ("error", "skip", "load")
-BAD: Final = {"avro_error": "kafkalite.avro.DecodeError", "json_error": "json.JSONDecodeError"}
-"""Columns that say why a row is bad → what a letter says of it."""
+BAD: Final = {avro_values.ERROR: avro_values.EXCEPTION, "json_error": "json.JSONDecodeError"}
+"""Column with the reason why a row is bad → exception class in its dead letter."""
 
 
 _cores: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
@@ -152,7 +153,7 @@ def frame_of(spark: SparkSession, given: Mapping[str, str], part: LoadRound, fil
 
 
 def options_of(part: LoadRound) -> dict[str, str]:
-    """How `format("kafkalite")` is told."""
+    """Return the options for `format("kafkalite")`."""
     topics: dict[str, list[int]] = {}
     for key in sorted(part.ends):
         topics.setdefault(key.topic, []).append(key.partition)

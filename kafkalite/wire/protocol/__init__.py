@@ -1,4 +1,4 @@
-"""Encode and decode Kafka's requests and responses: no I/O, no clock, no thread of its own.
+"""Encode and decode Kafka's requests and responses, without I/O, clock or threads.
 
     kafkalite.wire.protocol.messages.<api>   one module per API: generated dataclasses with field tables
     kafkalite._native.wire.codec             compiles a table into a Program, which reads and writes
@@ -84,7 +84,7 @@ def decode_request(
     Trailing bytes are ignored, as in Kafka: librdkafka 2.16 requests all topics in Metadata v13 with a null array of
     four bytes instead of one, which leaves three bytes.
 
-    `objects_max` bounds structs and array items together, whatever lengths the peer claims.
+    `objects_max` bounds the total of structs and array items, for any lengths in the data.
     """
     return request_program(api_key, version).decode(data, objects_max=objects_max, exact=False, pace=pace)
 

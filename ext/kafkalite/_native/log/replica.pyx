@@ -228,7 +228,8 @@ cdef class Replica:
         """Publish a truncated or restarted log: its segments, and everything derived from its end. Other segments are
         deleted. Return False, without a change, if `unpinned` has a pin. Log's and flush lock held.
 
-        The producers' state is dropped if it extends beyond the new end, and with `anew` (an empty log starts over).
+        The producers' state is dropped if it extends beyond the new end. `anew` replaces the log by an empty one and
+        drops the state too.
         """
         cdef LogCore log = self.log
         cdef tuple before = log.segments

@@ -114,7 +114,7 @@ cdef class Connection:
     cdef int pause(self) except -1
     cdef int note_frame(self) except -1
     cdef int starve(self) except -1
-    cdef int give_way(self) except -1
+    cdef int give_way(self, object queue) except -1
     cdef int refuse_size(self, int32_t size) except -1
     cdef int end(self) except -1
     cdef Py_ssize_t serve_frames(self, unsigned char* data, Py_ssize_t size) except -1

@@ -535,13 +535,6 @@ cdef unsigned char* take_bytes(Connection connection, unsigned char* data, Py_ss
     return taken
 
 
-cdef int queue_run(Connection connection) except -1:
-    """Have a portion of its run served, and nothing that arrived after it, when the other long runs had theirs."""
-    connection.gives_way = True
-    connection.io.long_runs.append(connection)
-    return connection.pause()
-
-
 cdef int begin_run(Connection connection, ProduceServer server, int16_t version, int32_t correlation_id,
                    unsigned char* body, Py_ssize_t size) except -1:
     """A Produce request with many partitions is served in later turns; what comes after it waits."""
@@ -550,7 +543,7 @@ cdef int begin_run(Connection connection, ProduceServer server, int16_t version,
     cdef Answer answer = connection.enqueue()
     answer.charge_waiting(REQUESTS, size + <int64_t>server.part_count * PART_SIZE)
     connection.run = run_of(server, version, correlation_id, taken - body, owner, answer)
-    return queue_run(connection)
+    return connection.give_way(connection.io.long_runs)
 
 
 cdef int continue_run(Connection connection) except -1:
@@ -560,7 +553,7 @@ cdef int continue_run(Connection connection) except -1:
     cdef bint done = run.take_turn(PORTION_NS_MAX, connection.io.now)
     spend(connection, now_ns() - began)
     if not done:
-        return queue_run(connection)
+        return connection.give_way(connection.io.long_runs)
     connection.run = None
     if run.pending.timeout_ms >= 0 and not run.pending.done:
         connection.io.add_timer(run.pending, connection.io.now + <double>run.pending.timeout_ms / 1000.0)
@@ -985,7 +978,7 @@ cdef class Connection:
             self.first = False
             spend(self, REQUEST_NS + frame_size)
             if self.turn_left_ns < 0 and size - at >= 4 and not self.closed and not self.paused:
-                self.give_way()
+                self.give_way(self.io.giving_way)
             if answers.in_flight >= self.in_flight_max or answers.queued_bytes > self.io.output_bytes_max:
                 self.pause()
             elif self.io.out.size > RECEIVE_CAPACITY:
@@ -1027,10 +1020,10 @@ cdef class Connection:
         self.io.starved.append(self)
         return self.pause()
 
-    cdef int give_way(self) except -1:
-        """What was received and not served waits until the other connections had their turn."""
+    cdef int give_way(self, object queue) except -1:
+        """Serve nothing more before this connection's turn in a queue: `giving_way`, or `long_runs` for its run."""
         self.gives_way = True
-        self.io.giving_way.append(self)
+        queue.append(self)
         return self.pause()
 
     def take_share(self):

@@ -3,8 +3,8 @@
     bytes ─▶ KeyStore, TrustStore ─▶ TlsContext ─▶ one TlsSession a connection (tls_session.pyx)
 
 The first object loads the library; without it, ImportError is raised. libcrypto parses the stores from bytes: nothing
-here opens a file. Invalid contents raise a ValueError that says what is wrong. kafkalite/security/ checks validity
-periods and decides who may connect.
+here opens a file. Invalid contents raise ValueError with the reason. kafkalite/security/ checks validity periods and
+authorizes clients.
 
 Thread rule: make and read objects under the GIL; a TlsContext may be shared, OpenSSL counts who uses it.
 """
