@@ -1,7 +1,8 @@
 """Decode messages in the registry's wire format to JSON documents, each with its writer schema, for display.
 
     binary column ─▶ schema ids ─▶ an AvroDecoder for each id ─▶ columns ─▶ documents, rows in their order
-                                └▶ a schema that holds itself: value by value (kafkalite.avro.single), slower
+                                └▶ without pyarrow, or if the schema contains itself:
+                                   value by value (kafkalite.avro.single), slower
 
 | Avro | JSON |
 | --- | --- |
@@ -10,12 +11,14 @@
 | date, times, timestamps | text in ISO 8601, timestamps with Z, local ones without; a number beyond year 9999 |
 | float, double | number; NaN, Infinity and -Infinity are text, since JSON has none |
 
-Needs pyarrow. Thread rule: one thread at a time.
+Thread rule: one thread at a time.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
+import importlib.util
 import itertools
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,11 +43,12 @@ DECODER_COUNT_MAX: Final = 1000
 
 
 class Documents:
-    """See the module."""
+    """See the module. `columns`: decode whole columns if the schema allows it; by default if pyarrow is installed."""
 
-    def __init__(self, registry: RegistryClient) -> None:
+    def __init__(self, registry: RegistryClient, *, columns: bool | None = None) -> None:
         self._registry = registry
         self._decoders: dict[int, AvroDecoder | Schema] = {}
+        self._columns = importlib.util.find_spec("pyarrow") is not None if columns is None else columns
 
     def decode(self, messages: BytesColumn) -> tuple[list[object], dict[int, str]]:
         """A document for each message, None for a null; and by row why one could not be decoded (its document is None).
@@ -68,7 +72,7 @@ class Documents:
                 failed |= dict.fromkeys(rows.tolist(), f"schema {schema_id} cannot be used: {error}")
                 continue
             if isinstance(decoder, Schema):
-                self._decode_singly(decoder, messages, rows, found, failed)
+                self._decode_singly(schema_id, decoder, messages, rows, found, failed)
                 continue
             decoded = decoder.decode(messages.chosen(rows))
             for row, document in zip(rows.tolist(), documents(decoded.values, decoder.schema.root), strict=True):
@@ -79,23 +83,27 @@ class Documents:
 
     @staticmethod
     def _decode_singly(
-        schema: Schema, messages: BytesColumn, rows: NDArray[np.int64], found: list[object], failed: dict[int, str]
+        schema_id: int,
+        schema: Schema,
+        messages: BytesColumn,
+        rows: NDArray[np.int64],
+        found: list[object],
+        failed: dict[int, str],
     ) -> None:
         for row in rows.tolist():
             try:
                 found[row] = single.document(schema.root, bytes(messages[row] or b"")[HEADER_SIZE:])
             except ValueError as error:
-                failed[row] = str(error)
+                failed[row] = f"schema {schema_id}: {error}"
 
     def _decoder(self, schema_id: int) -> AvroDecoder | Schema:
-        """What decodes messages of this id: columns, or the schema itself where columns have no place for it."""
+        """Return a decoder for messages of this id: columns, or the schema itself to decode value by value."""
         decoder = self._decoders.get(schema_id)
         if decoder is None:
-            schema = self._registry.schema(schema_id)
-            try:
-                decoder = AvroDecoder(self._registry, schema, mode="permissive")
-            except UnsupportedSchema:
-                decoder = schema
+            decoder = schema = self._registry.schema(schema_id)
+            if self._columns:
+                with contextlib.suppress(UnsupportedSchema):
+                    decoder = AvroDecoder(self._registry, schema, mode="permissive")
             if len(self._decoders) >= DECODER_COUNT_MAX:
                 self._decoders.clear()
             self._decoders[schema_id] = decoder

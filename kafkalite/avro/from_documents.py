@@ -1,11 +1,11 @@
-"""Encode JSON documents as messages in the registry's wire format: the reverse of `documents`.
+"""Encode a JSON document as a message in the registry's wire format: the reverse of `documents`.
 
-    document ─▶ `fitted` to the schema (a sentence says what does not fit, and where) ─▶ AvroEncoder ─▶ bytes
+    document ─▶ the bytes of its schema's type (a sentence says what does not fit, and where) ─▶ header + bytes
 
-Takes what `documents` gives, by its table there. A field that is left out gets its default; one that the schema does
-not have is refused; of a union's members the first that the value fits is taken.
+Takes the documents that `documents` returns; the table there shows how each type is written. A missing field gets its
+default, and an unknown field is refused. In a union, the first branch that the value fits is used.
 
-Needs pyarrow. Thread rule: functions are pure.
+Does not need pyarrow. Thread rule: functions are pure.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import base64
 import binascii
 import datetime as dt
 import math
-from decimal import Decimal, InvalidOperation
+import struct
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite.avro.encoder import AvroEncoder
-from kafkalite.avro.layout import TIMES, decimal_of, nullable_part
+from kafkalite.avro.decoder import HEADER_SIZE, MAGIC
+from kafkalite.avro.layout import TIMES, decimal_of
 from kafkalite.avro.leaves import EPOCH
 from kafkalite.avro.schema import MISSING
+from kafkalite.avro.values import block, encode_default, sized, zigzag
 
 if TYPE_CHECKING:
     from kafkalite.avro.client import RegistryClient
@@ -28,139 +30,133 @@ if TYPE_CHECKING:
 
 DIGITS: Final = {"ms": 3, "us": 6, "ns": 9, "time32": 3, "time64": 6}
 RANGES: Final = {"int": 2**31, "long": 2**63}
+EXACT: Final = Context(prec=50, traps=[Inexact, InvalidOperation])
+"""Holds each decimal that Avro columns have a place for; refuses to round."""
+DEPTH_MAX: Final = 128
+"""Nesting of a document; `single` reads as much."""
 
 
 class Unfit(ValueError):
-    """A document that the schema has no place for."""
+    """A document does not match its schema; the message says where and why."""
 
 
 def encoded(registry: RegistryClient, subject: str, document: object) -> bytes:
-    """A message by the last schema of a subject. Unfit; RegistryRefused (40401: no such subject), EncodeError."""
-    import pyarrow as pa
-
+    """Return a message by the latest schema of a subject. Unfit; RegistryRefused (40401: no such subject)."""
     latest = registry.latest(subject)
-    encoder = AvroEncoder(registry, subject, latest.schema, schema_id=latest.schema_id)
-    value = fitted(document, latest.schema.root)
-    try:
-        array = pa.array([value], type=encoder.arrow_type)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-        raise Unfit(str(error)) from error
-    message: bytes | None = encoder.encode(array)[0].as_py()
-    if message is None:
-        raise Unfit("the document is null, but its schema is not nullable")
-    return message
+    return bytes([MAGIC]) + latest.schema_id.to_bytes(HEADER_SIZE - 1, "big") + body(document, latest.schema.root)
 
 
-def fitted(value: Any, schema: Type, place: str = "$") -> Any:
-    """What pyarrow makes a column of this type of; Unfit."""
-    made, nullable = nullable_part(schema)
+def body(value: Any, made: Type, place: str = "$", depth: int = 0) -> bytes:
+    """Return a document's bytes by a type. Unfit."""
+    if depth > DEPTH_MAX:
+        raise Unfit(f"{place[:80]} is nested more than {DEPTH_MAX} levels deep")
+    match made.kind:
+        case "union":
+            return _branch(value, made, place, depth)
+        case "null":
+            _need(value is None, place, "null", value)
+            return b""
     if value is None:
-        if nullable:
-            return None
         raise Unfit(f"{place} must not be null")
     match made.kind:
         case "record":
-            return _record(value, made, place)
-        case "union":
-            return _member(value, made, place)
+            return _record(value, made, place, depth)
         case "array":
             _need(isinstance(value, list), place, "a list", value)
             assert made.items is not None, "an array has items"
             items = made.items
-            return [fitted(item, items, f"{place}[{number}]") for number, item in enumerate(value)]
+            return block([body(item, items, f"{place}[{number}]", depth + 1) for number, item in enumerate(value)])
         case "map":
             _need(isinstance(value, dict), place, "an object", value)
             assert made.items is not None, "a map has items"
             items = made.items
-            return [(name, fitted(item, items, f"{place}.{name}")) for name, item in value.items()]
+            return block(
+                [_text(name, place) + body(item, items, f"{place}.{name}", depth + 1) for name, item in value.items()]
+            )
     return _leaf(value, made, place)
 
 
-def _record(value: Any, made: Type, place: str) -> dict[str, Any]:
+def _record(value: Any, made: Type, place: str, depth: int) -> bytes:
     _need(isinstance(value, dict), place, "an object", value)
     unknown = value.keys() - {row.name for row in made.fields}
     if unknown:
         raise Unfit(f"{place} has field {min(unknown)!r}, which is not in {made.name}")
-    found = {}
+    parts = []
     for row in made.fields:
         if row.name in value:
-            found[row.name] = fitted(value[row.name], row.type, f"{place}.{row.name}")
+            parts.append(body(value[row.name], row.type, f"{place}.{row.name}", depth + 1))
         elif row.default is MISSING:
             raise Unfit(f"{place} lacks field {row.name!r}, which has no default")
         else:
-            found[row.name] = fitted(_default(row.default, row.type), row.type, f"{place}.{row.name}")
-    return found
+            parts.append(encode_default(row.type, row.default))
+    return b"".join(parts)
 
 
-def _default(value: Any, schema: Type) -> Any:
-    """A default of a schema as `documents` would write it: bytes stand there as characters up to U+00FF."""
-    made = schema.branches[0] if schema.kind == "union" else schema
-    if made.kind in {"bytes", "fixed"} and isinstance(value, str):
-        raw = value.encode("latin-1")
-        scale = decimal_of(made)
-        if scale is not None:
-            return str(Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale[1]))
-        return base64.b64encode(raw).decode()
-    if made.kind == "array" and made.items is not None:
-        return [_default(item, made.items) for item in value]
-    if made.kind == "map" and made.items is not None:
-        return {name: _default(item, made.items) for name, item in value.items()}
-    if made.kind == "record":
-        types = {row.name: row.type for row in made.fields}
-        return {name: _default(item, types[name]) for name, item in value.items()}
-    return value
-
-
-def _member(value: Any, made: Type, place: str) -> dict[str, Any]:
-    """The first member of a union that the value fits."""
-    branches = [branch for branch in made.branches if branch.kind != "null"]
-    for number, branch in enumerate(branches):
+def _branch(value: Any, made: Type, place: str, depth: int) -> bytes:
+    """Return the bytes by the first branch of a union that the value fits."""
+    others = [branch for branch in made.branches if branch.kind != "null"]
+    if len(others) == 1 and value is not None:  # the reason why it does not fit is more use than that it does not
+        return zigzag(made.branches.index(others[0])) + body(value, others[0], place, depth + 1)
+    for number, branch in enumerate(made.branches):
         try:
-            found = fitted(value, branch, place)
+            return zigzag(number) + body(value, branch, place, depth + 1)
         except Unfit:
             continue
-        return {f"member{other}": found if other == number else None for other in range(len(branches))}
-    raise Unfit(f"{place} matches none of {', '.join(branch.name or branch.kind for branch in branches)}")
+    if value is None:
+        raise Unfit(f"{place} must not be null")
+    raise Unfit(f"{place} matches none of {', '.join(branch.name or branch.kind for branch in others)}")
 
 
-def _leaf(value: Any, made: Type, place: str) -> Any:
+def _leaf(value: Any, made: Type, place: str) -> bytes:
     time = TIMES.get((made.kind, made.logical or ""))
     if time is not None:
-        return _time(value, made, time, place)
+        return zigzag(_time(value, made, time, place))
     scale = decimal_of(made)
     if scale is not None:
-        return _decimal(value, scale, place)
+        return _decimal(value, made, scale, place)
     if made.kind in {"bytes", "fixed"}:
-        _need(isinstance(value, str), place, "text in base64", value)
-        try:
-            raw = base64.b64decode(value, validate=True)
-        except (binascii.Error, ValueError):
-            raise Unfit(f"{place} is not base64") from None
-        if made.kind == "fixed" and len(raw) != made.size:
-            raise Unfit(f"{place} has {len(raw)} bytes; {made.name} has {made.size}")
-        return raw
+        return _bytes(value, made, place)
     if made.kind in RANGES:
-        return _whole(value, made, place)
+        return zigzag(_whole(value, made, place))
     if made.kind in {"float", "double"}:
-        if isinstance(value, str) and value in {"NaN", "Infinity", "-Infinity"}:
-            return float(value)
-        _need(isinstance(value, (int, float)) and not isinstance(value, bool), place, "a number", value)
-        return _float(value, place)
+        return _real(value, made, place)
     if made.kind == "enum":
         _need(isinstance(value, str) and value in made.symbols, place, f"one of {', '.join(made.symbols)}", value)
-        return value
+        return zigzag(made.symbols.index(value))
     if made.kind == "boolean":
         _need(isinstance(value, bool), place, "true or false", value)
-        return value
+        return bytes([value])
     _need(made.kind == "string" and isinstance(value, str), place, f"a {made.kind}", value)
-    return value
+    return _text(value, place)
 
 
-def _float(value: Any, place: str) -> float:
+def _text(value: str, place: str) -> bytes:
     try:
-        return float(value)
+        return sized(value.encode())
+    except UnicodeEncodeError:
+        raise Unfit(f"{place} has half of a surrogate pair, which UTF-8 cannot encode") from None
+
+
+def _bytes(value: Any, made: Type, place: str) -> bytes:
+    _need(isinstance(value, str), place, "text in base64", value)
+    try:
+        raw = base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise Unfit(f"{place} is not base64") from None
+    if made.kind == "bytes":
+        return sized(raw)
+    if len(raw) != made.size:
+        raise Unfit(f"{place} has {len(raw)} bytes; {made.name} has {made.size}")
+    return raw
+
+
+def _real(value: Any, made: Type, place: str) -> bytes:
+    if not (isinstance(value, str) and value in {"NaN", "Infinity", "-Infinity"}):
+        _need(isinstance(value, (int, float)) and not isinstance(value, bool), place, "a number", value)
+    try:
+        return struct.pack("<f" if made.kind == "float" else "<d", float(value))
     except OverflowError:
-        raise Unfit(f"{place} is too large for a number") from None
+        raise Unfit(f"{place} is too large for {made.kind}") from None
 
 
 def _whole(value: Any, made: Type, place: str) -> int:
@@ -172,17 +168,25 @@ def _whole(value: Any, made: Type, place: str) -> int:
     return number
 
 
-def _decimal(value: Any, scale: tuple[int, int], place: str) -> Decimal:
+def _decimal(value: Any, made: Type, scale: tuple[int, int], place: str) -> bytes:
     _need(isinstance(value, (str, int)) and not isinstance(value, bool), place, 'a decimal as text, "12.50"', value)
     try:
         found = Decimal(value)
-        fits = found.is_finite() and abs(found) < Decimal(10) ** (scale[0] - scale[1])
-        quantized = found.quantize(Decimal(1).scaleb(-scale[1])) if fits else found
+        fits = found.is_finite() and found.copy_abs() < Decimal(10) ** (scale[0] - scale[1])
     except InvalidOperation:
         raise Unfit(f"{place} is not a decimal") from None
-    if not fits or quantized != found:
+    try:
+        number = int(found.scaleb(scale[1], EXACT).to_integral_exact(context=EXACT)) if fits else None
+    except Inexact:
+        number = None
+    if number is None:
         raise Unfit(f"{place} does not fit decimal({scale[0]}, {scale[1]})")
-    return quantized
+    if made.kind == "bytes":
+        return sized(number.to_bytes((number + (number < 0)).bit_length() // 8 + 1, "big", signed=True))
+    try:
+        return number.to_bytes(made.size, "big", signed=True)
+    except OverflowError:
+        raise Unfit(f"{place} does not fit the {made.size} bytes of {made.name}") from None
 
 
 def _time(value: Any, made: Type, name: str, place: str) -> int:

@@ -38,9 +38,9 @@ def encode_default(schema: Type, value: object, depth: int = 0) -> bytes:
         case "float" | "double" if isinstance(value, int | float) and not isinstance(value, bool):
             return _real(schema.kind, value)
         case "string" if isinstance(value, str):
-            return _sized(value.encode())
+            return sized(value.encode())
         case "bytes" if isinstance(value, str):
-            return _sized(value.encode("latin-1"))
+            return sized(value.encode("latin-1"))
         case "fixed" if isinstance(value, str) and len(value) == schema.size:
             return value.encode("latin-1")
         case "enum" if value in schema.symbols:
@@ -61,11 +61,11 @@ def _compound(schema: Type, value: object, depth: int) -> bytes:
                 parts.append(encode_default(row.type, inner, depth + 1))
             return b"".join(parts)
         case "array" if isinstance(value, list) and schema.items is not None:
-            return _block([encode_default(schema.items, item, depth + 1) for item in value])
+            return block([encode_default(schema.items, item, depth + 1) for item in value])
         case "map" if isinstance(value, dict) and schema.items is not None:
             items = schema.items
-            return _block(
-                [_sized(str(key).encode()) + encode_default(items, item, depth + 1) for key, item in value.items()]
+            return block(
+                [sized(str(key).encode()) + encode_default(items, item, depth + 1) for key, item in value.items()]
             )
     raise ValueError(f"{value!r} is not of type {schema.kind}")
 
@@ -86,11 +86,13 @@ def _real(kind: str, value: float) -> bytes:
         raise ValueError(f"{value!r} is not of type {kind}") from error
 
 
-def _sized(raw: bytes) -> bytes:
+def sized(raw: bytes) -> bytes:
+    """Return bytes or text as Avro writes them: their size, then themselves."""
     return zigzag(len(raw)) + raw
 
 
-def _block(items: list[bytes]) -> bytes:
+def block(items: list[bytes]) -> bytes:
+    """Return an array or map of encoded items in one block."""
     return zigzag(len(items)) + b"".join(items) + b"\0" if items else b"\0"
 
 

@@ -8,11 +8,9 @@ Thread rule: one thread at a time.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kafkalite.base.extras import needs_extra
 from kafkalite.cli import EXIT_USAGE, CommandError, UsageError
 from kafkalite.cli.output import json_text
 from kafkalite.wire.record.columns import BytesColumn, slice_of
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
 @contextlib.contextmanager
 def open_values(urls: str, *, keys: bool, permissive: bool, timeout_s: float) -> Iterator[AvroValues]:
     """An AvroValues, and the end of its connection. UsageError where it cannot begin."""
-    if importlib.util.find_spec("pyarrow") is None:
-        raise UsageError(needs_extra("--avro needs pyarrow", "avro"))
     from kafkalite.avro.client import RegistryClient
 
     try:

@@ -1,23 +1,25 @@
 """JSON that people write, as Avro values: what `documents` gives comes back, and what does not fit is said."""
 
 import base64
+import io
 import json
 from typing import Any
 
-import pyarrow as pa
+import fastavro
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from kafkalite.avro.documents import documents
-from kafkalite.avro.from_documents import Unfit, fitted
-from kafkalite.avro.layout import Layout, arrow_type
+from kafkalite.avro import single
+from kafkalite.avro.from_documents import Unfit, body
 from kafkalite.avro.schema import parse
+from tests.kit.harness.avro_schemas import schemas, values
 
 
 def back(document: object, schema: object) -> object:
-    """The document, through a column."""
+    """The document, through its bytes."""
     root = parse(json.dumps(schema)).root
-    column = pa.array([fitted(document, root)], type=arrow_type(Layout(root).root))
-    return documents(column, root)[0]
+    return single.document(root, body(document, root))
 
 
 def record(**fields: Any) -> dict[str, Any]:
@@ -45,7 +47,9 @@ def logical(kind: str, name: str, **more: int) -> dict[str, Any]:
         ({"type": "array", "items": ["null", "int"]}, [[], [1, None]]),
         ({"type": "map", "values": "boolean"}, [{}, {"a": True}]),
         (record(a="int", b=["null", record(c="string") | {"name": "S"}]), [{"a": 1, "b": {"c": "x"}}]),
-        (logical("bytes", "decimal", precision=6, scale=2), ["12.50", "-0.01"]),
+        (logical("bytes", "decimal", precision=6, scale=2), ["12.50", "-0.01", "0.00", "1.28", "-1.28"]),
+        (logical("bytes", "decimal", precision=38, scale=2), ["123456789012345678901234567890123456.78"]),
+        (logical("fixed", "decimal", precision=4, scale=1) | {"name": "D", "size": 3}, ["-12.5"]),
         (logical("int", "date"), ["2026-11-22", "1969-12-31"]),
         (logical("int", "time-millis"), ["18:00:00.001"]),
         (logical("long", "time-micros"), ["23:59:59.999999"]),
@@ -91,6 +95,10 @@ def test_a_field_left_out_gets_its_default() -> None:
         ("boolean", 1, "not true or false"),
         ("double", "x", "not a number"),
         ("double", 10**400, "too large"),
+        ("float", 1e39, "too large for float"),
+        ("null", 0, "not null"),
+        ("string", "\ud800", "surrogate"),
+        ({"type": "map", "values": "int"}, {"\ud800": 1}, "surrogate"),
         ("bytes", "?", "not base64"),
         ({"type": "fixed", "name": "F", "size": 2}, "AA==", "has 1 bytes"),
         ({"type": "enum", "name": "E", "symbols": ["A"]}, "B", "not one of A"),
@@ -104,6 +112,9 @@ def test_a_field_left_out_gets_its_default() -> None:
         (logical("bytes", "decimal", precision=4, scale=2), "100", "does not fit"),
         (logical("bytes", "decimal", precision=4, scale=2), "x", "not a decimal"),
         (logical("bytes", "decimal", precision=4, scale=2), "NaN", "does not fit"),
+        (logical("bytes", "decimal", precision=4, scale=2), "1e999999999", "does not fit"),
+        (logical("bytes", "decimal", precision=4, scale=2), "1e-999999999", "does not fit"),
+        (logical("bytes", "decimal", precision=4, scale=2), "1.5" + "0" * 60 + "1", "does not fit"),
         (logical("int", "date"), "22.11.2026", "not a date"),
         (logical("int", "time-millis"), "25:00:00", "not a time-millis"),
         (logical("long", "timestamp-nanos"), "9999-01-01T00:00:00Z", "does not fit long"),
@@ -112,3 +123,27 @@ def test_a_field_left_out_gets_its_default() -> None:
 def test_what_does_not_fit_is_said_with_its_place(schema: object, value: object, said: str) -> None:
     with pytest.raises(Unfit, match=said):
         back(value, schema)
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_fastavro_reads_the_document_that_was_encoded(data) -> None:
+    schema = data.draw(schemas)
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), data.draw(values(schema)))
+    root = parse(json.dumps(schema)).root
+    document = single.document(root, out.getvalue())
+    encoded = io.BytesIO(body(document, root))
+    fastavro.schemaless_reader(encoded, fastavro.parse_schema(schema), None)
+    assert encoded.read() == b""
+    assert single.document(root, encoded.getvalue()) == document
+
+
+def test_a_schema_that_contains_itself_is_encoded_up_to_a_depth() -> None:
+    chain = {"type": "record", "name": "C", "fields": [{"name": "next", "type": ["null", "C"], "default": None}]}
+    assert back({"next": {"next": {}}}, chain) == {"next": {"next": {"next": None}}}
+    document: dict[str, object] = {}
+    for _ in range(200):
+        document = {"next": document}
+    with pytest.raises(Unfit, match="levels deep"):
+        back(document, chain)
