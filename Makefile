@@ -45,15 +45,14 @@ BUILD := $(BIN)/python setup.py -q build_ext --inplace -j $(JOBS)
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */\1\t/' | expand -t 16
 
-# As `kafkalite start` does, it opens Kafka 0.7's port too; PORT_07= (empty) leaves that out. The console is served
-# beside it where the extra is installed (`pip install -e '.[console]'`); CONSOLE= (empty) leaves it out.
+# Like `kafkalite start`, this opens Kafka 0.7's port too, and it also serves the console. PORT_07= and CONSOLE= (empty)
+# turn these off.
 comma := ,
-HAS_CONSOLE = $(and $(CONSOLE),$(wildcard $(VENV)/lib/python3*/site-packages/jinja2),$(wildcard $(VENV)/lib/python3*/site-packages/waitress))
 run: $(VENV)/.built  ## start a broker on 127.0.0.1:9092, data in ./data (HOST=, PORT=, PORT_07=, DATA=, CONSOLE= change that)
-	@$(if $(HAS_CONSOLE),echo "console: http://$(CONSOLE)",$(if $(CONSOLE),echo "no console: $(BIN)/pip install -e '.[console]' adds it",:))
+	@$(if $(CONSOLE),echo "console: http://$(CONSOLE)",:)
 	@exec $(BIN)/kafkalite start --data-dir $(DATA) \
 		--listeners kafka://$(HOST):$(PORT)$(if $(PORT_07),$(comma)kafka07://$(HOST):$(PORT_07)) \
-		$(if $(HAS_CONSOLE),--console $(CONSOLE))
+		$(if $(CONSOLE),--console $(CONSOLE))
 
 build: $(VENV)/.built  ## build the native modules in place
 

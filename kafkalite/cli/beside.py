@@ -10,7 +10,6 @@ imports nothing of this. Threads: one, made by `start`, which waits for the chil
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import logging
 import os
 import subprocess
@@ -19,7 +18,6 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.base.extras import needs_extra
 from kafkalite.cli import UsageError
 from kafkalite.cli.console import address_of
 from kafkalite.web.guard import is_loopback
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NEEDS: Final = ("jinja2", "waitress")
 PAUSES_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Before each start anew; after the last it stays away."""
 LONG_LIFE_S: Final = 600.0
@@ -136,9 +133,6 @@ class ConsoleBeside:
 
 def console_beside(text: str, listeners: Iterable[Listener], log_level: str) -> ConsoleBeside:
     """What --console asks for; UsageError for what could not work."""
-    missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
-    if missing:
-        raise UsageError(needs_extra(f"--console needs {' and '.join(missing)}", "console"))
     address = address_of(text, "--console")
     if address.scheme != "http" or not is_loopback(address.host):
         raise UsageError(

@@ -10,7 +10,6 @@ change things. On any other address it requires --users, a file that `kafkalite 
 --masks names a file of data to hide. --base-path serves the console under a path of a reverse proxy. Every page is JSON
 if the request says Accept: application/json.
 
-Needs Jinja2 and waitress (the extra `console`).
 """
 
 from __future__ import annotations

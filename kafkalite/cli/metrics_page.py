@@ -26,7 +26,7 @@ def add_metrics_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics",
         metavar="HOST:PORT",
-        help="serve /metrics, /health/live and /health/ready on this address (needs waitress: the extra `metrics`)",
+        help="serve /metrics, /health/live and /health/ready on this address",
     )
     parser.add_argument(
         "--metrics-users",

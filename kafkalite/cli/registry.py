@@ -6,8 +6,7 @@
   kafkalite registry --listen https://0.0.0.0:8081 --tls-config tls.properties --users users
 
 Schemas are stored in a compacted topic of kafkalite or Apache Kafka, which several registries can share. One line on
-stdout has the address when it serves; the log goes to stderr. A second signal ends it at once. Needs waitress (the
-extra `registry`).
+stdout has the address when it serves; the log goes to stderr. A second signal ends it at once.
 
 --tls-config names a file with Kafka's settings for the certificate (ssl.keystore.location, …), which is reloaded on
 SIGHUP and when it changes. `kafkalite web` manages the file of --users. --metrics HOST:PORT serves metrics for

@@ -5,7 +5,7 @@ state.py       what the topic says, in memory
 records.py     the topic's format, Confluent's
 topic.py       the topic: read to its end and followed; written in transactions
 rest.py        paths and JSON, as a WSGI application
-server.py      the HTTP server under it (waitress, of the extra `registry`)
+server.py      the HTTP server under it (waitress)
 errors.py      codes and texts of what is refused
 
 GET /schemas/ids/7 ─▶ rest ─▶ registry ─▶ state ◀── topic ◀── _schemas

@@ -234,7 +234,6 @@ def send(broker: BrokerProcess, count: int) -> None:
 
 
 def test_it_outlives_brokers_that_are_away_and_its_own_death_and_counts_nothing_twice(tmp_path: Path) -> None:
-    pytest.importorskip("waitress")
     state = tmp_path / "state"
     options = ["--state", str(state), "--metrics", "127.0.0.1:0"]
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytest.importorskip("waitress")
 
 CLIENT_METRICS_TYPE = 16
 

@@ -48,8 +48,6 @@ from tests.kit.harness.scrape import Scrape
 from tests.kit.processes.broker import REPOSITORY, free_port, wait_until
 from tests.kit.processes.schema_registry import call
 
-pytest.importorskip("waitress")
-
 FOLDER = REPOSITORY / "kafkalite" / "metrics" / "dashboards"
 DASHBOARD = json.loads((FOLDER / "kafkalite.json").read_text(encoding="utf-8"))
 PIPELINE = json.loads((FOLDER / "pipeline.json").read_text(encoding="utf-8"))

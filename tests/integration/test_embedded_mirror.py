@@ -26,7 +26,6 @@ from tests.kit.processes.broker import REPOSITORY, BrokerProcess, free_port, wai
 if TYPE_CHECKING:
     from tests.kit.processes.apache_kafka import ApacheKafka
 
-pytest.importorskip("waitress")
 
 pytestmark = pytest.mark.integration
 

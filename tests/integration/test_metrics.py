@@ -24,8 +24,6 @@ from tests.kit.harness.certificates import Authority
 from tests.kit.harness.scrape import OPENMETRICS, Scrape, ask
 from tests.kit.processes.broker import wait_until
 
-pytest.importorskip("waitress")
-
 HERE = "http://127.0.0.1:0"
 GZIP, CONTROL = 1, 32  # attributes of a batch
 

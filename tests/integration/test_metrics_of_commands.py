@@ -14,8 +14,6 @@ from kafkalite.cli.metrics_page import add_metrics_arguments, metrics_page
 from kafkalite.web.users import Role, token_line
 from tests.kit.harness.scrape import Scrape, ask
 
-pytest.importorskip("waitress")
-
 pytestmark = pytest.mark.integration
 
 

@@ -14,8 +14,6 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafkalite import Broker
 from tests.kit.harness.scrape import Scrape
 
-pytest.importorskip("waitress")
-
 GROUPS = {"behind": {0: 10, 1: 3}, "done": {0: 40, 1: 20}, "half": {1: 7}}
 """What each group commits, by partition of the topic."""
 COUNTS = {0: 40, 1: 20}

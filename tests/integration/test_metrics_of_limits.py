@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytest.importorskip("waitress")
 pytestmark = pytest.mark.integration
 
 HERE = "http://127.0.0.1:0"

@@ -22,8 +22,6 @@ from tests.kit.harness.scrape import Scrape, ask
 from tests.kit.processes.broker import REPOSITORY, BrokerProcess, wait_until
 from tests.kit.processes.schema_registry import call
 
-pytest.importorskip("waitress")
-
 pytestmark = pytest.mark.integration
 
 TIMEOUT_S = 60

@@ -19,7 +19,6 @@ from kafkalite.web.tls import Tls
 from kafkalite.web.users import Role, Users, certificate_line, password_line, token_line
 from tests.kit.harness.certificates import Authority
 
-pytest.importorskip("waitress")
 pytestmark = pytest.mark.integration
 
 SCHEMA = '{"type":"record","name":"R","fields":[]}'

@@ -62,7 +62,6 @@ def test_waiting_for_data_is_not_slow(lines: list[logging.LogRecord]) -> None:
 
 
 def test_slow_requests_are_counted_where_metrics_are_served(lines: list[logging.LogRecord]) -> None:
-    pytest.importorskip("waitress")
     from tests.kit.harness.scrape import Scrape
 
     with Broker(request_slow_log_ms=1, metrics_listeners="http://127.0.0.1:0") as broker:

@@ -21,8 +21,6 @@ from tests.kit.fakes.raw_http import RawHttp, sent
 from tests.kit.harness import wire
 from tests.kit.processes.broker import free_port
 
-pytest.importorskip("waitress")
-
 TOP = [sys.executable, "-m", "kafkalite", "top", "--interval", "0.5"]
 
 

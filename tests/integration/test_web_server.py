@@ -23,8 +23,6 @@ from kafkalite.web.tls import Tls
 from tests.kit.harness.certificates import Authority, Identity
 from tests.kit.processes.broker import wait_until
 
-pytest.importorskip("waitress")
-
 LARGE = 3_000_000
 REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SECURE = [Address("https", "127.0.0.1", 0)]

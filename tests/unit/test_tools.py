@@ -80,30 +80,6 @@ def test_a_build_counts_the_modules_that_it_compiles(
     assert build() == []  # nothing changed
 
 
-@pytest.mark.parametrize(
-    ("variables", "said"),
-    [
-        (["HAS_CONSOLE=1"], 'echo "console: http://127.0.0.1:8090"'),
-        (["HAS_CONSOLE="], "echo \"no console: .venv/bin/pip install -e '.[console]' adds it\""),
-        (["CONSOLE="], ":"),
-    ],
-)
-def test_make_run_says_where_the_console_is(variables: list[str], said: str) -> None:
-    command = [
-        "make",
-        "--dry-run",
-        "--assume-old=.venv/.built",
-        "run",
-        "VENV=.venv",
-        "CONSOLE=127.0.0.1:8090",
-        *variables,
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    lines = done.stdout.splitlines()
-    assert said in lines
-    assert any("--console 127.0.0.1:8090" in line for line in lines) == (said.startswith('echo "console'))
-
-
 def test_check_finds_a_stale_reference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     target = tmp_path / "configuration.md"
     monkeypatch.setattr(generate_config_docs, "TARGET", target)

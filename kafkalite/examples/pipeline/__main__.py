@@ -22,7 +22,7 @@ from kafkalite.base.extras import needs_extra
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NEEDED: Final = ("matplotlib", "pyarrow", "pyspark", "waitress")
+NEEDED: Final = ("matplotlib", "pyarrow", "pyspark")
 EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 

@@ -16,7 +16,7 @@ class MetricRows:
         LIST,
         (),
         "Address that serves `/metrics`, `/health/live` and `/health/ready`: `http://HOST:PORT` or "
-        "`https://HOST:PORT`; the default port is 9644. Requires waitress (the extra `metrics`). Unset: not "
+        "`https://HOST:PORT`; the default port is 9644. Unset: not "
         "served.",
     )
     metrics_users: str = setting(

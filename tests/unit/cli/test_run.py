@@ -61,7 +61,6 @@ def test_topics_are_there_and_settings_hold(tmp_path: Path) -> None:
 
 
 def test_registry_is_in_the_environment(tmp_path: Path) -> None:
-    pytest.importorskip("waitress")
     script = (
         "import os, urllib.request\n"
         "print(urllib.request.urlopen(os.environ['SCHEMA_REGISTRY_URL'] + '/subjects', timeout=60).read())"
