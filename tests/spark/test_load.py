@@ -227,9 +227,9 @@ def test_a_frame_may_be_changed_but_needs_its_offsets(spark, kafka_broker, fille
     ("options", "message"),
     [
         ({"codec": "lzma"}, "codec must be one of zstd"),
-        ({"file_size": 0}, "files of 0 bytes"),
+        ({"file_size": 0}, "file_size must be at least 1 byte"),
         ({"on_data_loss": "ignore"}, "on_data_loss must be"),
-        ({"topics": []}, "one of topics and pattern"),
+        ({"topics": []}, "set either topics or pattern"),
         ({"starting": "now"}, "option startingOffsets"),
         ({"options": {"startingTimestamp": "5"}}, "option startingTimestamp cannot be set"),
         ({"options": {"minPartitons": "5"}}, "did you mean minPartitions"),

@@ -139,10 +139,8 @@ class TestJavaThatFailsLater:
         finally:
             process.kill()
             process.wait()
-        said = (
-            "kafkalite: Spark's Java process was killed by SIGKILL; what was published by then stays, and another run "
-        )
-        assert (process.returncode, out, errors) == (EXIT_FAILURE, "", f"{said}continues after them\n")
+        said = "Spark's Java process was killed by SIGKILL; files already published remain, and the next run continues"
+        assert (process.returncode, out, errors) == (EXIT_FAILURE, "", f"kafkalite: {said} after them\n")
         status, _, errors = run(words_for(kafka_broker, topic, target), environment(tmp_path))
         assert (status, errors) == (0, "")
         assert sum(file.rows for file in load.files(target)) == 2001
