@@ -84,7 +84,8 @@ class Tried(NamedTuple):
     skipped: list[Message]
     """Records that no handler gets: tombstones, with skip_tombstones."""
     unfinished: list[Message]
-    """Records that were still to be handled when the policy stopped the member, or attempts_max was reached."""
+    """Records that were still to be handled when the policy stopped the member, or attempts_max was reached; and those
+    that wait for a dead letter of their key (after_dead="hold")."""
     sent: list[Output]
     """Records that the handler sent through its transaction."""
     alarms: list[Alarm]
@@ -256,16 +257,18 @@ class Trial:
             calls = self._calls[message[:3]]
             if (calls and calls[-1][1] is None) or message[:3] in self._letters:
                 continue
-            rest[self._rest(message[:3])].append(message)
+            rest[self._rest(message)].append(message)
         dead = list(self._letters.values())
         return Tried(processed, retried, dead, **rest, sent=self._sent, alarms=self._alarms, stopped=self._stopped)
 
-    def _rest(self, origin: tuple[str, int, int]) -> str:
+    def _rest(self, message: Message) -> str:
         """Classify a record that was neither processed nor became a dead letter."""
+        origin = message[:3]
         failures = [failure for _, failure in self._calls[origin] if failure is not None]
         is_ended = bool(self._stopped) or self._is_over
         if not failures:
-            return "unfinished" if is_ended else "skipped"
+            is_skipped = self._policy.skip_tombstones and message.value is None and not is_ended
+            return "skipped" if is_skipped else "unfinished"
         if not is_ended:
             return "ignored"
         counted = sum(failure.kind is not FailureKind.OUTAGE for failure in failures)

@@ -240,6 +240,16 @@ def test_a_def_that_returns_a_coroutine_fails_its_record() -> None:
     assert "declare it with async def" in dead.failure.text
 
 
+def test_records_that_wait_for_a_dead_letter_of_their_key_are_unfinished() -> None:
+    @failures.handler(topics="orders", group="billing", retry=["1 s"], order="key", after_dead="hold")
+    def handle(record: Message) -> None:
+        assert record.value != b"1"
+
+    tried = handle.try_records([Message("orders", 0, offset, 0, b"k", b"%d" % offset) for offset in range(1, 4)])
+    assert values(tried.unfinished) == [b"2", b"3"]
+    assert (tried.processed, tried.skipped) == ([], [])
+
+
 def test_what_ends_a_program_ends_a_trial() -> None:
     @failures.handler(topics="orders", group="billing", retry=["1 s"])
     async def handle(record: Message) -> None:
