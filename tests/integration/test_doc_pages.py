@@ -16,6 +16,7 @@ QUICK = (
     "delivery.md",
     "failures.md",
     "failures-for-java.md",
+    "failures-options.md",
     "kafka-0.7.md",
     "metrics.md",
     "mirror.md",
