@@ -1,42 +1,40 @@
-"""The log engine: partitions as directories of segment files, from the data directory down to the batch.
+"""Store partitions as directories of segment files: append, flush, index, recover, retain, compact.
 
-    manager         opens and closes a data directory; topics, partitions, the threads that serve them
-    topic_source    which topics there are: the journal's; assigned: a cluster's
+    manager         opens and closes a data directory; topics, partitions, and the threads that serve them
+    topic_source    topics of a standalone broker, from the journal; assigned: of a cluster's broker
     opening         plans and opens logs                     removals   directories that are renamed and removed
-    journal         topics, settings and ids, durably        metadata_store   what of them handlers read and change
-    offset_checkpoints   recovery points, log starts, high watermarks
-    partition_log   one partition: rolls and flushes; it owns a `_native.log.log_core`, to which log_append appends
-    log_state       what there is to see of a log
-    loading         a partition directory → an open log      recovery   what to do with bytes that are no batches
-    flusher         group commit                             retention  which segments may go
-    sealer          full segments, made durable              segment_removal   how they go
-    indexes         a log's indexes: loaded, saved
-    leader_epochs   where each leader epoch began            producer_state  producers: loaded, saved, expired
-    entries         names a flush has to make durable        adoption   directories that the journal does not know
-    record_checks   compressed records, and bad ones         quarantine damage that is remembered
-    classic/        topics in Kafka 0.7's format
-    index_file · snapshots · checkpoints · files             the small files beside the logs, and how they are written
-
-It knows nothing of requests, sockets or the wire; it reports appends through listeners.
-
+    journal         durable topics, settings and ids         metadata_store   the part that handlers read and change
+    offset_checkpoints   recovery points, log start offsets, high watermarks
+    partition_log   one partition: rolls and flushes; owns a `_native.log.log_core`, to which log_append appends
+    log_state       the public state of a log
+    loading         opens a log from its directory           recovery   decides what happens to unreadable bytes
+    flusher         group commit                             retention  chooses the segments to delete
+    sealer          makes full segments durable              segment_removal   deletes them
+    indexes         a log's indexes: load, save              leader_epochs  start offset of each leader epoch
+    producer_state  producers: load, save, expire            entries    file names that a flush has to make durable
+    record_checks   compressed and bad records               adoption   directories that the journal does not know
+    quarantine      remembered damage                        classic/   topics in Kafka 0.7's format
+    index_file · snapshots · checkpoints · files             the small files of a log, and how they are written
     compaction · cleaner · swap                              compacted topics: one pass, its schedule, its renames
-    replica_log · log_truncation                             a partition with replicas; how its log is cut
-    expiry_checkpoint · quarantine_file                      the time by which records expire; damage, across restarts
-    backup_cut · handover                                    one moment for a backup; a directory that joins a cluster
+    replica_log · log_truncation                             a partition with replicas; truncation of its log
+    expiry_checkpoint · quarantine_file                      the trusted time, and damage, across restarts
+    backup_cut · handover                                    a consistent cut for a backup; a directory joins a cluster
     checking · repair                                        `kafkalite log check`, `kafkalite log repair`
 
-The layout of each file is in the module that writes it. A format carries a version, and its module says how older files
-are read. Durability of each answer: tests/power/README.md.
+The package does not know requests, sockets or the protocol. It reports appends through listeners.
 
-A start of a replica keeps the longest whole front of the log, takes leader epochs from the batches that it reads, and
-quarantines nothing unless no other replica is in sync or eligible. A segment gets its name only after those before it
-have theirs on the disk.
+The module that writes a file describes its layout. A format carries a version, and its module says how older files
+are read. When each response is durable: tests/power/README.md.
 
-Terms: an *offset* is a record's number in its partition, a *position* a byte's place in a file, a *size* is in
-bytes, a *count* is of things, an *index* starts at 0. The *active* segment is the last one. To *roll* is to close it
-and begin the next; to *seal* is to sync, cut and index a closed one. A *marker* is the control batch that ends a
-transaction; its *gate* is the coordinator that admits it. *Dirty* is what was written since the last compaction. The
-*delete horizon* is the time from which a tombstone or marker that compaction has reached may go. *Group commit* is
-one `fdatasync` for all producers that wait. *Classic* means Kafka 0.7's; of consumer groups it is Kafka's word for
-their older protocol. The *leader epoch* rises with every unclean start, so that clients notice a shorter log.
+A starting replica keeps the longest intact prefix of its log and takes leader epochs from the batches that it reads. It
+quarantines damage only if no other replica is in sync or eligible to lead (KIP-966). A segment gets its file name only
+after the names of all earlier segments are durable.
+
+Terms: an *offset* is a record's number in its partition, a *position* a byte's place in a file, a *size* is in bytes, a
+*count* is a number of things, an *index* starts at 0. The *active* segment is the last one. To *roll* is to close it
+and begin the next; to *seal* is to trim, sync and index a closed one. A *marker* is the control batch that ends a
+transaction; the *gate* is the coordinator that admits a transaction's first batch. *Dirty* bytes were written since the
+last compaction. After the *delete horizon* compaction may remove a tombstone or marker. *Group commit* is one
+`fdatasync` for all waiting producers. A *classic* topic has Kafka 0.7's format; a classic group uses Kafka's older
+protocol. The *leader epoch* rises with every unclean start, so that clients notice a truncated log.
 """

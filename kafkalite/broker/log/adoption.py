@@ -1,19 +1,19 @@
-"""Partition directories that the journal does not know: leftovers of deleted topics, and logs copied in.
+"""Decide at start what happens to partition directories that the journal does not know: adopt, remove or ignore.
 
-    id is that of a topic the journal deleted             a crash came between the line and the removal: remove it
-    the journal has the topic under another id            somebody else's data under our topic's name: refuse to start
-    the journal has the topic, not so many partitions     the topic grows to hold it
-    otherwise, with segment files                         the topic is adopted: id from partition.metadata, or a new one
-    it tells no id, and its name is a deleted topic's     after an unclean stop kept as nobody's, under another name
-    without segment files                                 left alone, with one log line
-    partition.metadata is there and damaged               left alone, with one log line; a saved index may tell the id
+    id of a topic that the journal deleted                crash before the removal: remove the directory
+    the journal has the topic with another id             data of another topic with this name: refuse to start
+    the journal has the topic with fewer partitions       add partitions up to this one
+    any other directory with segment files                adopt the topic; id from partition.metadata, or a new one
+    no id, named like a deleted topic                     after an unclean stop: keep it under another name
+    no segment files                                      ignore it, with one log line
+    partition.metadata is damaged                         ignore it, with one log line; a saved index may have the id
 
-A damaged partition.metadata may be what a power cut left of a deleted topic's; taken for none, that topic would come
-back. In a directory of a topic that the journal knows it is rewritten: before a topic is made, what may stand in the
-way of its directories is gone, durably.
+A power cut can leave a damaged partition.metadata of a deleted topic. If damaged counted as missing, that topic would
+come back. In a directory of a topic that the journal knows, the file is rewritten: a topic is created only after
+directories in its way are durably gone, so the directory belongs to it.
 
-Adopted partitions go on above the last leader epoch they have, and the producer ids their snapshots know are never
-given out again. Runs once, at start, on the manager's thread.
+Adopted partitions continue above their last leader epoch, and the producer ids in their snapshots are never allocated
+again. Runs once, at start, on the manager's thread.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def sort_out(
     suffixes: Mapping[str, str],
     classic_partition_count: Callable[[str], int],
 ) -> tuple[list[TopicState], list[str], list[str]]:
-    """(topics to write into the journal, new or grown; directories to remove; nobody's directories, to be kept).
-    StartupError for another's data.
+    """Return (new or changed topics for the journal; directories to remove; directories to keep under another name).
 
-    `doubtful_names` are those of deleted topics whose directories a power cut may have brought back without the file
-    that tells their id.
-    `suffixes` are the formats' names by the suffix of their segment files. A topic of 0.7 has directories only for
-    partitions that ever got a message: how many it has in all is `classic_partition_count`'s to say.
+    `doubtful_names` are the deleted topics whose directories may have returned after a power cut without the file that
+    holds their topic id. `suffixes` maps the suffix of segment files to the name of the format. A topic of Kafka 0.7
+    has directories only for partitions with messages; `classic_partition_count` returns its number of partitions.
+
+    Raises StartupError for a directory of another topic with the same name, for mixed formats and conflicting ids.
     """
     strangers: dict[str, dict[int, str]] = {}
     leftovers, strays = [], []
@@ -102,7 +102,7 @@ def sort_out(
 
 
 def identity_of(path: str) -> tuple[bytes | None, bool]:
-    """(id of the topic a partition directory belongs to, if it tells; whether its partition.metadata is damaged)."""
+    """Return (topic id of a partition directory or None, whether its partition.metadata is damaged)."""
     try:
         return checkpoints.read_partition_topic_id(path), False
     except checkpoints.MetadataDamaged:
@@ -113,19 +113,19 @@ def _write_anew(path: str, known: TopicState) -> None:
     logger.warning("partition.metadata is damaged; writing it again", extra=fields(path=path))
     try:
         checkpoints.write_partition_topic_id(path, known.topic_id, durable=True)
-    except OSError as error:  # whoever loads the partition meets it, too
+    except OSError as error:  # loading the partition reports it again
         logger.warning("could not write partition.metadata", extra=fields(path=path, reason=str(error)))
 
 
 def has_segments(path: str, suffix: str) -> bool:
-    """Whether a directory holds at least one segment file."""
+    """Return whether a directory holds at least one segment file."""
     try:
         return any(
             name.endswith(suffix) and files.SEGMENT_STEM.fullmatch(name[: -len(suffix)])
             for name in disk.list_names(path)
         )
     except OSError:
-        return True  # unreadable is not empty: its partition goes offline rather than being forgotten
+        return True  # an unreadable directory is not empty: its partition goes offline instead of being forgotten
 
 
 def _adopt(
@@ -169,6 +169,6 @@ def _adopt(
 
 
 def base_above(path: str, unclean_count: int) -> int:
-    """The epoch base that makes a partition go on one above the last leader epoch in its directory."""
+    """Return the epoch base with which a partition continues one above the last leader epoch in its directory."""
     entries = checkpoints.read_epochs(f"{path}/{files.EPOCHS_NAME}")
     return unclean_count - (entries[-1][0] + 1) if entries else unclean_count

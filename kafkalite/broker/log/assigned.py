@@ -1,15 +1,15 @@
-"""The data directory of a broker in a cluster: which topics there are, and whose they are, is the controllers' to say.
+"""Open, create and drop the logs of a cluster's broker as the controllers' metadata says.
 
-    open ─▶ use_topics(all) ─▶ use_topics(what has changed) … ─▶ close
+    open ─▶ use_topics(all) ─▶ use_topics(changes) … ─▶ close
 
-The first call opens the logs of the partitions that this broker has a replica of; what else has a partition's name on
-the disk is *stray*, and is given another name and kept. The journal has no topics.
+The first call opens the logs of the partitions that have a replica on this broker. Any other partition directory is
+*stray*: it is renamed and kept. The journal has no topics.
 
-Every topic of the cluster is among `topics`, with all of its partitions: those without a replica here are `Elsewhere`.
-A topic is its id: one of the same name with another id is another topic, whose logs begin empty.
+`topics` holds every topic of the cluster with all of its partitions; partitions without a replica here are `Elsewhere`.
+The topic id identifies a topic: one with the same name and another id is another topic, whose logs begin empty.
 
 Source: LogManager.isStrayKraftReplica and ReplicaManager.applyDelta of Kafka 4.1. Thread rules as in
-`kafkalite.broker.log.manager`; use_topics belongs to one thread.
+`kafkalite.broker.log.manager`; only one thread calls use_topics.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AssignedTopic:
-    """A topic as metadata has it."""
+    """A topic in a metadata image."""
 
     name: str
     id: bytes
@@ -54,27 +54,27 @@ class AssignedTopic:
 
 
 class AssignedTopics:
-    """The topics of a cluster, in the data directory of one of its brokers. See the module."""
+    """The topics of a cluster, in the data directory of one of its brokers."""
 
     def __init__(self, logs: LogManager) -> None:
         self.leadership: dict[str, Callable[[int, int | None], None]] = {}
-        """By topic: who is told of a partition that is led here from now on, with the epoch, or (None) no longer. With
-        no lock held, in order; they must not block."""
+        """Topic name → callback(partition, leader epoch), called when this broker becomes the partition's leader, and
+        with None when it stops. Called in order, without locks; must not block."""
         self.replica_listeners: list[Callable[[Sequence[ReplicaChange]], None]] = []
-        """Who is told of all that has become of the replicas here, once for each image: those that are gone, then those
-        that are led, then those that follow. After it is so and published, with no lock held; they must not block."""
+        """Callbacks with all changes of this broker's replicas, one call per image: removed replicas first, then
+        leaders, then followers. Called without locks, after the changes are published; must not block."""
         self.logs = logs
         self._opener = logs.opener
         self._removals = logs.removals
         self._checkpoints = logs.checkpoints
-        self._checkpoints.complete = False  # until it is known which partitions are here
+        self._checkpoints.complete = False  # until the first image says which partitions are here
         self._present: dict[tuple[str, int], str] = {}
-        """Partition directories as the start found them."""
+        """Partition directories found at start."""
 
     # --- a topic source -----------------------------------------------------------------------------------------------
 
-    def open(self, found: Journal) -> Iterable[Topic]:  # noqa: ARG002 - whose topics do not count
-        """None yet."""
+    def open(self, found: Journal) -> Iterable[Topic]:  # noqa: ARG002 - a cluster's topics come from metadata
+        """Prepare the directory and return no topics; `use_topics` opens them."""
         opener = self._opener
         self._present, deleted = directory.partition_directories(opener.directory)
         self._removals.remove_leftovers(deleted, ())
@@ -85,43 +85,43 @@ class AssignedTopics:
         return ()
 
     def went_offline(self, log: PartitionLog) -> None:
-        """The controllers have to know."""
+        """Report the offline log, so that the controllers learn of it."""
         self._opener.services.fitness_changed(log)
 
     def logs_of(self, topic: Topic) -> Iterable[ReplicaLog]:
-        """Those of its replicas here."""
+        """Return the topic's replicas on this broker."""
         return [log for log in topic.partitions if isinstance(log, ReplicaLog)]
 
     def state_of(self, topic: Topic) -> TopicState:
-        """What was published of it."""
+        """Return the published state of a topic."""
         return TopicState(topic.name, topic.id, dict(topic.overrides), [])
 
     # --- topics -------------------------------------------------------------------------------------------------------
 
     def use_topics(self, changed: Sequence[AssignedTopic], removed: Iterable[bytes] = ()) -> None:
-        """These topics are gone, by id, then these are there, or have changed. May block."""
-        told: list[tuple[str, int, int | None]] = []
+        """Apply one image: drop topics by id, then create and change topics. May block."""
+        notices: list[tuple[str, int, int | None]] = []
         changes: list[ReplicaChange] = []
         logs = self.logs
         with logs.lock:
             gone = [logs.topics_by_id[topic_id] for topic_id in removed if topic_id in logs.topics_by_id]
             for topic in gone:
                 for log in self.logs_of(topic):
-                    self._note_gone(log, told, changes)
+                    self._note_gone(log, notices, changes)
                 logs.drop_topic(topic)
             if not self._checkpoints.complete:
                 self._keep_strays_aside(changed)
             loaded = self._load_assigned(changed)
             self._sync_walked(loaded.values())
             self._opener.keep_taken_over(loaded.values())
-            topics = [self._changed_topic(each, loaded, told, changes) for each in changed]
+            topics = [self._changed_topic(each, loaded, notices, changes) for each in changed]
             if topics:
                 logs.publish(*topics)
-            self._checkpoints.complete = True  # not before: housekeeping would write down that there are no logs
+            self._checkpoints.complete = True  # not earlier: housekeeping would checkpoint an empty set of logs
         for topic in gone:
             logs.tell_deleted(topic.name)
         self._tell_replicas(changes)
-        for name, partition, epoch in told:
+        for name, partition, epoch in notices:
             if name in self.leadership:
                 self.leadership[name](partition, epoch)
         for each in changed:
@@ -135,16 +135,16 @@ class AssignedTopics:
                 listener(changes)
 
     @staticmethod
-    def _note_gone(log: ReplicaLog, told: list[tuple[str, int, int | None]], changes: list[ReplicaChange]) -> None:
+    def _note_gone(log: ReplicaLog, notices: list[tuple[str, int, int | None]], changes: list[ReplicaChange]) -> None:
         if log.led:
-            told.append((log.topic, log.partition, None))
+            notices.append((log.topic, log.partition, None))
         changes.append(ReplicaChange(log, log.assignment, NOWHERE))
 
     def _keep_strays_aside(self, topics: Sequence[AssignedTopic]) -> None:
-        """Gives directories that are none of this broker's partitions other names.
+        """Rename directories that belong to no partition of this broker.
 
-        One that comes back under its old name after a power cut is set aside again: the first flush of a log in its
-        place syncs the names.
+        A power cut may undo a rename; the next start repeats it. The first flush of a log that takes the old name
+        makes the renames durable.
         """
         held = {
             (topic.name, number): topic.id
@@ -170,9 +170,9 @@ class AssignedTopics:
         self._present = {}
 
     def _load_assigned(self, topics: Sequence[AssignedTopic]) -> dict[tuple[str, int], ReplicaLog]:
-        """Opens the logs of replicas that are here and not open."""
+        """Open the logs of assigned replicas that are not open yet."""
         opener, first = self._opener, not self._checkpoints.complete
-        points = self._checkpoints.points if first else {}  # None: there is no good file
+        points = self._checkpoints.points if first else {}  # None: the file is missing or damaged
         starts = self._checkpoints.starts if first else {}
         plans: list[LoadPlan] = []
         logs: list[PartitionLog] = []
@@ -200,8 +200,10 @@ class AssignedTopics:
         return {(log.topic, log.partition): log for log in logs if isinstance(log, ReplicaLog)}
 
     def _correct_log_starts(self, logs: Sequence[PartitionLog]) -> None:
-        """Writes down where replicas start that were found to end before that: at the next start, what was written down
-        would hide what comes there now. They are offline when that fails."""
+        """Checkpoint the log start offset of logs that begin before their checkpointed one.
+
+        At the next start, the old value would hide records that are appended there from now on. On an error these logs
+        go offline."""
         if not logs:
             return
         try:
@@ -211,14 +213,15 @@ class AssignedTopics:
                 log.go_offline(f"the log start offset could not be written: {error}")
 
     def _sync_walked(self, logs: Iterable[ReplicaLog]) -> None:
-        """See ReplicaLog.sync_walked; of all with one sync of the file system. One that fails is offline."""
+        """Sync recovered logs (see ReplicaLog.sync_walked) with one sync of the file system; a log that fails goes
+        offline."""
         walked = [log for log in logs if log.walked and not log.offline]
         if not walked:
             return
         marks = [log.entries.mark() for log in walked]
         try:
             file_ops.sync_file_system(self._opener.directory)
-        except OSError as error:  # it says only that something failed, not what
+        except OSError as error:  # the error does not say which log failed
             logger.warning("file system sync failed; syncing each log separately", extra=fields(reason=str(error)))
             for log in walked:
                 try:
@@ -231,8 +234,9 @@ class AssignedTopics:
             log.walked.clear()
 
     def _cannot_begin_anew(self, name: str, partitions: Sequence[int]) -> OSError | None:
-        """Takes out of the way what these partitions must not find; why that cannot be. They are offline then, and all
-        others go by what metadata says: it says each thing once."""
+        """Move old directories out of the way of new partitions; return the error, or None.
+
+        On an error these partitions go offline and the others proceed: metadata reports each change only once."""
         try:
             self._removals.clear_directories(name, partitions)
             self._checkpoints.forget({(name, number) for number in partitions}.__contains__)
@@ -244,7 +248,7 @@ class AssignedTopics:
         self,
         topic: AssignedTopic,
         loaded: dict[tuple[str, int], ReplicaLog],
-        told: list[tuple[str, int, int | None]],
+        notices: list[tuple[str, int, int | None]],
         changes: list[ReplicaChange],
     ) -> Topic:
         open_now = self.logs.topics_by_id.get(topic.id)
@@ -254,11 +258,11 @@ class AssignedTopics:
             before = present[number] if number < len(present) else None
             log = loaded.get((topic.name, number), before)
             if isinstance(log, ReplicaLog) and not each.held:
-                self._note_gone(log, told, changes)
+                self._note_gone(log, notices, changes)
                 self.logs.drop_log(log)
                 log = None
             if isinstance(log, ReplicaLog):
-                self._lead_or_resign(log, each, told, changes, fresh=log is not before)
+                self._lead_or_resign(log, each, notices, changes, fresh=log is not before)
                 partitions.append(log)
             elif isinstance(log, Elsewhere):
                 log.set_leader(each.leader_id, each.leader_epoch)
@@ -266,13 +270,13 @@ class AssignedTopics:
             else:
                 partitions.append(Elsewhere(topic.name, number, self.logs.clock, each.leader_id, each.leader_epoch))
         state = TopicState(topic.name, topic.id, dict(topic.config.overrides), [])
-        return topic_of(state, partitions, topic.config)  # type: ignore[arg-type]  # whoever wants logs asks for them
+        return topic_of(state, partitions, topic.config)  # type: ignore[arg-type]  # callers check each one
 
     @staticmethod
     def _lead_or_resign(
         log: ReplicaLog,
         wanted: Assignment,
-        told: list[tuple[str, int, int | None]],
+        notices: list[tuple[str, int, int | None]],
         changes: list[ReplicaChange],
         *,
         fresh: bool,
@@ -282,13 +286,13 @@ class AssignedTopics:
             return
         led = log.led and not fresh
         if fresh and wanted.directory == LOST:
-            log.behind = True  # it was given up, and nobody knows how much of it was copied again
+            log.behind = True  # the replica was given up, and how much was copied since is unknown
         changes.append(ReplicaChange(log, before, wanted))
         if wanted.leads:
             log.lead(wanted)
             if not led or before.leader_epoch != wanted.leader_epoch:
-                told.append((log.topic, log.partition, wanted.leader_epoch))
+                notices.append((log.topic, log.partition, wanted.leader_epoch))
         else:
             log.resign(wanted)
             if led:
-                told.append((log.topic, log.partition, None))
+                notices.append((log.topic, log.partition, None))

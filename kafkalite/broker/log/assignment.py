@@ -1,4 +1,4 @@
-"""What the controllers of a cluster say of one partition, as far as the broker that has a replica of it goes by it.
+"""Hold what the controllers' metadata says about one partition, as far as this broker's replica needs it.
 
 Source: PartitionRegistration of Kafka 4.1.
 """
@@ -12,35 +12,35 @@ if TYPE_CHECKING:
 
 NO_LEADER: Final = -1
 LOST: Final = bytes(15) + b"\x02"
-"""The directory of a replica that is in none (Kafka's DirectoryId.LOST): it is not in sync, and cannot be elected."""
+"""The directory id of a replica in no directory (Kafka's DirectoryId.LOST): not in sync and not electable."""
 
 
 class Assignment(NamedTuple):
-    """A partition as metadata has it."""
+    """A partition in a metadata image."""
 
     held: bool
-    """Whether a replica of it is here."""
+    """Whether this broker has a replica."""
     leads: bool
-    """Whether that leads."""
+    """Whether this broker's replica leads."""
     leader_id: int
-    """NO_LEADER: nobody."""
+    """Node id of the leader, or NO_LEADER."""
     leader_epoch: int
     replicas: tuple[int, ...] = ()
-    """Node ids, the preferred leader first; while it moves those that come and those that go."""
+    """Node ids, the preferred leader first; during a reassignment the added and the removed replicas, too."""
     isr: tuple[int, ...] = ()
-    """Those in sync, as committed by the controllers."""
+    """Node ids of the in-sync replicas, as committed by the controllers."""
     elr: tuple[int, ...] = ()
-    """Those out of sync that may lead all the same (KIP-966)."""
+    """Node ids of eligible leader replicas: out of sync, but electable (KIP-966)."""
     partition_epoch: int = -1
-    """Rises with every change."""
+    """Rises with every change of the partition."""
     recovering: bool = False
-    """After an unclean election, until the leader has told the controllers that it has recovered."""
+    """True after an unclean election, until the leader has reported to the controllers that it has recovered."""
     directory: bytes = b""
-    """Where the controllers have this broker's replica (KIP-858)."""
+    """Directory id of this broker's replica (KIP-858)."""
     lost: tuple[int, ...] = ()
-    """Replicas, on whatever broker, that are in no directory: they are not to be counted on, whatever they fetch."""
+    """Node ids of replicas that are in no directory. They do not count as in sync, even if they fetch."""
     others_whole: bool = False
-    """Whether another broker's replica has all that was acknowledged: it is in sync, or eligible to lead (KIP-966)."""
+    """Whether another broker's replica has every acknowledged record: it is in sync or eligible to lead (KIP-966)."""
 
     @property
     def alone(self) -> bool:
@@ -49,15 +49,15 @@ class Assignment(NamedTuple):
 
 
 NOWHERE: Final = Assignment(held=False, leads=False, leader_id=NO_LEADER, leader_epoch=-1)
-"""Of a partition of which nothing was said yet, or which is none any more."""
+"""The assignment of a partition that metadata has not mentioned yet, or that is deleted."""
 
 
 class Leading(Protocol):
-    """Knows who follows the logs that this broker leads."""
+    """Tracks the followers of logs that this broker leads."""
 
     def lead_locked(self, log: Any, wanted: Assignment, *, elected: bool) -> Followers:
-        """This broker leads a `ReplicaLog` with other replicas, from a new epoch on or as before; who follows it. The
-        log's lock is held."""
+        """Lead a `ReplicaLog` that has other replicas, in a new epoch (`elected`) or the current one; return its
+        followers. Called under the log's lock."""
 
     def configure(self, log: Any, followers: Followers) -> None:
-        """The settings of a log that is led count for these followers."""
+        """Apply a log's settings to its followers."""

@@ -1,28 +1,30 @@
-"""A cut through all logs at one moment, for a backup while the broker runs.
+"""Link the files of all logs at one moment, for a backup of a running broker.
 
     kafkalite backup                           the housekeeper
-    holds `backup.request` with a name  ─▶     sees it ▸ links every file of every log, and the journal, into `.backup/`
-                                               ▸ takes all locks: ends of all logs and of the journal, at one moment
-    reads the links at its leisure      ◀─     `.backup/NAME.json`, the last file
-    empties the request, removes both, lets go
+    writes a name into `backup.request`,
+    under its lock                      ─▶     sees it ▸ links every file of every log, and the journal, into `.backup/`
+                                               ▸ takes all locks: notes the ends of all logs and of the journal
+    reads the links                     ◀─     writes `.backup/NAME.json`, the last file
+    empties the request, removes both,
+    releases its lock
 
-One moment, since logs tell of each other: an offset that is committed has its record, a marker its Prepare, a
-transaction that is complete all its markers. So the copy is what kill -9 at that moment would have left, and a start
-treats it as such.
+Logs refer to each other, so all ends belong to one moment: a committed offset has its record, a marker its Prepare, a
+completed transaction all its markers. The copy equals what kill -9 at that moment would leave, and a start recovers it
+as such.
 
-A link keeps a file that retention, compaction or the deletion of a topic takes away meanwhile, and the journal's file,
-which is replaced when it is shortened. Under a log's lock all
-its segments have their files, by the names that they know; the manager's lock, held all along, keeps topics from coming
-and going. What is derived (indexes, snapshots) is linked before the moment, or cut back by the start.
+A link keeps a file that retention, compaction or topic deletion removes meanwhile, and the journal's file, which is
+replaced when it is compacted. Under a log's lock all its segments have their files and names. The manager's lock is
+held throughout, so no topic is created or deleted. Derived files (indexes, snapshots) are linked before that moment, or
+a start truncates them.
 
-Every request has a name of its own: the broker may look while the one before is being removed, and make a cut that
-nobody waits for, which would be an old one for whoever comes next. So whoever lets go takes the name back before
-anything is removed, and the broker looks for it once more when it is done: one of the two removes such a cut.
+Every request has its own name. Otherwise the broker might find an old request during its removal and make a cut that
+no one waits for, and the next request would take that old cut for its own. Therefore the client empties the request
+before it removes anything, and the broker reads the name again at the end: one of the two removes such a cut.
 
-Whoever may write into the data directory may ask: there is no other way to. A request that nobody holds any more, its
-process having ended, is removed with what was made for it. The broker refuses by removing the request.
+Anyone who can write into the data directory can make a request; there is no other way. If the requesting process has
+ended, the broker removes the request and everything made for it. The broker refuses a request by removing it.
 
-Blocks; the housekeeper's thread alone. Appends wait while all locks are taken: a microsecond for each log.
+Blocks; runs on the housekeeper's thread alone. Appends wait while all locks are held: a microsecond for each log.
 """
 
 from __future__ import annotations
@@ -48,38 +50,38 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REQUEST_NAME: Final = re.compile(r"[0-9a-f]{32}")
-"""What a request says."""
+"""The name in a request."""
 FORMAT: Final = 2
-"""2: the journal's file is among the links. 1, of 0.1.0: it is not, and is never replaced while its broker runs."""
+"""2: the links include the journal's file. 1 (release 0.1.0): they do not; its broker never replaces the journal."""
 DERIVED_SUFFIXES: Final = (*files.COMPANION_SUFFIXES, files.SNAPSHOT_SUFFIX, files.PRODUCERS_SUFFIX)
 LISTINGS_MAX: Final = 3
-"""How often a directory is listed again whose small files changed meanwhile."""
+"""How often a directory is listed again when its small files change during the listing."""
 
 
 class LogsToCut(Protocol):
-    """What a cut needs of the data directory."""
+    """The parts of a data directory that a cut reads."""
 
     @property
     def directory(self) -> str:
-        """Its path."""
+        """The path of the data directory."""
 
     def logs(self) -> Iterable[PartitionLog]:
-        """All logs. Nobody adds or takes one away meanwhile."""
+        """Return all logs; none is added or removed meanwhile."""
 
     @property
     def metadata(self) -> MetadataStore:
-        """What the journal has."""
+        """The journal and its contents."""
 
 
 def cut_path(links: str, name: str) -> str:
-    """The file that ends the cut for the request of this name."""
+    """Return the path of the file that completes the cut of this request."""
     return f"{links}/{name}.json"
 
 
 def look(directory: str, make: Callable[[str, str], None]) -> None:
-    """Serves a request if there is one: `make` is given the directory for the links and the path of the cut itself.
+    """Serve a pending request: call `make` with the directory for the links and the path of the cut.
 
-    One stat where there is none.
+    Without a request this costs one stat.
     """
     request = f"{directory}/{files.BACKUP_REQUEST_NAME}"
     if not disk.exists(request):
@@ -93,7 +95,7 @@ def look(directory: str, make: Callable[[str, str], None]) -> None:
             return
         name = _name_in(request)
         if not name or disk.exists(cut_path(links, name)):
-            return  # its name is yet to be written or was taken back, or all is done
+            return  # the name is not written yet or was removed, or the cut is complete
         files.remove_tree(links)
         make(links, cut_path(links, name))
         if _name_in(request) != name:
@@ -108,13 +110,13 @@ def look(directory: str, make: Callable[[str, str], None]) -> None:
 
 
 def _name_in(request: str) -> str:
-    """What a request is called; empty: it has no name now."""
+    """Return the name in a request; empty if it has none now."""
     name = (files.read_bytes(request) or b"").decode("ascii", "replace")
     return name if REQUEST_NAME.fullmatch(name) else ""
 
 
 def make(logs: LogsToCut, links: str, path: str) -> None:
-    """Makes the links in a directory and writes the ends into the file that is waited for. OSError."""
+    """Make the links in a directory, then write the ends into the file that the client waits for. OSError."""
     disk.make_directories(links, file_ops.DIRECTORY_MODE)
     cleaner_path = f"{logs.directory}/{files.CLEANER_OFFSETS_NAME}"
     cleaned_before = checkpoints.read_offsets(cleaner_path) or {}
@@ -127,7 +129,7 @@ def make(logs: LogsToCut, links: str, path: str) -> None:
         journal_size = logs.metadata.link(f"{links}/{files.JOURNAL_NAME}")
         for part in parts:
             part.note_locked()
-    # A log that was compacted since its files were linked is compacted once more, from its start.
+    # The copy compacts a log again, from the earlier cleaner offset, if it was compacted since its files were linked.
     cleaned = checkpoints.read_offsets(cleaner_path) or {}
     found = {
         "format": FORMAT,
@@ -140,7 +142,7 @@ def make(logs: LogsToCut, links: str, path: str) -> None:
 
 
 class LinkedLog:
-    """One log of the cut."""
+    """The links of one log in the cut."""
 
     __slots__ = ("_directory", "_end", "_linked", "_segments", "_sizes", "_start", "failed", "log")
 
@@ -154,7 +156,7 @@ class LinkedLog:
         self._start = self._end = 0
 
     def link(self) -> None:
-        """Links what there is now, so that little is left to do at the moment itself. OSError for the target's."""
+        """Link all current files, so that little is left to do under all locks. OSError if a link cannot be made."""
         disk.make_directories(self._directory, file_ops.DIRECTORY_MODE)
         try:
             with self.log.core.locked():
@@ -164,7 +166,7 @@ class LinkedLog:
             self._failed(error)
 
     def note_locked(self) -> None:
-        """At the moment, under all locks."""
+        """Note the log's ends and link new segments; called while all logs are locked."""
         log = self.log
         self._start, self._end = log.log_start_offset, log.log_end_offset
         if log.segments is not self._segments and not self.failed:
@@ -175,7 +177,7 @@ class LinkedLog:
         self._sizes = [segment.size for segment in self._segments]
 
     def to_json(self) -> dict[str, Any]:
-        """What the backup has to know. `segments`: [base offset, bytes, whether there is a file] each."""
+        """Return what the backup needs. `segments`: [base offset, size in bytes, whether it is a sealed file] each."""
         return {
             "topic": self.log.topic,
             "partition": self.log.partition,
@@ -192,7 +194,7 @@ class LinkedLog:
         }
 
     def _failed(self, error: OSError) -> None:
-        """A log whose own files fail is left out; where links cannot be made there is no backup."""
+        """Leave the log out if its own files fail; raise the error if links cannot be made."""
         if not self.log.offline:
             raise error
         self.failed = str(error)
@@ -217,12 +219,12 @@ class LinkedLog:
         return f"{self._directory}/{files.stem(base)}{suffix}"
 
     def _link_derived(self) -> None:
-        """Small files, as a set: one that goes while it is linked means that another one has come."""
+        """Link the small files, listing again if one is replaced meanwhile: they belong together."""
         for _ in range(LISTINGS_MAX):
             try:
                 names = disk.list_names(self.log.directory)
             except FileNotFoundError:
-                return  # nothing was ever appended
+                return  # the log never had a file
             try:
                 for name in names:
                     if self._is_derived(name) and not disk.exists(f"{self._directory}/{name}"):

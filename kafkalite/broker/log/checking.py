@@ -1,13 +1,13 @@
-"""Whether the files of a stopped broker are whole: everything is read, nothing is changed.
+"""Check the files of a stopped broker: read everything, change nothing.
 
     data directory    meta.properties, journal, checkpoints ▸ each partition
     partition         names and order of segments ▸ every batch, its CRC and place ▸ saved indexes, aborted
                       transactions, snapshots, quarantine, leader epochs, partition.metadata
 
-A `Finding` says what is wrong and how it can be mended (kafkalite.broker.log.repair does it): files that derive from
-the log are put aside and made again, a bad tail that no checkpoint covers is cut, damaged batches are taken out. What
-only a copy can mend has no remedy. Offsets that an earlier repair has put aside are no finding any more: the files it
-left tell.
+A `Finding` describes a problem and its remedy, which kafkalite.broker.log.repair applies: files derived from the log
+are set aside and rebuilt, a bad tail above every checkpoint is truncated, damaged batches are removed. Other problems
+have no remedy; only a copy of the file helps. Offsets that an earlier repair removed are not reported again: the files
+that it left name them.
 
 Everything here blocks and reads whole logs. The caller holds the data directory's lock.
 """
@@ -42,11 +42,11 @@ OPEN_SEGMENTS_MAX: Final = 16
 MAP_SIZE_MIN: Final = 4096
 OFFSET_MAX: Final = recovery.OFFSET_MAX
 SET_ASIDE: Final = re.compile(r"(?P<segment>\d{20}\.\w+)\.damaged-(?P<first>\d+)-(?P<next>\d+)")
-"""Bytes that a repair has taken out of a segment, and the offsets that were there."""
+"""Name of a file with the bytes that a repair removed from a segment, and their range of offsets."""
 
 
 class Remedy(Enum):
-    """How a finding can be mended."""
+    """How `kafkalite log repair` fixes a finding; the value is shown to the user."""
 
     NONE = "cannot be repaired; restore it from a copy"
     REBUILD = "rebuilt from the log"
@@ -57,7 +57,7 @@ class Remedy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is wrong with a file. `position`, `end`: bytes of a segment; `first`, `next_offset`: offsets."""
+    """A problem with a file. `position`, `end`: bytes of a segment; `first`, `next_offset`: offsets."""
 
     path: str
     what: str
@@ -70,14 +70,14 @@ class Finding:
 
 @dataclass(slots=True)
 class Partition:
-    """A partition directory and what the data directory knows about it."""
+    """A partition directory and what the data directory knows about it; the check fills in the rest."""
 
     directory: str
     topic: str
     number: int
     topic_id: bytes | None = None  # the journal's
-    compacted: bool = True  # unknown counts as compacted: then gaps mean nothing
-    flushed_offset: int = 0  # of the last checkpoint
+    compacted: bool = True  # if unknown, True: missing offsets are not reported then
+    flushed_offset: int = 0  # from the last checkpoint
     log_start: int = 0
     format: RecordFormat | None = None
     segment_count: int = 0
@@ -90,7 +90,7 @@ class Partition:
 
 
 def partitions_of(directory: str) -> list[Partition]:
-    """The partitions below a data directory, or the one that the directory is. Nothing wrong is told here."""
+    """Return the partitions in a data directory, or the one whose directory it is. Reports no findings."""
     own = files.parse_directory_name(os.path.basename(os.path.abspath(directory)))
     is_root = any(disk.exists(f"{directory}/{name}") for name in (files.JOURNAL_NAME, files.META_PROPERTIES_NAME))
     if own is not None and not is_root:
@@ -131,7 +131,7 @@ def _is_compacted(overrides: dict[str, str], topic: str) -> bool:
 
 
 def check_root(directory: str) -> Iterator[Finding]:
-    """What is wrong with the files in the root of a data directory."""
+    """Yield the problems with files in the root of a data directory."""
     path = f"{directory}/{files.JOURNAL_NAME}"
     try:
         data = files.read_bytes(path)
@@ -156,7 +156,7 @@ def check_root(directory: str) -> Iterator[Finding]:
 
 
 def check_partition(partition: Partition) -> Iterator[Finding]:
-    """What is wrong in a partition directory; fills in what `partition` did not know."""
+    """Yield the problems in a partition directory; fills in format, sizes, end offset and notes of `partition`."""
     try:
         names = sorted(disk.list_names(partition.directory))
     except OSError as error:
@@ -181,7 +181,7 @@ def _formats() -> dict[str, RecordFormat]:
 
 
 def _stem(name: str, suffix: str) -> int | None:
-    """The base offset in a file name with this suffix; None for other names."""
+    """Return the base offset in a file name with this suffix; None for other names."""
     stem, _, rest = name.partition(".")
     return int(stem) if "." + rest == suffix and files.SEGMENT_STEM.fullmatch(stem) else None
 
@@ -195,7 +195,7 @@ def _check_segments(partition: Partition, names: list[str]) -> Iterator[Finding]
     partition.segment_count = len(bases)
     end = bases[0]
     for i, base in enumerate(bases):
-        behind = bases[i + 1] if i + 1 < len(bases) else OFFSET_MAX
+        next_base = bases[i + 1] if i + 1 < len(bases) else OFFSET_MAX
         path = f"{partition.directory}/{files.stem(base)}{suffix}"
         if end > base:
             yield Finding(
@@ -204,40 +204,40 @@ def _check_segments(partition: Partition, names: list[str]) -> Iterator[Finding]
         elif end < base and _matters(partition, end, base, aside):
             what = f"offsets {end}-{base - 1} are missing before this segment"
             yield Finding(path, what, Remedy.NONE, first=end, next_offset=base)
-        walk = Walk(partition, base, behind, cache)
+        walk = Walk(partition, base, next_base, cache)
         yield from walk.findings()
-        end = max(end, walk.end_offset) if walk.readable else base if behind == OFFSET_MAX else behind
+        end = max(end, walk.end_offset) if walk.readable else base if next_base == OFFSET_MAX else next_base
     partition.end_offset = end
     if end < partition.flushed_offset and _matters(partition, end, partition.flushed_offset, aside):
         what = f"the log ends at offset {end}, but was flushed to the disk up to offset {partition.flushed_offset}"
         yield Finding(partition.directory, what, Remedy.NONE, first=end, next_offset=partition.flushed_offset)
 
 
-def _matters(partition: Partition, first: int, behind: int, aside: list[tuple[int, int]]) -> bool:
-    """Whether offsets that are not there should be: not where compaction or a repair took them."""
+def _matters(partition: Partition, first: int, next_offset: int, aside: list[tuple[int, int]]) -> bool:
+    """Return whether offsets are missing that neither compaction nor a repair removed."""
     if partition.format is not None and partition.format.positional:
         return True
-    return not partition.compacted and not any(start <= first and behind <= stop for start, stop in aside)
+    return not partition.compacted and not any(start <= first and next_offset <= stop for start, stop in aside)
 
 
 def _set_aside(names: list[str]) -> list[tuple[int, int]]:
     found = [(int(match["first"]), int(match["next"])) for name in names if (match := SET_ASIDE.fullmatch(name))]
     merged: list[tuple[int, int]] = []
-    for first, behind in sorted(found):
+    for first, next_offset in sorted(found):
         if merged and first <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], behind))
+            merged[-1] = (merged[-1][0], max(merged[-1][1], next_offset))
         else:
-            merged.append((first, behind))
+            merged.append((first, next_offset))
     return merged
 
 
 class Walk:
-    """One segment, read from its first byte to its last."""
+    """Checks one segment, from its first byte to its last, and its small files."""
 
-    def __init__(self, partition: Partition, base: int, behind: int, cache: FileCache) -> None:
+    def __init__(self, partition: Partition, base: int, next_offset: int, cache: FileCache) -> None:
         assert partition.format is not None, "there are segments"
         self.partition = partition
-        self.behind = behind
+        self.behind = next_offset
         self.end_offset = base
         self.readable = True
         self.base = base
@@ -246,7 +246,7 @@ class Walk:
         self.damage: list[tuple[int, int, int, int]] = []
 
     def findings(self) -> Iterator[Finding]:
-        """What is wrong with the segment and the files beside it."""
+        """Yield the problems with the segment, its index, its aborted transactions and its quarantine."""
         assert self.partition.format is not None, "there are segments"
         try:
             size = disk.stat(self.path).st_size
@@ -273,7 +273,7 @@ class Walk:
         yield from self._check_quarantine()
 
     def _walk(self, scan: SegmentScan) -> Iterator[Finding]:
-        """Ranges that are no batches; scan.next_offset is the segment's end after the last of them."""
+        """Yield the ranges without readable batches; afterwards scan.next_offset is the segment's end offset."""
         segment, size = scan.segment, scan.segment.size
         last = self.behind == OFFSET_MAX
         while not scan.run(size, verify=True, offset_limit=self.behind):
@@ -356,7 +356,7 @@ def _check_snapshots(partition: Partition, names: list[str]) -> Iterator[Finding
 
 
 def topic_id_of(directory: str) -> bytes | None:
-    """The topic id in a partition's directory; None where it is missing or damaged."""
+    """Return the topic id in a partition's directory; None if it is missing or damaged."""
     try:
         return checkpoints.read_partition_topic_id(directory)
     except checkpoints.MetadataDamaged:
@@ -367,7 +367,7 @@ def _check_metadata(partition: Partition) -> Iterator[Finding]:
     path = f"{partition.directory}/{files.EPOCHS_NAME}"
     if disk.exists(path):
         entries = checkpoints.find_epochs(path)
-        if entries is None or (partition.size and not entries):  # a log without records has none
+        if entries is None or (partition.size and not entries):  # only a log without records has none
             yield Finding(path, "the leader epoch checkpoint is damaged", Remedy.REBUILD)
     if partition.topic_id is None:
         return

@@ -1,12 +1,12 @@
-"""Kafka's small text files: offset checkpoints, leader epochs, partition.metadata, meta.properties, clean shutdown.
+"""Read and write Kafka's small text files: offset checkpoints, leader epochs, partition.metadata, meta.properties.
 
     offset checkpoints   version 0 ⏎ count ⏎ then `topic partition offset` lines
     leader epochs        version 0 ⏎ count ⏎ then `epoch start-offset` lines, both rising
     partition.metadata   `version: 0` ⏎ `topic_id: <22 characters>`
 
-Reading is forgiving: a file that is missing or not well-formed counts as absent (None) with one log line, since each of
-these only shortens work or repeats what the log says. Only partition.metadata says what nothing else may: a damaged one
-is told apart from none. Writing replaces the file as a whole. All of it may block.
+A missing or malformed checkpoint counts as absent (None), with one log line: it only saves work or repeats what the log
+contains. Only partition.metadata has a fact of its own, the topic id, so a damaged one raises an error. Writes replace
+the whole file. All functions may block.
 
 An empty checkpoint has no entries: Java brokers create these files empty and fill them at their first write. Source:
 CheckpointFile of Kafka 4.1.
@@ -31,11 +31,11 @@ VERSION: Final = 0
 
 
 class MetadataDamaged(Exception):
-    """There is a partition.metadata, and it does not say whose directory this is."""
+    """partition.metadata exists and has no readable topic id."""
 
 
 def _read(path: str) -> bytes | None:
-    """The contents of a file; None when it is missing or cannot be read."""
+    """Return the contents of a file; None if it is missing or unreadable."""
     try:
         return files.read_bytes(path)
     except OSError as error:
@@ -44,14 +44,14 @@ def _read(path: str) -> bytes | None:
 
 
 def _lines(path: str, width: int) -> list[list[str]] | None:
-    """The rows of a checkpoint file, each of `width` words; None when it is missing or damaged."""
+    """Return the rows of a checkpoint file, each of `width` words; None if it is missing or damaged."""
     data = _read(path)
     if not data:
         return None if data is None else []
     try:
         lines = data.decode().splitlines()
         if int(lines[0]) != VERSION:
-            raise ValueError(f"version {lines[0]}")  # noqa: TRY301 - one handler for whatever is wrong with the file
+            raise ValueError(f"version {lines[0]}")  # noqa: TRY301 - one handler for every kind of damage
         rows = [line.split() for line in lines[2:]]
         if len(rows) != int(lines[1]) or any(len(row) != width for row in rows):
             raise ValueError("wrong number or format of its lines")  # noqa: TRY301 - as above
@@ -62,7 +62,7 @@ def _lines(path: str, width: int) -> list[list[str]] | None:
 
 
 def read_offsets(path: str) -> dict[tuple[str, int], int] | None:
-    """(topic, partition) → offset of an offset checkpoint; None when it is missing or damaged."""
+    """Return (topic, partition) → offset of an offset checkpoint; None if it is missing or damaged."""
     rows = _lines(path, 3)
     if rows is None:
         return None
@@ -75,18 +75,18 @@ def read_offsets(path: str) -> dict[tuple[str, int], int] | None:
 
 
 def write_offsets(path: str, offsets: Mapping[tuple[str, int], int]) -> None:
-    """Replaces an offset checkpoint, durably."""
+    """Replace an offset checkpoint, durably."""
     lines = [str(VERSION), str(len(offsets)), *(f"{topic} {number} {at}" for (topic, number), at in offsets.items())]
     files.write_atomically(path, "\n".join([*lines, ""]).encode(), durable=True)
 
 
 def read_epochs(path: str) -> list[tuple[int, int]]:
-    """(epoch, start offset) entries in order; none when the file is missing or damaged."""
+    """Return (epoch, start offset) entries in order; an empty list if the file is missing or damaged."""
     return find_epochs(path) or []
 
 
 def find_epochs(path: str) -> list[tuple[int, int]] | None:
-    """(epoch, start offset) entries in order; None when the file is missing or damaged."""
+    """Return (epoch, start offset) entries in order; None if the file is missing or damaged."""
     rows = _lines(path, 2)
     if rows is None:
         return None
@@ -102,16 +102,16 @@ def find_epochs(path: str) -> list[tuple[int, int]] | None:
 
 
 def write_epochs(path: str, entries: Iterable[tuple[int, int]], *, durable: bool = False) -> None:
-    """Replaces a leader-epoch-checkpoint. Unless `durable` the log's next flush syncs it, which is enough for the first
-    one: nothing relies on it before. One that replaces another has to be on the disk before it has the name."""
+    """Replace a leader-epoch-checkpoint. Unless `durable`, the log's next flush syncs it, which suffices for a log's
+    first one. A replacement has to be durable before the rename, so that a power cut leaves the old or the new one."""
     rows = [f"{epoch} {offset}" for epoch, offset in entries]
     files.write_atomically(path, "\n".join([str(VERSION), str(len(rows)), *rows, ""]).encode(), durable=durable)
 
 
 def read_partition_topic_id(directory: str) -> bytes | None:
-    """The topic id that a partition directory says it belongs to; None where it does not say, or says id zero.
+    """Return the topic id in a directory's partition.metadata; None without the file or with Kafka's zero id.
 
-    MetadataDamaged where it said it once.
+    Raises MetadataDamaged if the file exists and cannot be read or parsed.
     """
     path = f"{directory}/{files.PARTITION_METADATA_NAME}"
     try:
@@ -124,17 +124,17 @@ def read_partition_topic_id(directory: str) -> bytes | None:
         topic_id = uuid_bytes(values["topic_id"])
     except (OSError, ValueError, KeyError) as error:
         raise MetadataDamaged(path) from error
-    return topic_id if any(topic_id) else None  # Kafka's "no id": clients that fetch by id cannot use it
+    return topic_id if any(topic_id) else None  # zero is Kafka's "no id": clients cannot fetch by it
 
 
 def write_partition_topic_id(directory: str, topic_id: bytes, *, durable: bool = False) -> None:
-    """Writes partition.metadata. Unless `durable` the log's next flush syncs it (see kafkalite.broker.log.entries)."""
+    """Write partition.metadata. Unless `durable`, the log's next flush syncs it (kafkalite.broker.log.entries)."""
     text = f"version: {VERSION}\ntopic_id: {uuid_text(topic_id)}"
     files.write_atomically(f"{directory}/{files.PARTITION_METADATA_NAME}", text.encode(), durable=durable)
 
 
 def read_properties(path: str) -> dict[str, str] | None:
-    """A file of `key=value` lines; None when there is none."""
+    """Return the pairs in a file of `key=value` lines; None if there is no file. OSError."""
     data = files.read_bytes(path)
     if data is None:
         return None
@@ -144,7 +144,7 @@ def read_properties(path: str) -> dict[str, str] | None:
 
 
 def write_properties(path: str, values: Mapping[str, str]) -> None:
-    """Replaces a properties file, durably."""
+    """Replace a properties file, durably."""
     files.write_atomically(
         path, "".join(f"{key}={value}\n" for key, value in sorted(values.items())).encode(), durable=True
     )

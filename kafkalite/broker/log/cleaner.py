@@ -1,24 +1,23 @@
-"""The cleaner threads: which compacted log is compacted next, how fast, and how far each one is.
+"""Run the cleaner threads: choose the next log to compact, limit their I/O, and store how far each log is compacted.
 
     every log.cleaner.backoff.ms ─▶ the dirtiest log that is due ─▶ Compaction ─▶ cleaner-offset-checkpoint ─▶ the next
 
-Of a log, what lies below its cleaner offset is clean, what follows is dirty up to the first of: the active segment, the
-oldest open transaction, a segment that is not on the disk yet, the first segment with a record younger than
-min.compaction.lag.ms. A log is due when the dirty share of those bytes is above min.cleanable.dirty.ratio, or when
-something dirty is older than max.compaction.lag.ms. A log whose policy is `compact,delete` is also under retention,
-which is the housekeeper's.
+A log is clean below its cleaner offset and dirty from there up to the first of: the active segment, the oldest open
+transaction, a segment that is not durable yet, the first segment with a record younger than min.compaction.lag.ms. A
+log is due if the dirty share of these bytes is above min.cleanable.dirty.ratio, or if something dirty is older than
+max.compaction.lag.ms. The housekeeper applies retention to logs with policy `compact,delete`.
 
-A log whose compaction fails other than by a full disk is left alone until the next start, with one line in the log:
-what cannot be read must not be rewritten.
+If a compaction fails for another reason than a full disk, the log is not compacted again until the next start, with one
+log line: what cannot be read must not be rewritten.
 
-What is to be compacted is first put on the disk, with the names of all segments, and the recovery point that says so: a
-start takes missing offsets above it for what a power cut took.
+Before a compaction, its segments, their names and a recovery point above them become durable: a start takes missing
+offsets above the recovery point for records lost in a power cut.
 
-`cleaner-offset-checkpoint` is Kafka's. It may only be behind: a compaction done twice is harmless. An entry of a topic
-that is deleted goes before the topic's name can be used again.
+`cleaner-offset-checkpoint` is Kafka's. An entry may lag: to compact again is harmless. The entries of a deleted topic
+are removed before its name can be used again.
 
-Thread rule: `_lock` guards the offsets and the lists; it is a leaf but for the writing of the checkpoint. A log is
-compacted by one thread at a time.
+Thread rule: `_lock` guards the offsets and the lists; it is a leaf, except that the checkpoint is written under it. One
+thread at a time compacts a log.
 """
 
 from __future__ import annotations
@@ -48,22 +47,22 @@ logger = logging.getLogger(__name__)
 
 INT64_MAX: Final = (1 << 63) - 1
 LOAD_FACTOR_MAX: Final = 0.95
-"""Searching a key map that is nearly full takes too long."""
+"""A key map that is nearly full makes searches too slow."""
 SLOT_COUNT_MIN: Final = 2
 THROTTLE_STEP: Final = 0.05
-"""Seconds of delay that are worth waiting for."""
+"""Minimum delay in seconds that a throttled thread sleeps for."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogToClean:
-    """A log with something dirty in it."""
+    """A log and what could be compacted in it; `first_dirty` and `upper` are offsets."""
 
     log: PartitionLog
     first_dirty: int
     upper: int
     clean_size: int  # bytes
     dirty_size: int
-    overdue: bool  # max.compaction.lag.ms has passed for something dirty
+    overdue: bool  # something dirty is older than max.compaction.lag.ms
 
     @property
     def dirty_ratio(self) -> float:
@@ -88,23 +87,23 @@ class LogCleaner:
         self._offsets: dict[tuple[str, int], int] = {}
         self._busy: set[PartitionLog] = set()
         self._left_alone: set[PartitionLog] = set()
-        self._resting: set[PartitionLog] = set()  # had their turn in this round, and it did not help
-        self._paid_until = 0.0  # monotonic seconds: when the bytes moved so far may have been moved
+        self._resting: set[PartitionLog] = set()  # compacted in this round without progress
+        self._paid_until = 0.0  # monotonic seconds: when the rate limit allows more bytes
         self._workers: list[Worker] = []
-        self._leaving: list[Worker] = []  # one too many each, which end after the compaction that they run
+        self._leaving: list[Worker] = []  # surplus threads, which end after their current compaction
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Reads the checkpoint; a missing or damaged one means that everything is looked at again."""
+        """Read the checkpoint. If it is missing or damaged, every log is dirty from its start."""
         self._offsets = checkpoints.read_offsets(self._path) or {}
 
     def start(self) -> None:
-        """Starts the threads."""
+        """Start the threads."""
         self.resize()
 
     def resize(self) -> None:
-        """As many threads as log.cleaner.threads says now; one that is too many ends after its compaction."""
+        """Adjust the number of threads to log.cleaner.threads; surplus threads end after their compaction."""
         config = self._logs.config
         wanted = config.log_cleaner_threads if config.log_cleaner_enable and not self._stopped.is_set() else 0
         started = []
@@ -123,7 +122,7 @@ class LogCleaner:
 
     @property
     def thread_count(self) -> int:
-        """Threads that are there, or will be when they have done what they do."""
+        """The number of threads, without those that are about to end."""
         return len(self._workers)
 
     def _new_worker(self, number: int) -> Worker:
@@ -143,7 +142,7 @@ class LogCleaner:
         return made[0]
 
     def stop(self) -> None:
-        """Ends the threads; a compaction under way ends early, with nothing half done."""
+        """End the threads; a running compaction stops early and leaves complete segments."""
         self._stopped.set()
         with self._lock:
             workers = self._workers + self._leaving
@@ -165,17 +164,17 @@ class LogCleaner:
     # --- offsets ------------------------------------------------------------------------------------------------------
 
     def offset_of(self, log: PartitionLog) -> int:
-        """Up to where a log is compacted; 0 when it never was."""
+        """Return the offset up to which a log is compacted; 0 if it never was."""
         with self._lock:
             return self._offsets.get((log.topic, log.partition), 0)
 
     def has_cleaned(self, topic: str, partition: int) -> bool:
-        """Whether a partition was ever compacted, as far as the checkpoint tells."""
+        """Return whether the checkpoint says that a partition was ever compacted."""
         with self._lock:
             return self._offsets.get((topic, partition), 0) > 0
 
     def forget_topic(self, name: str) -> None:
-        """The topic is deleted, or about to be made: offsets of an earlier one must not count. OSError."""
+        """Drop the offsets of a topic that is deleted, or of an earlier topic with a new one's name. OSError."""
         with self._lock:
             kept = {key: offset for key, offset in self._offsets.items() if key[0] != name}
             if len(kept) < len(self._offsets):
@@ -191,14 +190,14 @@ class LogCleaner:
             checkpoints.write_offsets(self._path, self._offsets)
 
     def lower(self, log: PartitionLog, offset: int) -> None:
-        """The log is cut at an offset: what comes there instead is dirty. OSError."""
+        """Lower the cleaner offset of a log that is truncated to `offset`: what follows will be dirty. OSError."""
         if self.offset_of(log) > offset:
             self._cleaned(log, offset)
 
     # --- choice -------------------------------------------------------------------------------------------------------
 
     def look_at(self, log: PartitionLog, now_ms: int) -> LogToClean:
-        """What of a log is clean, and what could be cleaned now."""
+        """Return what is clean in a log, and what could be compacted now."""
         segments = log.segments
         first_dirty = self.offset_of(log)
         if first_dirty > log.log_end_offset:
@@ -237,7 +236,7 @@ class LogCleaner:
 
     @staticmethod
     def _flushed(log: PartitionLog, segment: Segment) -> bool:
-        """Puts a full segment on the disk that nobody has yet, as after a recovery."""
+        """Flush a log with a full segment that is not durable, as after recovery; return whether that succeeded."""
         try:
             log.flush()
         except KafkaError:
@@ -260,7 +259,7 @@ class LogCleaner:
                 continue
             except (OSError, KafkaError) as error:
                 if not log.still_has(segments):
-                    continue  # what it was looking at was deleted meanwhile; it has its turn again
+                    continue  # the segments were deleted meanwhile; look again in the next round
                 logger.warning("the cleaner could not examine a log", extra=fields(log=log.name, reason=str(error)))
                 continue
             if found.due and (best is None or found.dirty_ratio > best.dirty_ratio):
@@ -276,7 +275,7 @@ class LogCleaner:
     # --- work ---------------------------------------------------------------------------------------------------------
 
     def clean_dirtiest(self) -> bool:
-        """Compacts the dirtiest log that is due; whether there was one. May be called by a test."""
+        """Compact the dirtiest log that is due; return whether there was one. Tests call it, too."""
         now_ms = self._logs.expiry_time.time_ms()
         chosen = self._take_dirtiest(now_ms)
         if chosen is None:
@@ -292,7 +291,7 @@ class LogCleaner:
         return True
 
     def limits(self) -> CompactionLimits:
-        """What one thread may use."""
+        """Return the memory that one thread may use."""
         config = self._logs.config
         threads = config.log_cleaner_threads
         return CompactionLimits(
@@ -302,7 +301,7 @@ class LogCleaner:
         )
 
     def _clean(self, chosen: LogToClean, now_ms: int) -> bool:
-        """Whether more of the log is clean now."""
+        """Compact the chosen log; return whether more of it is clean now."""
         log = chosen.log
         compaction = Compaction(
             log,
@@ -327,7 +326,7 @@ class LogCleaner:
         except SegmentUnreadable as error:
             log.unreadable(error)
             return False
-        except Exception as error:  # noqa: BLE001 - whatever it is, it must not be tried for ever
+        except Exception as error:  # noqa: BLE001 - an unknown error must not be retried endlessly
             self._failed(log, error)
             return False
         self._cleaned(log, offset)
@@ -353,7 +352,7 @@ class LogCleaner:
             self._left_alone.add(log)
 
     def _spend(self, log: PartitionLog, size: int) -> None:
-        """Takes note of bytes moved; waits when that was faster than log.cleaner.io.max.bytes.per.second."""
+        """Count bytes read or written; wait if they exceed log.cleaner.io.max.bytes.per.second. CompactionStopped."""
         if self._stopped.is_set() or log.deleted or log.offline:
             raise CompactionStopped(
                 "the broker is stopping" if self._stopped.is_set() else "the log is deleted or offline"
@@ -370,7 +369,7 @@ class LogCleaner:
 
 
 def _oldest_ms(segments: Sequence[Segment], log: PartitionLog) -> int:
-    """The earliest time of a first batch; as if from the future where it does not matter."""
+    """Return the earliest timestamp of the segments' first batches, in ms; INT64_MAX if there is none or no limit."""
     if log.config.max_compaction_lag_ms == INT64_MAX:
         return INT64_MAX
     oldest = INT64_MAX

@@ -1,24 +1,25 @@
-"""One compaction of one log: the newest record of each key stays, at its offset.
+"""Compact one log: keep the newest record of each key, at its offset.
 
-    [ cleaned before | dirty ............... | not yet: lag, open transactions, active segment ]
-                     ▲ first dirty           ▲ upper
-    1  markers and transactions of the whole log are looked up by their headers: which were aborted, which are open
-    2  keys of the dirty part go into the key map, until it is full
-    3  all segments below the mapped end are rewritten, small ones together, and swapped in (kafkalite.broker.log.swap)
+    [ compacted before | dirty ............... | not yet: lag, open transactions, active segment ]
+                         ▲ first dirty           ▲ upper
+    1  read the batch headers of the whole log: find aborted transactions, open transactions and markers
+    2  add the keys of the dirty part to the key map, until it is full
+    3  rewrite all segments below the mapped end, merge small ones, and swap them in (kafkalite.broker.log.swap)
 
-What stays of a batch is decided in kafkalite._native.log.compaction. Records of aborted transactions go; a marker goes
-once no batch of its transaction is left and, from then on, delete.retention.ms has passed (KIP-534). In the pass after
-the one that took the last batch of an aborted transaction, its entry in the index of them goes.
+kafkalite._native.log.compaction decides which records of a batch stay. Records of aborted transactions are removed. A
+marker is removed once its transaction has no batch left and delete.retention.ms has passed since then (KIP-534). One
+pass after the last batch of an aborted transaction is removed, its entry in the index of aborted transactions is
+removed.
 
-Damage is never written over: a segment with quarantined bytes is left as it is, with a line in the log. Older records
-of any key may hide in it, so tombstones and markers after it stay, whatever their age; and of a transaction that
-reaches across it nobody knows how it ended, so its records stay.
+Damage is never overwritten. A segment with quarantined bytes stays as it is, with a log line. It may hide older records
+of any key, so tombstones and markers after it stay, however old they are. A transaction that crosses it has an unknown
+outcome, so its records stay.
 
-Memory: the key map (log.cleaner.dedupe.buffer.size, 24 bytes a key), one output buffer (log.cleaner.io.buffer.size and
-one batch), one unpacked batch, which is filtered in its place and, if tombstones in it get a horizon, copied once;
+Memory: the key map (log.cleaner.dedupe.buffer.size, 24 bytes per key), an output buffer (log.cleaner.io.buffer.size and
+one batch), one decompressed batch, which is filtered in place and copied once if its tombstones get a delete horizon;
 eight bytes for each marker and each batch of an aborted transaction. `kafkalite.broker.limits.budget` adds it up.
 
-Thread rule: a compaction belongs to one cleaner thread. Readers and appends go on meanwhile.
+Thread rule: a compaction belongs to one cleaner thread. Reads and appends continue meanwhile.
 """
 
 from __future__ import annotations
@@ -61,53 +62,55 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GROUP_COUNT_MAX: Final = 128
-"""Segments merged into one at a time: all of them are open while they are swapped."""
+"""Maximum number of segments merged into one: all of them are open during the swap."""
 OFFSET_SPAN_MAX: Final = (1 << 31) - 1
-"""Offsets that one segment may span: Kafka's index stores them relative to the base offset."""
+"""Maximum number of offsets in a segment: Kafka's index stores them relative to the base offset."""
 SEGMENT_SIZE_MAX: Final = (1 << 31) - 1
 INT64_MAX: Final = (1 << 63) - 1
 
 
 class CompactionStopped(Exception):
-    """The broker stops, or the log went away: what is swapped in stays, the rest is for the next time."""
+    """The broker is stopping, or the log was deleted. Swapped segments stay; the next compaction does the rest."""
 
 
 class SegmentDamaged(Exception):
-    """A segment turned out to be damaged while it was read."""
+    """A segment proved damaged while it was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionLimits:
-    """What a compaction may use."""
+    """The memory that a compaction may use."""
 
     key_map_size: int  # bytes
     key_map_load_factor: float
-    output_size: int  # bytes collected before they are written
+    output_size: int  # bytes buffered before a write
 
 
 @dataclass(slots=True)
 class Transactions:
-    """What the headers of a log say about its transactions; offsets rise in both arrays."""
+    """The transactions in a log's headers; offsets rise in both arrays."""
 
     aborted: array[int]  # base offsets of batches of aborted transactions
-    finished: array[int]  # base offsets of markers without a batch of their transaction
+    finished: array[int]  # base offsets of markers whose transaction has no batch left
     open_offset: int | None = None  # first offset of the earliest transaction without a marker
-    producers: bool = False  # any batch has a producer id
-    seen: bool = False  # any batch is of a transaction, or a marker
+    producers: bool = False  # whether any batch has a producer id
+    seen: bool = False  # whether any batch is transactional or a marker
 
 
 def holds(offsets: array[int], offset: int) -> bool:
-    """Whether a rising array has an offset."""
+    """Return whether a sorted array contains an offset."""
     at = bisect_left(offsets, offset)
     return at < len(offsets) and offsets[at] == offset
 
 
 class Compaction:
-    """Compacts `log` from `first_dirty` up to at most `upper`. `spend` is told of bytes read or written; it may wait,
-    or raise CompactionStopped.
+    """Compacts `log` from `first_dirty` up to at most `upper`.
 
-    Tombstones and markers whose delete horizon is before `now_ms`, the trusted time, go. New horizons count from the
-    wall clock, which is `ahead_ms` ahead: trusted time may catch up at once, and delete.retention.ms is kept even so.
+    `spend` is called with the number of bytes read or written; it may wait, or raise CompactionStopped.
+
+    Tombstones and markers whose delete horizon is before `now_ms`, the trusted time, are removed. New horizons start at
+    the wall clock, which is `ahead_ms` ahead of the trusted time: trusted time may catch up at once, and
+    delete.retention.ms must still pass.
     """
 
     def __init__(
@@ -135,7 +138,7 @@ class Compaction:
         self._filter: BatchFilter | None = None
 
     def run(self) -> int:
-        """The offset up to which the log is compacted now. OSError; CompactionStopped; SwapAbandoned."""
+        """Compact the log; return the offset up to which it is compacted. OSError; CompactionStopped; SwapAbandoned."""
         try:
             segments = self._prepare()
             transactions = self._transactions(segments)
@@ -174,12 +177,12 @@ class Compaction:
     # --- what is there ------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> list[tuple[Segment, int]]:
-        """(segment, first offset after it) of all segments below the active one, indexed and checked."""
+        """Return (segment, base offset of the next one) of all segments below the active one, indexed and checked."""
         segments = self.log.segments
         pairs = [(segment, segments[i + 1].base_offset) for i, segment in enumerate(segments[:-1])]
-        for segment, behind in pairs:
+        for segment, next_offset in pairs:
             if segment.size > 0:
-                self.log.indexes.checked(segment, segment.base_offset, segment.size, behind)
+                self.log.indexes.checked(segment, segment.base_offset, segment.size, next_offset)
                 if segment.damage is not None:
                     self.log.note_damage()
                 self._spend(0)
@@ -192,7 +195,7 @@ class Compaction:
         return pairs
 
     def _transactions(self, segments: Sequence[tuple[Segment, int]]) -> Transactions:
-        """Which transactions were aborted and which are open, the active segment included."""
+        """Find aborted and open transactions, including those in the active segment."""
         found = Transactions(array("q"), array("q"))
         running: dict[int, list[int]] = {}  # producer id → base offsets of its transaction's batches
         aborted: list[int] = []
@@ -224,7 +227,7 @@ class Compaction:
             self._spend(0)
 
     def _active_producers(self) -> dict[int, int]:
-        """Producer id → offset after its last batch: the batch that says how its sequence numbers go on."""
+        """Return producer id → offset after the producer's last batch, which holds its sequence numbers."""
         producers = self.log.ensure_producers()
         with self.log.core.locked():
             return {
@@ -233,9 +236,9 @@ class Compaction:
             }
 
     def _forget_aborted(self, transactions: Transactions) -> None:
-        """Readers need not be told any more of aborted transactions that had no batch left when this pass began.
+        """Drop entries of aborted transactions that had no batch left when this pass began; readers need them no more.
 
-        After damage nobody knows what is left.
+        Does nothing if a segment is damaged: batches may be hidden in it.
         """
         if self._damaged or not transactions.finished:
             return
@@ -246,9 +249,9 @@ class Compaction:
     # --- keys ---------------------------------------------------------------------------------------------------------
 
     def _note_keys(self, keys: KeyMap, segments: Sequence[tuple[Segment, int]], transactions: Transactions) -> int:
-        """Fills the map with the dirty part; the first offset that is not in it."""
-        for segment, behind in segments:
-            if behind <= self.first_dirty or segment.base_offset in self._damaged:
+        """Add the keys of the dirty part to the map; return the first offset that is not in it."""
+        for segment, next_offset in segments:
+            if next_offset <= self.first_dirty or segment.base_offset in self._damaged:
                 continue
             if segment.base_offset >= self.upper:
                 break
@@ -262,7 +265,7 @@ class Compaction:
         return min(self.upper, segments[-1][1]) if segments else self.first_dirty
 
     def _note_segment(self, keys: KeyMap, segment: Segment, transactions: Transactions) -> int | None:
-        """None when all keys are in the map, otherwise the first offset that is not."""
+        """Add a segment's keys to the map; return None, or the first offset that is not in the full map."""
         position = self.log.indexes.position_of_offset(segment, self.first_dirty)
         stop = PAUSE
         while stop != END:
@@ -285,7 +288,7 @@ class Compaction:
         return None
 
     def _unpack(self, codec: int, packed: memoryview, base_offset: int) -> memoryview | None:
-        """The unpacked records of a batch, until the next call; None when they cannot be unpacked."""
+        """Return the decompressed records of a batch, valid until the next call; None if decompression fails."""
         try:
             return self._decompressor.decompress(codec, packed, writable=True)
         except CompressionError as error:
@@ -302,23 +305,23 @@ class Compaction:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def _groups(self, segments: Sequence[tuple[Segment, int]]) -> Iterator[list[tuple[Segment, int]]]:
-        """Neighbours whose bytes together fit into one segment; damaged ones stand alone and are left out."""
+        """Yield runs of segments that fit into one segment together. Damaged segments separate runs and are omitted."""
         group: list[tuple[Segment, int]] = []
         size = 0
-        for segment, behind in segments:
+        for segment, next_offset in segments:
             damaged = segment.base_offset in self._damaged
             fits = (
                 group
                 and not damaged
                 and size + segment.size <= self.log.core.segment_size_max
                 and len(group) < GROUP_COUNT_MAX
-                and behind - group[0][0].base_offset <= OFFSET_SPAN_MAX
+                and next_offset - group[0][0].base_offset <= OFFSET_SPAN_MAX
             )
             if group and not fits:
                 yield group
                 group, size = [], 0
             if not damaged:
-                group.append((segment, behind))
+                group.append((segment, next_offset))
                 size += segment.size
         if group:
             yield group
@@ -352,7 +355,7 @@ class Compaction:
     def _write_group(
         self, batches: BatchFilter, group: Sequence[tuple[Segment, int]], transactions: Transactions, path: str
     ) -> int:
-        """Writes what stays of the segments to `path`, synced; its size."""
+        """Write the remaining batches of the segments to `path` and sync it; return its size in bytes."""
         fd = file_ops.open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         size = 0
         try:
@@ -396,8 +399,8 @@ class Compaction:
         else:
             batches.copy(segment, position)
 
-    def _read_back(self, base_offset: int, size: int, behind: int) -> Segment:
-        """The written file as a segment: every batch read and checked, indexed."""
+    def _read_back(self, base_offset: int, size: int, next_offset: int) -> Segment:
+        """Return the written file as a segment, after reading, checking and indexing every batch."""
         log = self.log
         segment = Segment(
             log.services.cache,
@@ -411,7 +414,7 @@ class Compaction:
         scan = SegmentScan(
             segment, next_offset=base_offset, index=SegmentIndex(), index_interval=log.core.index_interval
         )
-        if not scan.run(size, verify=True, offset_limit=behind):
+        if not scan.run(size, verify=True, offset_limit=next_offset):
             raise SegmentDamaged(f"{segment.path}: a compacted segment does not read back at position {scan.position}")
         scan.install(verified_from=0)
         segment.set_flushed(size)
@@ -420,7 +423,7 @@ class Compaction:
         return segment
 
     def summary(self) -> dict[str, int]:
-        """Figures for the log line."""
+        """Return the fields for the log line."""
         found = self._filter
         if found is None:
             return {}

@@ -1,17 +1,17 @@
-"""The root of a data directory: one owner at a time, an identity, and whether the last owner stopped cleanly.
+"""Manage the root of a data directory: its lock, its identity, and whether the last stop was clean.
 
-`.lock` keeps out a second broker inside this process, other processes and Apache Kafka (see `disk.hold`): kill -9
-leaves nothing stale.
+`.lock` keeps out a second broker in this process, other processes and Apache Kafka (see `disk.hold`). After kill -9
+nothing stale remains.
 
-`meta.properties` is Kafka's (version, cluster.id, node.id, directory.id) with lines of ours: `kafkalite.format` says
-that a journal belongs here, without it the file may be Kafka's and its partitions are adopted; `kafkalite.cluster` that
-the broker is in a cluster with controllers of Kafka's, whose topics are theirs: no other is started on it. In such a
-cluster the directory of a broker of Kafka's is taken as it stands, and given back as it stands: what differs is in the
-partition directories (kafkalite.broker.log.loading).
+`meta.properties` is Kafka's (version, cluster.id, node.id, directory.id) with two lines of ours. `kafkalite.format`
+says that a journal must be here; without it the file may be Kafka's, and its partitions are adopted.
+`kafkalite.cluster` says that the broker belongs to a cluster with Kafka's controllers, which own its topics; a
+standalone broker refuses to start on it. In such a cluster kafkalite can take over the directory of a Java broker and
+hand it back; the partition directories hold the differences (kafkalite.broker.log.loading).
 
-What is made in a data directory is for its owner alone: records, settings, and what clients prove who they are with.
+Only the owner can access files in a data directory: they hold records, settings and credentials.
 
-Everything here blocks; the manager's thread alone uses it.
+Everything here blocks; only the manager's thread uses it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KAFKA_VERSION: Final = "1"
 CLUSTER_KEY: Final = "kafkalite.cluster"
 CLUSTER_KIND: Final = "kraft"
 NO_BROKER_EPOCH: Final = -1
-"""Of a broker that stands alone, and of one that did not stop cleanly."""
+"""The broker epoch of a standalone broker, and after an unclean stop."""
 
 
 class DirectoryLock:
@@ -55,7 +55,7 @@ class DirectoryLock:
             ) from None
 
     def release(self) -> None:
-        """Lets another process in."""
+        """Release the lock."""
         if self._fd >= 0:
             disk.close(self._fd)
             self._fd = -1
@@ -63,19 +63,19 @@ class DirectoryLock:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What meta.properties says; `ours` when a journal must be there."""
+    """The contents of meta.properties; `ours` if there must be a journal."""
 
     cluster_id: str
     node_id: int
     ours: bool
     in_cluster: bool
-    """Whether its topics are those of a cluster's controllers."""
+    """Whether the controllers of a cluster own its topics."""
     zookeeper: bool = False
-    """Whether it is of a broker of Kafka's whose cluster was kept by ZooKeeper."""
+    """Whether it belongs to a Java broker of a ZooKeeper cluster."""
 
 
 def prepare(directory: str) -> None:
-    """Makes the directory if need be, durably; StartupError in words when it cannot be used."""
+    """Create the directory durably if it is missing; StartupError if it cannot be used."""
     try:
         _make(os.path.abspath(directory))
         disk.check_usable(directory)
@@ -83,7 +83,7 @@ def prepare(directory: str) -> None:
         raise StartupError(f"log.dirs: {directory} cannot be used: {error.strerror}") from None
     mode = stat.S_IMODE(disk.stat(directory).st_mode)
     if mode & ~file_ops.DIRECTORY_MODE:
-        # It may be wide on purpose (a group that makes backups), so it is told and left.
+        # The mode may be intended (a group that makes backups), so warn and leave it.
         logger.warning(
             "other users of this machine can access the data directory; run chmod %o on it",
             file_ops.DIRECTORY_MODE,
@@ -92,9 +92,9 @@ def prepare(directory: str) -> None:
 
 
 def _make(path: str) -> None:
-    """Makes a directory and those above it that are missing; puts their names on the disk.
+    """Create a directory and its missing parents, and make their names durable.
 
-    So for one that is there and was never used: a process may have died between making it and syncing its name.
+    A directory that was never used is synced, too: a process may have died between creating it and syncing its name.
     """
     unsynced = []
     above = path
@@ -105,12 +105,12 @@ def _make(path: str) -> None:
     if not unsynced and not disk.exists(f"{path}/{files.META_PROPERTIES_NAME}"):
         unsynced.append(path)
     for made in unsynced:
-        with contextlib.suppress(PermissionError):  # one that was there, in a directory that is not ours to read
+        with contextlib.suppress(PermissionError):  # the directory existed, and its parent is not readable
             file_ops.sync_directory(os.path.dirname(made))
 
 
 def read_identity(directory: str, node_id: int) -> Identity | None:
-    """The identity of a directory used before, None for a fresh one; StartupError when it is not for us."""
+    """Return the identity of a used directory, None for a fresh one; StartupError if this broker cannot use it."""
     path = f"{directory}/{files.META_PROPERTIES_NAME}"
     values = checkpoints.read_properties(path)
     if values is None:
@@ -128,18 +128,18 @@ def read_identity(directory: str, node_id: int) -> Identity | None:
 
 
 def check_finished(directory: str) -> None:
-    """StartupError for a backup that was never finished."""
+    """Raise StartupError for an unfinished backup."""
     if disk.exists(f"{directory}/{files.BACKUP_UNFINISHED_NAME}"):
         raise StartupError(f"{directory} is an incomplete backup that was interrupted; remove it and make another")
 
 
 def is_used(directory: str) -> bool:
-    """Whether some broker has been started on it."""
+    """Return whether a broker was ever started on this directory."""
     return disk.exists(f"{directory}/{files.META_PROPERTIES_NAME}")
 
 
 def check_kind(directory: str, identity: Identity, *, in_cluster: bool) -> None:
-    """StartupError for a directory whose topics are kept by somebody else than this broker takes them from."""
+    """Raise StartupError if a standalone broker finds a cluster's directory, or a cluster's broker a standalone one."""
     if identity.ours and identity.in_cluster != in_cluster:
         raise StartupError(
             f"process.roles: {directory} belongs to a broker "
@@ -157,7 +157,7 @@ def check_kind(directory: str, identity: Identity, *, in_cluster: bool) -> None:
 
 
 def directory_id(directory: str) -> bytes:
-    """The id of a directory that has an identity, as the controllers know it; StartupError where it has none."""
+    """Return the directory id (KIP-858); StartupError if there is none."""
     path = f"{directory}/{files.META_PROPERTIES_NAME}"
     try:
         return uuid_bytes((checkpoints.read_properties(path) or {}).get("directory.id", ""))
@@ -166,7 +166,7 @@ def directory_id(directory: str) -> bytes:
 
 
 def write_identity(directory: str, cluster_id: str, node_id: int, *, in_cluster: bool = False) -> None:
-    """Writes meta.properties, keeping lines of Kafka's that we do not know."""
+    """Write meta.properties; unknown lines of Kafka's stay."""
     path = f"{directory}/{files.META_PROPERTIES_NAME}"
     values = checkpoints.read_properties(path) or {}
     wanted = {
@@ -183,7 +183,7 @@ def write_identity(directory: str, cluster_id: str, node_id: int, *, in_cluster:
 
 
 def take_clean_marker(directory: str) -> bool:
-    """Whether the last stop was clean; from now on this start counts as unclean until it ends cleanly."""
+    """Return whether the last stop was clean, and remove the marker: until a clean stop, a start counts as unclean."""
     path = f"{directory}/{files.CLEAN_SHUTDOWN_NAME}"
     if not disk.exists(path):
         return False
@@ -193,7 +193,8 @@ def take_clean_marker(directory: str) -> bool:
 
 
 def clean_broker_epoch(directory: str) -> int:
-    """The epoch in which a broker stopped cleanly here, NO_BROKER_EPOCH where none did; before the marker is taken."""
+    """Return the broker epoch of the last clean stop, NO_BROKER_EPOCH if there is none. Call it before
+    `take_clean_marker`."""
     try:
         text = files.read_bytes(f"{directory}/{files.CLEAN_SHUTDOWN_NAME}")
         return NO_BROKER_EPOCH if text is None else int(json.loads(text)["brokerEpoch"])
@@ -202,18 +203,18 @@ def clean_broker_epoch(directory: str) -> int:
 
 
 def leave_clean_marker(directory: str, broker_epoch: int = NO_BROKER_EPOCH) -> None:
-    """The last act of a clean stop; the form is Kafka 4's."""
+    """Write the marker of a clean stop, the last step of a stop, in Kafka 4's format."""
     content = b'{"version":0,"brokerEpoch":%d}' % broker_epoch
     files.write_atomically(f"{directory}/{files.CLEAN_SHUTDOWN_NAME}", content, durable=True)
 
 
 def partition_directories(directory: str) -> tuple[dict[tuple[str, int], str], list[str]]:
-    """((topic, partition) → path, paths of deleted partitions still to be removed)."""
+    """Return ((topic, partition) → path, paths of deleted partitions that still have to be removed)."""
     found: dict[tuple[str, int], str] = {}
     deleted = []
     for entry in filter(_may_be_directory, disk.entries(directory)):
         if entry.name == files.BACKUP_LINKS_NAME:
-            continue  # of a backup that is being made, or was
+            continue  # links of a current or interrupted backup
         if files.DELETED_DIRECTORY_NAME.fullmatch(entry.name):
             deleted.append(entry.path)
             continue
@@ -226,7 +227,8 @@ def partition_directories(directory: str) -> tuple[dict[tuple[str, int], str], l
 
 
 def _may_be_directory(entry: disk.Entry) -> bool:
-    """Whether it is a directory, or cannot be told: then its partition goes offline rather than being overlooked."""
+    """Return whether an entry is a directory. True if that cannot be read: its partition then goes offline instead of
+    being overlooked."""
     try:
         return entry.is_dir(follow_symlinks=True)
     except OSError:

@@ -1,17 +1,16 @@
-"""The one way from here to the file system, so that a simulation can put another in its place.
+"""Access the file system through one seam that a simulation can replace.
 
-    names, sizes, times   the functions of this module        what a Disk has of the same name
-    changes               kafkalite._native.base.file_ops     told to the Disk, or done by it
-    bytes                 descriptors, maps                   of the system, which the Disk opened
+    names, sizes, times   functions of this module            a Disk has methods of the same names
+    changes               kafkalite._native.base.file_ops     reported to the Disk, or done by it
+    bytes                 descriptors, maps                   the system's, opened by the Disk
 
-Nobody else in `kafkalite/broker/log` and `kafkalite/broker/coordinator` asks the system for a file, which
-tests/test_seams.py checks. Native code writes and syncs by file_ops, too (segments, compaction), so the seam is the
-same there; what it reads, it reads from maps of descriptors that were opened through it. A Disk therefore gives real
-descriptors (a memfd will do).
+`kafkalite/broker/log` and `kafkalite/broker/coordinator` reach files only through here, which tests/test_seams.py
+checks. Native code, too, writes and syncs by file_ops (segments, compaction), and reads from maps of descriptors that
+were opened here. So a Disk must return real descriptors (a memfd will do).
 
-The functions are the system's own until `use` replaces them: without a simulation there is no call more than before.
+Without a simulation the functions are the system's, so the seam adds no call.
 
-Everything here may block. OSError goes to the caller.
+Everything here may block. OSError reaches the caller.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 stat = file_ops.stat_file
-"""os.stat_result of what a path leads to."""
+"""Returns the os.stat_result of the file that a path leads to."""
 exists = os.path.exists
 lexists = os.path.lexists
 is_directory = os.path.isdir
@@ -36,56 +35,56 @@ is_link = os.path.islink
 list_names = os.listdir
 remove_directory = os.rmdir
 close = os.close
-"""Closes a descriptor, whoever opened it."""
+"""Closes any descriptor."""
 read_at = os.pread
 """(descriptor, size, position) → bytes."""
 
 
 class FileHeld(Exception):
-    """Somebody holds a file; the text is what he has written into it."""
+    """Another process or thread holds the file; the text is the content of the file."""
 
 
 class Entry(Protocol):
-    """A name in a directory: what is used of os.DirEntry."""
+    """A directory entry: the used part of os.DirEntry."""
 
     @property
     def name(self) -> str:
-        """Without its directory."""
+        """The name without its directory."""
 
     @property
     def path(self) -> str:
-        """With it."""
+        """The path with its directory."""
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a directory."""
+        """Return whether it is a directory."""
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it is a plain file."""
+        """Return whether it is a plain file."""
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """Its size and times."""
+        """Return size and times."""
 
 
 class Disk(Protocol):
-    """A file system in the machine's place. It fails as the system does: by OSError with an errno.
+    """A simulated file system. It fails as the system does: by OSError with an errno.
 
-    What is done to a descriptor (`write` to `allocate`) the system does when the method has returned.
+    For `write`, `sync`, `truncate` and `allocate`, the system acts on the real descriptor after the method returns.
     """
 
     def open(self, path: str, flags: int) -> int:
-        """A descriptor of the system's, which is written, mapped and closed as such."""
+        """Return a real descriptor, which is written, mapped and closed as such."""
 
     def write(self, fd: int, position: int, data: bytes) -> None:
-        """These bytes are about to be written."""
+        """Note a write that is about to happen."""
 
     def sync(self, fd: int) -> None:
-        """What was done to a file, or to the names in a directory, is durable."""
+        """Note that a file, or the names in a directory, become durable."""
 
     def truncate(self, fd: int, size: int) -> None:
-        """A file is about to become so long."""
+        """Note a truncation that is about to happen."""
 
     def allocate(self, fd: int, position: int, size: int) -> None:
-        """Blocks are about to be reserved; the size of the file stays."""
+        """Note that blocks are about to be reserved; the file's size stays."""
 
     def rename(self, source: str, target: str) -> None:
         """As os.replace."""
@@ -97,7 +96,7 @@ class Disk(Protocol):
         """As os.mkdir."""
 
     def sync_file_system(self, path: str) -> None:
-        """Everything on the file system of a directory is durable."""
+        """Note that everything on the file system of a directory becomes durable."""
 
     def stat(self, path: str) -> os.stat_result:
         """As os.stat."""
@@ -140,35 +139,35 @@ class Disk(Protocol):
 
 
 def entries(path: str) -> list[Entry]:
-    """What is in a directory."""
+    """Return the entries of a directory."""
     with os.scandir(path) as found:
         return list(found)
 
 
 def open_to_read(path: str) -> int:
-    """A descriptor for `reading`, which no fault plan counts."""
+    """Return a descriptor for `reading`; fault plans do not count it."""
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def make_directories(path: str, mode: int) -> None:
-    """A directory, and those above it that are missing; one that is there is left as it is."""
+    """Create a directory and its missing parents; an existing one is left as it is."""
     os.makedirs(path, mode=mode, exist_ok=True)
 
 
 def set_times(path: str, read_ns: int, written_ns: int) -> None:
-    """When a file was last read and written, in ns since 1970."""
+    """Set the times of a file's last read and write, in ns since 1970."""
     os.utime(path, ns=(read_ns, written_ns))
 
 
 def give(fd: int, like: os.stat_result) -> None:
-    """Gives an open file that owner and mode; OSError."""
+    """Give an open file the owner and mode of another one; OSError."""
     if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
         os.fchown(fd, like.st_uid, like.st_gid)
     os.fchmod(fd, like.st_mode & 0o7777)
 
 
 def check_usable(path: str) -> None:
-    """OSError with the reason unless files can be made and found in a directory."""
+    """Raise OSError with the reason unless files can be created and listed in a directory."""
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         read_only = os.statvfs(path).f_flag & os.ST_RDONLY
         code = errno.EROFS if read_only else errno.EACCES
@@ -176,10 +175,10 @@ def check_usable(path: str) -> None:
 
 
 def hold(path: str) -> int:
-    """Makes a file this caller's own, with the number of the process in it, until the descriptor is closed; FileHeld.
+    """Lock a file for this caller until the descriptor is closed, and write the process id into it. FileHeld.
 
-    By two kernel locks, since either alone leaves a gap: `flock` also keeps out somebody else inside this process, the
-    POSIX lock also keeps out Apache Kafka. Both vanish with the process.
+    Takes two kernel locks, since either alone leaves a gap: `flock` also keeps out another caller in this process, the
+    POSIX lock also keeps out Apache Kafka. Both end with the process.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, file_ops.FILE_MODE)
     try:
@@ -195,12 +194,12 @@ def hold(path: str) -> int:
 
 
 def link(source: str, target: str) -> None:
-    """A second name for a file. For backups, which no simulation makes: the system's, whatever disk stands in."""
+    """Give a file a second name. Backups use it, which no simulation makes, so it is always the system's."""
     os.link(source, target, follow_symlinks=True)
 
 
 def is_held(path: str) -> bool:
-    """Whether somebody holds a `flock` on a file; FileNotFoundError. The system's, as `link` is."""
+    """Return whether a `flock` on the file is held; FileNotFoundError. Always the system's, as `link` is."""
     fd = open_to_read(path)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -213,7 +212,7 @@ def is_held(path: str) -> bool:
 
 @contextlib.contextmanager
 def reading(path: str) -> Iterator[int]:
-    """A descriptor to read a file by, closed after the block."""
+    """Yield a descriptor for reading a file, and close it after the block."""
     fd = open_to_read(path)
     try:
         yield fd
@@ -242,9 +241,9 @@ _SYSTEM: Final = {
 
 @contextlib.contextmanager
 def instead(disk: Disk) -> Iterator[None]:
-    """Puts a disk in the place of the machine's, for the whole process and as long as the block runs.
+    """Replace the machine's disk by `disk` in the whole process, for the duration of the block.
 
-    What the disk raised that is no OSError, a mistake of its own, is raised at the end: who asked it was told EIO.
+    Callers see EIO for an error of `disk` that is no OSError (a bug in it); the error itself is raised at the end.
     """
     file_ops.use_disk(disk)
     globals().update({name: getattr(disk, name) for name in _SYSTEM})

@@ -1,12 +1,12 @@
-"""What of a partition directory the next flush has to put on the disk besides records: its name, and the names in it.
+"""Track which names and small files of a partition directory the next flush has to make durable.
 
     made under the log's lock ──▶ `_made` rises ──▶ sync(), or a sync of the whole file system ──▶ `_synced` follows
 
-A name is made before it is counted, and counted before a record after it is published: so a flush that takes the log's
-end first and `mark()` after it knows every name that its records need. What is counted while a sync runs waits for the
+A name is made before it is counted, and counted before any record after it is published. So a flush that reads the log
+end first and calls `mark()` after it covers every name that its records need. Names counted during a sync wait for the
 next one.
 
-Thread rule: what counts needs the log's lock; `sync` and `synced` need its flush lock.
+Thread rule: methods that count need the log's lock; `sync` and `synced` need its flush lock.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DirectoryEntries:
-    """The names and small files of one partition directory, as far as they may be missing after a power cut."""
+    """The names and small files of one partition directory that a power cut could lose."""
 
     __slots__ = (
         "_directory",
@@ -37,59 +37,59 @@ class DirectoryEntries:
     def __init__(self, directory: str, sync_root: Callable[[], None]) -> None:
         self._directory = directory
         self._sync_root = sync_root
-        self._made = 0  # changes so far
-        self._synced = 0  # of them on the disk
-        self._removals = 0  # under way
-        self._directory_at = 0  # the change that made the directory itself,
-        self._identity_at = 0  # the one that wrote partition.metadata
-        self._epochs_at = 0  # and the latest one of leader-epoch-checkpoint
+        self._made = 0  # number of changes
+        self._synced = 0  # number of durable changes
+        self._removals = 0  # removals in progress
+        self._directory_at = 0  # the change that created the directory itself
+        self._identity_at = 0  # the change that wrote partition.metadata
+        self._epochs_at = 0  # the latest change of leader-epoch-checkpoint
 
     @property
     def dirty(self) -> bool:
-        """Whether anything may be missing."""
+        """Whether any change may not be durable."""
         return self._synced < self._made or self._removals > 0
 
     def name_changed(self) -> None:
-        """A file of the directory has come, gone, or got another name."""
+        """Count a created, removed or renamed file."""
         self._made += 1
 
     def removal_began(self) -> None:
-        """Files are about to go; until that is on the disk they may come back."""
+        """Note a removal in progress; until it is durable, the files may come back."""
         self._removals += 1
 
     def removal_ended(self) -> None:
-        """They have gone."""
+        """Count a completed removal."""
         self._removals -= 1
         self._made += 1
 
     def directory_made(self) -> None:
-        """The directory is new, and partition.metadata was written into it."""
+        """Count a new directory with its partition.metadata."""
         self._directory_at = self._identity_at = self._made + 1
         self._made += 1
 
     def epochs_written(self) -> None:
-        """leader-epoch-checkpoint was replaced without a sync."""
+        """Count a leader-epoch-checkpoint that was replaced without a sync."""
         self._epochs_at = self._made + 1
         self._made += 1
 
     def doubted(self) -> None:
-        """Nobody knows what of the directory's content is on the disk: the last process died, or it was copied here.
+        """Count everything in the directory as possibly not durable: the last stop was unclean, or it was copied here.
 
-        The directory's own name is the manager's business then, once for all of them.
+        The manager syncs the directory's own name, once for all directories.
         """
         self._identity_at = self._epochs_at = self._made + 1
         self._made += 1
 
     def mark(self) -> int:
-        """To be taken before a sync of the whole file system, and given to `synced` after it."""
+        """Return a mark to take before a sync of the whole file system and to pass to `synced` after it."""
         return self._made
 
     def synced(self, mark: int) -> None:
-        """Everything up to a mark is on the disk."""
+        """Note that everything up to a mark is durable."""
         self._synced = max(self._synced, mark)
 
     def sync(self) -> None:
-        """Puts what is missing on the disk, which costs nothing when nothing is. OSError: it may not be there."""
+        """Make all counted changes durable; free if there are none. OSError: some may not be durable."""
         made, before = self._made, self._synced
         if before >= made:
             return

@@ -1,14 +1,14 @@
-"""expiry-time-checkpoint: the trusted time (`kafkalite.base.clock.ExpiryTime`) of a data directory, between two runs.
+"""Store the trusted time of a data directory (`kafkalite.base.clock.ExpiryTime`) in expiry-time-checkpoint.
 
     version: 1
     time_ms: 1764316800000        the trusted time
-    ahead_ms: 691200000           by how much the wall clock was ahead and not followed, 0: it was followed
-    held_ms: 1200000              running time for which it had been ahead by that
+    ahead_ms: 691200000           how far the wall clock was ahead without being followed; 0 if it was followed
+    held_ms: 1200000              running time for which it had been that far ahead
 
-It is replaced as a whole, as often as the recovery points, every STORE_INTERVAL_MAX at least, and at a stop. It is
-synced before it has its name: where it is empty, the next start takes the newest time of the other checkpoint files,
-which the wall clock has stamped that is not to be trusted. A file of another version, and one that cannot be read,
-counts as absent, with one log line. Releases before this file, and Apache Kafka, ignore it.
+The file is replaced as a whole, as often as the recovery points, at least every STORE_INTERVAL_MAX, and at a stop. It
+is synced before its rename. If it were lost, the next start would use the newest modification time of the other
+checkpoint files, which come from the untrusted wall clock. An unreadable file or another version counts as absent, with
+one log line. Earlier releases and Apache Kafka ignore the file.
 
 Blocks.
 """
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 VERSION: Final = "1"
 STORE_INTERVAL_MAX: Final = 30.0
-"""Seconds between two writes: less than a minute, so that after kill -9 a quick restart is no jump."""
+"""Seconds between two writes: less than a minute, so that a quick restart after kill -9 is not seen as a jump."""
 FALLBACK_NAMES: Final = (
     files.RECOVERY_POINTS_NAME,
     files.LOG_STARTS_NAME,
@@ -39,7 +39,7 @@ FALLBACK_NAMES: Final = (
 
 
 def read(directory: str) -> StoredTime | None:
-    """What is stored; None where nothing is, or nothing that can be read."""
+    """Return the stored time; None if there is none or it cannot be read."""
     path = f"{directory}/{files.EXPIRY_TIME_NAME}"
     try:
         data = files.read_bytes(path)
@@ -47,7 +47,7 @@ def read(directory: str) -> StoredTime | None:
             return None
         values = dict(line.split(": ", 1) for line in data.decode().splitlines())
         if values["version"] != VERSION:
-            raise ValueError(f"version {values['version']}")  # noqa: TRY301 - one handler for all that is wrong with it
+            raise ValueError(f"version {values['version']}")  # noqa: TRY301 - one handler for every kind of damage
         found = StoredTime(int(values["time_ms"]), int(values["ahead_ms"]), int(values["held_ms"]))
         if min(found) < 0:
             raise ValueError("a negative time")  # noqa: TRY301
@@ -58,8 +58,8 @@ def read(directory: str) -> StoredTime | None:
 
 
 def newest_checkpoint(directory: str) -> StoredTime | None:
-    """The newest modification time of the other checkpoint files, for a directory without a stored time; None where
-    there are none."""
+    """Return the newest modification time of the other checkpoint files, for a directory without a stored time; None
+    without such files."""
     found = []
     for name in FALLBACK_NAMES:
         try:
@@ -70,7 +70,7 @@ def newest_checkpoint(directory: str) -> StoredTime | None:
 
 
 def write(directory: str, stored: StoredTime) -> None:
-    """Replaces the stored time, durably. OSError."""
+    """Replace the stored time, durably. OSError."""
     rows = {"version": VERSION, **stored._asdict()}
     text = "".join(f"{name}: {value}\n" for name, value in rows.items())
     files.write_atomically(f"{directory}/{files.EXPIRY_TIME_NAME}", text.encode(), durable=True)
@@ -80,15 +80,15 @@ class ExpiryCheckpoint:
     """The stored trusted time of one data directory."""
 
     _failed = False
-    """Whether the last try to store it failed."""
+    """Whether the last store failed."""
 
     def __init__(self, directory: str, expiry_time: ExpiryTime) -> None:
         self._directory = directory
         self._expiry_time = expiry_time
 
     def resume(self) -> None:
-        """Begins with the stored trusted time, else with the newest time of the checkpoint files. What those say is
-        stored before any of them is written again, with a wall clock that may be wrong."""
+        """Resume the stored trusted time, or else the newest time of the checkpoint files. The latter is stored at
+        once, before the checkpoint files are written again with a wall clock that may be wrong."""
         stored = read(self._directory)
         if stored is not None:
             self._expiry_time.resume(stored)
@@ -99,7 +99,8 @@ class ExpiryCheckpoint:
             self.store()
 
     def store(self) -> None:
-        """Stores the trusted time, durably. A start without it begins with an older one, and keeps things longer."""
+        """Store the trusted time, durably. If that fails, the next start uses an older time and keeps records
+        longer."""
         try:
             write(self._directory, self._expiry_time.to_store())
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Names of the files in a data directory, and how small files are written so that a crash leaves the old or the new.
+"""Name the files in a data directory, and write small files so that a crash leaves the old or the new content.
 
     <data directory>/                       a partition directory <topic>-<partition>/
       meta.properties                         00000000000000000000.log        the log, named by its base offset
@@ -9,14 +9,13 @@
                                               00000000000000000000.quarantine damaged ranges (ours)
                                               leader-epoch-checkpoint  partition.metadata
 
-Everything not marked is Apache Kafka's, byte for byte. A file on its way out is renamed to end in `.deleted`, a
-partition directory to end in `-delete`; both are removed later, or at the next start. A partition directory that stands
-in a new topic's way, and is nobody's, is renamed to end in `-stray`, and stays. `.cleaned` and `.swap` are
-compaction's (see kafkalite.broker.log.swap); cleaner-offset-checkpoint, in the root, says how far each log is
-compacted, and expiry-time-checkpoint (ours) what time it is for deciding what is too old (see
-kafkalite.broker.log.expiry_checkpoint).
+Files not marked as ours are Apache Kafka's, byte for byte. A file to be removed is renamed to end in `.deleted`, a
+partition directory to end in `-delete`; both are removed later, or at the next start. A partition directory that
+belongs to no topic and is in a new topic's way is renamed to end in `-stray`, and stays. `.cleaned` and `.swap` belong
+to compaction (kafkalite.broker.log.swap). In the root, cleaner-offset-checkpoint holds the offset up to which each log
+is compacted, and expiry-time-checkpoint (ours) the trusted time (kafkalite.broker.log.expiry_checkpoint).
 
-Everything here may block. OSError goes to the caller.
+Everything here may block. OSError reaches the caller.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ DIRECTORY_STRAY_SUFFIX: Final = "-stray"
 TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 KAFKA_INDEX_SUFFIXES: Final = (".index", ".timeindex")
 COMPANION_SUFFIXES: Final = (INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, QUARANTINE_SUFFIX, *KAFKA_INDEX_SUFFIXES)
-"""What goes with a segment when it goes."""
+"""Files that are removed with their segment."""
 
 EPOCHS_NAME: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA_NAME: Final = "partition.metadata"
@@ -61,13 +60,13 @@ JOURNAL_NAME: Final = "metadata.journal"
 LOCK_NAME: Final = ".lock"
 JOURNAL_ALONE_NAME: Final = "metadata.journal.alone"
 MIGRATION_NAME: Final = "migration.json"
-"""Both of a directory that goes into a cluster (see kafkalite.broker.log.handover)."""
+"""Both belong to a migration into a cluster (kafkalite.broker.log.handover)."""
 BACKUP_REQUEST_NAME: Final = "backup.request"
-"""Held by whoever makes a backup of a running broker's directory (see kafkalite.broker.log.backup_cut)."""
+"""Locked by a backup of a running broker (kafkalite.broker.log.backup_cut)."""
 BACKUP_LINKS_NAME: Final = ".backup"
-"""The directory that the broker makes for it."""
+"""The directory of links that the broker makes for a backup."""
 BACKUP_UNFINISHED_NAME: Final = "backup.unfinished"
-"""In a copy that is not whole: no broker starts on it."""
+"""Marks an incomplete copy; no broker starts on it."""
 
 DIRECTORY_NAME: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})")
 DELETED_DIRECTORY_NAME: Final = re.compile(r".+-\d{1,10}\.[0-9a-f]{32}-delete")
@@ -78,22 +77,22 @@ READ_SIZE: Final = 1024 * 1024
 
 
 def stem(offset: int) -> str:
-    """How a file is named after an offset."""
+    """Return the file name stem for an offset, as Kafka does: 20 digits."""
     return f"{offset:020d}"
 
 
 def directory_name(topic: str, partition: int) -> str:
-    """The directory of a partition."""
+    """Return the name of a partition's directory."""
     return f"{topic}-{partition}"
 
 
 def deleted_directory_name(topic: str, partition: int) -> str:
-    """What a partition directory is renamed to on deletion; unique, cut to what file systems allow, as Kafka does."""
+    """Return the name for a deleted partition directory: unique, and shortened to 255 characters, as Kafka's."""
     return _renamed_directory(topic, partition, DIRECTORY_DELETED_SUFFIX)
 
 
 def stray_directory_name(topic: str, partition: int) -> str:
-    """What a partition directory is renamed to that belongs to no topic; the name is Kafka's."""
+    """Return the name for a partition directory that belongs to no topic; the form is Kafka's."""
     return _renamed_directory(topic, partition, DIRECTORY_STRAY_SUFFIX)
 
 
@@ -103,7 +102,7 @@ def _renamed_directory(topic: str, partition: int, suffix: str) -> str:
 
 
 def parse_directory_name(name: str) -> tuple[str, int] | None:
-    """(topic, partition) of a partition directory's name; None for any other name."""
+    """Return (topic, partition) of a partition directory's name; None for any other name."""
     match = DIRECTORY_NAME.fullmatch(name)
     if match is None or name.endswith(DIRECTORY_DELETED_SUFFIX):
         return None
@@ -111,16 +110,16 @@ def parse_directory_name(name: str) -> tuple[str, int] | None:
 
 
 def write_atomically(path: str, data: bytes, *, durable: bool, owned_as: stat_result | None = None) -> None:
-    """Replaces a file as a whole; `durable`: on the disk, name included, when it returns.
+    """Replace a file as a whole; with `durable`, its content and name are durable on return.
 
-    With `owned_as` it has that owner and mode before anything stands in it, and was nobody else's to open until then;
-    where it cannot have that owner, OSError, and nothing is replaced.
+    With `owned_as` the new file has that owner and mode before anything is written to it, and no one else could open it
+    before. OSError, without a replacement, if it cannot have that owner.
     """
     temporary = path + TEMPORARY_SUFFIX
     if owned_as is None:
         fd = file_ops.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     else:
-        file_ops.unlink(temporary, missing_ok=True)  # one that was left over may be open somewhere
+        file_ops.unlink(temporary, missing_ok=True)  # another process may have a leftover file open
         fd = file_ops.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         if owned_as is not None:
@@ -140,7 +139,7 @@ def write_atomically(path: str, data: bytes, *, durable: bool, owned_as: stat_re
 
 
 def sync_path(path: str) -> None:
-    """Puts a file that was written without syncing on the disk; one that is not there needs nothing."""
+    """Sync a file that was written without a sync; nothing to do if it does not exist."""
     try:
         fd = file_ops.open_file(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -152,7 +151,7 @@ def sync_path(path: str) -> None:
 
 
 def read_bytes(path: str) -> bytes | None:
-    """The contents of a small file; None when there is no such file."""
+    """Return the contents of a small file; None if it does not exist."""
     try:
         with disk.reading(path) as fd:
             return read_from(fd, 0)
@@ -161,7 +160,7 @@ def read_bytes(path: str) -> bytes | None:
 
 
 def read_from(fd: int, position: int, size_max: int | None = None) -> bytes:
-    """What a file holds from a position on, `size_max` bytes at most."""
+    """Return the bytes of a file from a position, at most `size_max`."""
     pieces = []
     while size_max is None or size_max > 0:
         piece = disk.read_at(fd, READ_SIZE if size_max is None else min(size_max, READ_SIZE), position)
@@ -175,7 +174,7 @@ def read_from(fd: int, position: int, size_max: int | None = None) -> bytes:
 
 
 def remove_tree(path: str) -> None:
-    """Removes a directory and the plain files in it; what cannot be removed stays for the next start."""
+    """Remove a directory and everything in it; files that cannot be removed stay for the next start."""
     with contextlib.suppress(FileNotFoundError):
         for entry in disk.entries(path):
             if entry.is_dir(follow_symlinks=False):

@@ -1,14 +1,14 @@
-"""Group commit: one thread that puts appended records on the disk and calls back everyone who waits for it.
+"""Run group commit: one thread syncs appended records and calls back every producer that waits for them.
 
     flush_async(a) ─┐                    ┌─▶ fdatasync(log 1) ─▶ callbacks of log 1
     flush_async(b) ─┼─▶ queue ─▶ one round ─▶ fdatasync(log 2) ─▶ callbacks of log 2
     flush_async(c) ─┘      (a request that arrives during a round waits for the next one)
 
-However many producers wait for a partition, a round syncs each of its unsynced files once. Where a round has several
-logs, the system is first asked to begin writing all of them, so that the syncs overlap.
+However many producers wait for a partition, a round syncs each of its unsynced files once. For a round with several
+logs the flusher first starts writeback of all of them, so that the syncs overlap.
 
-Callbacks run on this thread, outside every lock, with 0 or a Kafka error code; they must not block. A callback that
-raises is logged and does not harm the others. Every callback is called exactly once, also when the flusher stops.
+Callbacks run on this thread, without locks, with 0 or a Kafka error code; they must not block. If a callback raises,
+the exception is logged and the others still run. Every callback is called exactly once, also when the flusher stops.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Callback = Callable[[int], object]
 
 
 class Flusher:
-    """The group-commit thread of one data directory. Its queue is bounded by what its callers may have in flight."""
+    """The group-commit thread of one data directory. Its callers' requests in flight bound its queue."""
 
     def __init__(self, on_fatal: Callable[[BaseException], None], executors: Executors = THREADS) -> None:
         self._on_fatal = on_fatal
@@ -41,20 +41,20 @@ class Flusher:
         self._waiting: dict[PartitionLog, list[tuple[int, Callback]]] = {}  # guarded by _lock
         self._stopping = False  # guarded by _lock
         self.durations = Histogram()
-        """Of the flushes that somebody waited for."""
+        """Durations of the flushes, in seconds."""
 
     def start(self) -> None:
-        """Starts the thread."""
+        """Start the thread."""
         self._worker.start()
 
     def stop(self) -> None:
-        """Serve the requests that already wait, then end the thread. Later ones run on the caller's thread."""
+        """Serve the waiting requests, then end the thread. Later requests run on the caller's thread."""
         with self._lock:
             self._stopping = True
         self._worker.stop()
 
     def submit(self, log: PartitionLog, end_offset: int, callback: Callback | None = None) -> None:
-        """Asks for everything below end_offset to be put on the disk; never blocks while the flusher runs."""
+        """Request a flush up to end_offset; call back when it is durable. Never blocks while the flusher runs."""
         with self._lock:
             if not self._stopping:
                 waiters = self._waiting.setdefault(log, [])
@@ -66,18 +66,18 @@ class Flusher:
 
     @property
     def waiting(self) -> int:
-        """Callbacks that wait for a round."""
+        """The number of callbacks that wait for a round."""
         with self._lock:
             return sum(map(len, self._waiting.values()))
 
     def _turn(self) -> None:
-        """One round."""
-        with self._lock:  # MemoryError: nothing was taken, and the turn is begun again
+        """Run one round."""
+        with self._lock:  # after a MemoryError here nothing is lost, and the turn starts again
             waiting, self._waiting = self._waiting, {}
         try:
             if len(waiting) > 1:
                 for log in waiting:
-                    log.active.start_writeback()  # the system begins what the flushes below wait for
+                    log.active.start_writeback()
             for log, waiters in waiting.items():
                 _serve(log, waiters, self.durations)
         except BaseException as error:
@@ -87,7 +87,7 @@ class Flusher:
 
 
 def _serve(log: PartitionLog, waiters: list[tuple[int, Callback]], durations: Histogram) -> None:
-    """Flush one log and call back everyone who waits for it."""
+    """Flush one log, and run its callbacks."""
     code = 0
     try:
         if log.flushed_offset < max((end for end, _ in waiters), default=log.log_end_offset):
@@ -96,21 +96,21 @@ def _serve(log: PartitionLog, waiters: list[tuple[int, Callback]], durations: Hi
             durations.add(log.services.clock.monotonic() - began)
     except KafkaError as error:
         code = int(error.code)
-    except Exception:  # after any failure, the records may not be on the disk
+    except Exception:  # after any failure, the records may not be durable
         logger.exception("flush failed", extra=fields(log=log.name))
         code = int(ErrorCode.KAFKA_STORAGE_ERROR)
     for end_offset, callback in waiters:
         try:
             callback(code if code or log.flushed_offset >= end_offset else int(ErrorCode.KAFKA_STORAGE_ERROR))
-        except Exception:  # one waiter's fault is not the others'
+        except Exception:  # the other callbacks still have to run
             logger.exception("a flush callback failed", extra=fields(log=log.name, end_offset=end_offset))
 
 
 def flush_together(logs: Sequence[PartitionLog], directory: str) -> None:
-    """Flushes many logs with one sync of their file system; what fails is in the log and takes its partition offline.
+    """Flush many logs with one sync of their file system. A failure is logged and takes its partition offline.
 
-    A sync of the file system says only that something failed, not what: then each log is flushed by itself, whose own
-    sync reports its own failure.
+    The sync of a file system reports a failure without the file. Then each log is flushed separately, so that its own
+    sync reports its failure.
     """
     states = [log.begin_bulk_flush() for log in logs]
     try:

@@ -1,7 +1,7 @@
-"""The stored formats by the name that the topic setting `message.format` gives them.
+"""Look up stored formats by their name in the topic setting `message.format`.
 
-A format is a native object (`_native.log.record_format`): it validates an append, parses one stored item for walks and
-look-ups, and places offsets. With it comes the class of log that knows what else differs.
+A format is a native object (`_native.log.record_format`): it validates appends, parses one stored item for walks and
+look-ups, and computes offsets. Each format has a log class for its other differences.
 """
 
 from __future__ import annotations
@@ -18,5 +18,5 @@ LOGS: Final[dict[str, type[PartitionLog]]] = {v2.name: PartitionLog, classic.nam
 
 
 def format_named(name: str) -> RecordFormat:
-    """The format of that name; KeyError for one this release does not have."""
+    """Return the format of that name; KeyError if this release does not have it."""
     return FORMATS[name]

@@ -1,12 +1,12 @@
-"""The migration of a standalone broker's data directory into a cluster.
+"""Migrate a standalone broker's data directory into a cluster.
 
-    migration.json            how far it is; gone when it is done
-    metadata.journal.alone    the journal as it was, which holds passwords as SCRAM keeps them: kept, for who looks back
+    migration.json            the progress; removed at the end
+    metadata.journal.alone    a copy of the old journal for reference; it holds SCRAM credentials
 
-PLANNED: topics are being made in the cluster, and nothing is changed here: the broker may still be started alone.
-MOVING: the cluster has all that the journal had, and the directory becomes the cluster's: no broker starts on it until
-it is whole. Each step of `finish` may be repeated, even after a crash in the one before. Records are neither copied nor
-touched.
+PLANNED: topics are being created in the cluster, and this directory is unchanged: the broker may still start
+standalone. MOVING: the cluster has everything that the journal had, and the directory becomes a cluster member's. No
+broker starts on it until that is complete. Each step of `finish` may be repeated, even after a crash in the step
+before. Records are neither copied nor changed.
 
 Everything here may block.
 """
@@ -31,33 +31,33 @@ MOVING: Final = "moving"
 
 @dataclass(slots=True, kw_only=True)
 class Handover:
-    """What migration.json says."""
+    """The contents of migration.json."""
 
     phase: str
     cluster_id: str
     node_id: int
     topics: list[str]
-    """Those that this migration makes in the cluster: none of them was there before."""
+    """Topics that this migration creates in the cluster; none of them existed there before."""
     producer_ids_before: int
-    """The cluster's next producer id before this migration asked for any."""
+    """The cluster's next producer id before this migration allocated any."""
     producer_ids_clear: int = 0
-    """Up to here no producer of the cluster has an id of a producer here."""
+    """Below this id no producer of the cluster has the id of a producer here."""
     rules: list[list[str]] = field(default_factory=list)
-    """Those that this migration gives the cluster, as `Acl.texts` has them."""
+    """ACLs that this migration adds to the cluster, as `Acl.texts` has them."""
     quotas: list[list[Any]] = field(default_factory=list)
-    """The same: [[[kind, name], …], key]."""
+    """Quotas that it adds: [[[entity type, name], …], key]."""
     settings: list[list[Any]] = field(default_factory=list)
-    """The same: [kind of resource, name, key]. Those of topics go with their topics."""
+    """Settings that it adds: [resource type, name, key]. Settings of topics are created with their topics."""
     ids: dict[str, str] = field(default_factory=dict)
-    """Topic → its id in the cluster, once it is MOVING."""
+    """Topic name → topic id in the cluster, set in phase MOVING."""
     broker_epoch: int = directory.NO_BROKER_EPOCH
-    """That of the last registration, which ended cleanly."""
+    """The broker epoch of the last registration, which ended cleanly."""
     report: dict[str, Any] = field(default_factory=dict)
     version: int = VERSION
 
 
 def read(root: str) -> Handover | None:
-    """The migration that is under way; StartupError for one that this release cannot read."""
+    """Return the current migration, or None; StartupError if this release cannot read it."""
     path = f"{root}/{files.MIGRATION_NAME}"
     data = files.read_bytes(path)
     if data is None:
@@ -72,13 +72,14 @@ def read(root: str) -> Handover | None:
 
 
 def write(root: str, handover: Handover) -> None:
-    """Replaces it, durably."""
+    """Replace migration.json, durably."""
     data = json.dumps(asdict(handover), indent=1).encode() + b"\n"
     files.write_atomically(f"{root}/{files.MIGRATION_NAME}", data, durable=True)
 
 
 def begin_moving(root: str, handover: Handover) -> None:
-    """From now on no broker starts here alone. StartupError, and it stays PLANNED, where one has done so meanwhile."""
+    """Enter phase MOVING, in which no standalone broker starts here. StartupError, and the phase stays, if a broker
+    was started here meanwhile."""
     lock = directory.DirectoryLock(root)
     try:
         if not disk.exists(f"{root}/{files.CLEAN_SHUTDOWN_NAME}"):
@@ -90,7 +91,7 @@ def begin_moving(root: str, handover: Handover) -> None:
 
 
 def check_whole(root: str) -> None:
-    """StartupError for a directory that is half way into a cluster."""
+    """Raise StartupError for a directory whose migration is in phase MOVING."""
     handover = read(root)
     if handover is not None and handover.phase == MOVING:
         raise StartupError(
@@ -99,7 +100,7 @@ def check_whole(root: str) -> None:
 
 
 def finish(root: str, handover: Handover) -> None:
-    """Turn the directory into a cluster member's; the caller holds it exclusively. StartupError, OSError."""
+    """Turn the directory into a cluster member's; the caller holds it exclusively. StartupError; OSError."""
     lock = directory.DirectoryLock(root)
     try:
         _give_topic_ids(root, {name: uuid_bytes(text) for name, text in handover.ids.items()})
@@ -126,7 +127,7 @@ def _id_in(path: str) -> bytes | None:
 
 
 def _empty_journal(root: str, cluster_id: str) -> None:
-    """What it had is the controllers' now; what belongs to this directory alone stays."""
+    """Empty the journal: the controllers own its contents now. Only what belongs to this directory alone stays."""
     journal = Journal.open(root)
     if journal is None:
         raise StartupError(f"{root} has no {files.JOURNAL_NAME}; restore it from a copy")

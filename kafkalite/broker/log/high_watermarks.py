@@ -1,10 +1,10 @@
-"""replication-offset-checkpoint: the high watermark of each replica, as last known.
+"""Checkpoint the high watermark of each replica in replication-offset-checkpoint.
 
-Kafka's file, in the data directory; partitions that only this broker has are not in it. It is written every few
-seconds, at a stop, and before a log is cut, so that what it says is never above what was seen: a start that believes
-too little learns the rest from the leader, one that believes too much would show records that may still go.
+The file is Kafka's. It omits partitions without other replicas. It is written every few seconds, at a stop, and before
+a truncation, so that it is never above the last known high watermark. A start with a value that is too low learns the
+rest from the leader; a value that is too high would expose records that may still be truncated.
 
-Thread rule: any thread; writing is a leaf lock's. It may block.
+Thread rule: any thread; a leaf lock guards writes. Writes may block.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class HighWatermarks:
         self._written: dict[tuple[str, int], int] = {}
 
     def read(self) -> None:
-        """Takes in what an earlier run has written."""
+        """Read the checkpoint of an earlier run."""
         self._written = checkpoints.read_offsets(self._path) or {}
 
     def of(self, topic: str, partition: int) -> int | None:
@@ -38,7 +38,7 @@ class HighWatermarks:
         return self._written.get((topic, partition))
 
     def forget(self, is_gone: Callable[[tuple[str, int]], bool]) -> None:
-        """Takes partitions out, durably: one of the same name has to find its own. OSError."""
+        """Remove partitions, durably, so that a new partition of the same name finds no old value. OSError."""
         with self._lock:
             kept = {key: offset for key, offset in self._written.items() if not is_gone(key)}
             if len(kept) < len(self._written):
@@ -46,7 +46,7 @@ class HighWatermarks:
                 self._written = kept
 
     def write(self) -> None:
-        """Writes down where they are, durably, unless the file says the same. OSError."""
+        """Write the current high watermarks, durably, unless they are unchanged. OSError."""
         with self._lock:
             found = {
                 (log.topic, log.partition): log.high_watermark

@@ -1,20 +1,20 @@
-"""What has to be done from time to time: one thread, one table of chores.
+"""Run periodic work on one thread, from one table of chores.
 
     chore               every                                       does
-    flush by age        FLUSH_CHECK_INTERVAL                        logs whose oldest unflushed record is flush.ms old
-    retention           log.retention.check.interval.ms             deletes segments that may go
-    checkpoint          log.flush.offset.checkpoint.interval.ms     syncs what is unsynced, saves indexes that grew,
-                                                                    writes recovery points, shortens the journal
+    flush by age        FLUSH_CHECK_INTERVAL                        flushes logs with a record unflushed for flush.ms
+    retention           log.retention.check.interval.ms             deletes expired segments
+    checkpoint          log.flush.offset.checkpoint.interval.ms     syncs unsynced logs, saves indexes that grew,
+                                                                    writes recovery points, compacts the journal
     producer expiry     producer.id.expiration.check.interval.ms    forgets idle producers
-    high watermarks     replica.high.watermark.checkpoint.interval.ms    in a cluster: writes them down
-    backup              FLUSH_CHECK_INTERVAL                        looks whether one is asked for: one stat
-    clock               FLUSH_CHECK_INTERVAL                        looks whether the wall clock has jumped
-    expiry time         as a checkpoint, STORE_INTERVAL_MAX at most     stores the trusted time
-    removal             when due                                    unlinks what was renamed a while ago
+    high watermarks     replica.high.watermark.checkpoint.interval.ms    in a cluster: checkpoints them
+    backup              FLUSH_CHECK_INTERVAL                        looks for a backup request: one stat
+    clock               FLUSH_CHECK_INTERVAL                        checks whether the wall clock has jumped
+    expiry time         as checkpoint, at most STORE_INTERVAL_MAX   stores the trusted time
+    removal             when due                                    unlinks files renamed a while ago
 
-A checkpoint syncs although the system would write the pages by itself a little later: it bounds what a start after a
-crash has to read. Chores are measured on the monotonic clock. A chore that fails is logged and tried again at its next
-turn; the thread does not end. `run_due` may also be called by a test with a clock of its own.
+A checkpoint syncs although the system would write the pages soon: this bounds what a start after a crash has to read.
+Intervals use the monotonic clock. A failed chore is logged and retried at its next turn; the thread continues. Tests
+call `run_due` with their own clock.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FLUSH_CHECK_INTERVAL: Final = 0.5
-"""Seconds between looks for logs that flush.ms makes due."""
+"""Seconds between checks for logs that flush.ms makes due."""
 BULK_FLUSH_COUNT_MIN: Final = 32
-"""Logs from which one sync of the file system is cheaper than one of each file and directory."""
+"""Minimum number of logs for which one sync of the file system is cheaper than a sync of each file and directory."""
 RETENTION_DELAY: Final = 30.0
-"""Seconds from the start to the first retention, as in Kafka: a start has other things to do."""
+"""Seconds from the start to the first retention, as in Kafka, so that it does not slow down the start."""
 
 
 class Chore:
-    """Something done every `interval` seconds."""
+    """A task to run every `interval` seconds."""
 
     __slots__ = ("due", "interval", "name", "run")
 
@@ -71,20 +71,20 @@ class Housekeeper:
         self._chores: list[Chore] = []
 
     def start(self) -> None:
-        """Starts the thread."""
+        """Start the thread."""
         self._worker.start()
 
     def stop(self) -> None:
-        """Ends the thread after the chore it is at; files still to be removed are removed at the next start."""
+        """End the thread after its current chore. The next start removes files that are still to be removed."""
         self._stopping = True
         self._worker.stop()
 
     def stopping(self) -> bool:
-        """Whether long work should end early."""
+        """Return whether the thread is stopping; long chores then end early."""
         return self._stopping
 
     def remove_later(self, paths: list[str], delay_ms: int) -> None:
-        """Has files or directories removed after a while."""
+        """Remove files or directories after a delay in ms."""
         due = self._logs.clock.monotonic() + delay_ms / 1000
         with self._lock:
             for path in paths:
@@ -92,13 +92,13 @@ class Housekeeper:
             self._worker.call_locked()
 
     def notify_later(self, log: PartitionLog) -> None:
-        """Tells a log's listeners to look again, from a thread that holds no lock."""
+        """Wake a log's listeners on the housekeeper's thread, which holds no lock."""
         with self._lock:
             self._to_notify.append(log)
             self._worker.call_locked()
 
     def run_due(self) -> float:
-        """Does everything that is due; seconds until something is again."""
+        """Run everything that is due; return the seconds until the next chore."""
         now = self._logs.clock.monotonic()
         if not self._chores:
             self._chores = self._make_chores(now)
@@ -148,22 +148,22 @@ class Housekeeper:
             return None
         try:
             return self.run_due()
-        except Exception:  # the thread must live
+        except Exception:  # the thread must survive
             logger.exception("housekeeping failed")
             return FLUSH_CHECK_INTERVAL
 
     def _do(self, chore: Chore) -> None:
         try:
             chore.run()
-        except Exception:  # the next turn may go better, and the thread must live
+        except Exception:  # the next turn may succeed, and the thread must survive
             logger.exception("a housekeeping task failed; retrying later", extra=fields(chore=chore.name))
 
     def _dirty_logs(self) -> list[PartitionLog]:
-        """In an order that does not change from run to run."""
+        """Return the logs with unflushed records, in a reproducible order."""
         return sorted(self._logs.dirty_logs, key=lambda log: (log.topic, log.partition))
 
     def flush_by_age(self) -> None:
-        """Hands logs to the flusher whose oldest unflushed record has waited flush.ms."""
+        """Pass logs to the flusher whose oldest unflushed record has waited flush.ms."""
         now = self._logs.clock.monotonic()
         for log in self._dirty_logs():
             since = log.core.unflushed_since
@@ -171,7 +171,7 @@ class Housekeeper:
                 self._logs.flusher.submit(log, log.log_end_offset)
 
     def apply_retention(self) -> int:
-        """Deletes what may be deleted; how many segments."""
+        """Delete expired segments; return their number."""
         now_ms = self._logs.expiry_time.time_ms()
         count = 0
         for log in self._logs.logs():
@@ -184,7 +184,7 @@ class Housekeeper:
         return count
 
     def checkpoint(self) -> None:
-        """Puts unsynced logs on the disk and writes down how far each one is."""
+        """Flush unsynced logs and checkpoint recovery points and log start offsets."""
         dirty = self._dirty_logs()
         if len(dirty) >= BULK_FLUSH_COUNT_MIN:
             flush_together(dirty, self._logs.directory)
@@ -198,14 +198,14 @@ class Housekeeper:
         self._logs.compact_journal()
 
     def expire_producers(self) -> int:
-        """Forgets idle producers; how many."""
+        """Forget idle producers; return their number."""
         now_ms = self._logs.expiry_time.time_ms()
         idle_max_ms = self._logs.config.producer_id_expiration_ms
         return sum(log.producer_state.expire(now_ms, idle_max_ms) for log in self._logs.logs())
 
 
 def _remove(path: str) -> None:
-    """Removes a file or a directory; what fails is left for the next start."""
+    """Remove a file or a directory; after a failure the next start removes it."""
     try:
         if disk.is_directory(path) and not disk.is_link(path):
             files.remove_tree(path)

@@ -1,4 +1,4 @@
-"""`NNN.klindex`: the saved sparse index of a segment, so that opening a log does not read it.
+"""Save and load `NNN.klindex`, the sparse index of a segment, so that opening a log does not read the segment.
 
     0   magic "KLINDEX1"             56  index interval, bytes          104 CRC-32C of the entries
     8   version u32 = 1, flags u32   64  max timestamp, ms              108 CRC-32C of bytes 0-107
@@ -8,10 +8,10 @@
     40  base offset                  92  bytes since the last entry
     48  covered size, bytes          96  end offset                     little-endian throughout
 
-It describes the first `covered size` bytes of the segment, all of which were on the disk before it was written. What
-lies after it is walked when the index is loaded, so it may also be saved for a segment that still grows. The CRC field
-of the last covered batch ties it to the very bytes it was made from. A file that is missing, torn, of another partition
-or not about these bytes is no index: the log is the truth and the index is built from it again.
+It describes the first `covered size` bytes of the segment, all of which were durable before it was written. Loading it
+walks the bytes after them, so the index of a growing segment can be saved, too. The CRC field of the last covered batch
+ties it to exactly these bytes. A file that is missing, torn, or made from another partition or other bytes is ignored,
+and the index is rebuilt from the log.
 
 Reading and writing may block; nothing here is shared between threads.
 """
@@ -42,7 +42,7 @@ VERSION: Final = 1
 HEADER: Final = struct.Struct("<8sII16sIIqqqqqqIIqI")
 HEADER_SIZE: Final = HEADER.size + 4
 MAPPED_SIZE_MIN: Final = 64 * 1024
-"""Entries of at least so many bytes are mapped rather than read."""
+"""Entries of at least this many bytes are mapped instead of read."""
 
 
 class IndexSummary(NamedTuple):
@@ -64,12 +64,12 @@ class IndexSummary(NamedTuple):
 
 
 def path_of(segment: Segment) -> str:
-    """Where a segment's index is saved."""
+    """Return the path of a segment's saved index."""
     return f"{segment.directory}/{segment.name}{files.INDEX_SUFFIX}"
 
 
 def unpack_header(data: bytes) -> IndexSummary | None:
-    """The header, if these are the first bytes of a whole one of our version."""
+    """Return the header at the start of an index file; None if it is damaged or of another version."""
     if len(data) < HEADER_SIZE:
         return None
     values = HEADER.unpack_from(data)
@@ -116,7 +116,7 @@ def _header_crc(data: bytes) -> int:
 
 
 def read_summary(path: str) -> IndexSummary | None:
-    """The header of an index file, None when there is none that can be read."""
+    """Return the header of an index file; None if there is none or it cannot be read."""
     try:
         with disk.reading(path) as fd:
             data = disk.read_at(fd, HEADER_SIZE, 0)
@@ -136,7 +136,7 @@ def _report(path: str, reason: str) -> None:
 
 
 def topic_id_in(directory: str) -> bytes | None:
-    """The topic that all saved indexes of a partition directory name; None without any, or where they disagree."""
+    """Return the topic id in all saved indexes of a partition directory; None if there are none or they disagree."""
     try:
         paths = [f"{directory}/{name}" for name in disk.list_names(directory) if name.endswith(files.INDEX_SUFFIX)]
     except OSError:
@@ -146,7 +146,7 @@ def topic_id_in(directory: str) -> bytes | None:
 
 
 def describes(summary: IndexSummary, segment: Segment, topic_id: bytes, partition: int) -> bool:
-    """Whether the index was made from the bytes that the segment holds now. Opens the segment."""
+    """Return whether the index was made from the bytes that the segment holds now. Opens the segment."""
     if (
         summary.topic_id != topic_id
         or summary.partition != partition
@@ -166,9 +166,9 @@ def describes(summary: IndexSummary, segment: Segment, topic_id: bytes, partitio
 
 
 def read_entries(path: str, summary: IndexSummary, *, mapped: bool = True) -> SegmentIndex | None:
-    """The entries that the header promises; None when they are damaged or cannot be read.
+    """Return the entries of an index file; None if they are damaged or unreadable.
 
-    Many entries are mapped where that is allowed: not for a segment that still grows, as its index is copied then.
+    With `mapped`, large entries are mapped. Not for the active segment: its index grows, so the entries are copied.
     """
     import numpy as np
 
@@ -197,7 +197,7 @@ def read_entries(path: str, summary: IndexSummary, *, mapped: bool = True) -> Se
 def scan_after(
     segment: Segment, summary: IndexSummary | None, *, index_interval: int, mapped: bool = True
 ) -> SegmentScan:
-    """A scan that makes a segment's index: from where the saved one with this header ends, or from the start."""
+    """Return a scan that builds a segment's index: after the bytes that the saved index covers, or from the start."""
     index = None if summary is None else read_entries(path_of(segment), summary, mapped=mapped)
     if summary is None or index is None:
         return SegmentScan(
@@ -218,7 +218,7 @@ def scan_after(
 
 
 def summary_of(segment: Segment, topic_id: bytes, partition: int) -> IndexSummary | None:
-    """The header of a segment's saved index; None without a good one that is about these bytes."""
+    """Return the header of a segment's saved index; None unless it is intact and matches the segment's bytes."""
     summary = read_summary(path_of(segment))
     return summary if summary is not None and describes(summary, segment, topic_id, partition) else None
 
@@ -251,9 +251,9 @@ def save(
     max_timestamp_offset: int,
     last_position: int,
 ) -> None:
-    """Writes the entries (SegmentIndex.columns) of the first covered_size bytes, which must be on the disk.
+    """Write the index of the first covered_size bytes, which must be durable. `columns` are SegmentIndex.columns.
 
-    Not synced: it can be rebuilt.
+    The file is not synced, because it can be rebuilt.
     """
     import numpy as np
 

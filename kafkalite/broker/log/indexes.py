@@ -1,7 +1,8 @@
-"""The indexes of a log's segments: loaded from the files beside them when first asked for, made again where these fail,
-saved there.
+"""Load, rebuild and save the indexes of a log's segments.
 
-Thread rule: any thread; what is loaded is published under the log's lock. All of it may block.
+An index is loaded from its file at first use, and rebuilt from the segment if the file is missing or damaged.
+
+Thread rule: any thread; a loaded index is published under the log's lock. All of it may block.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 VERIFY_AHEAD: Final = 4 * 1024 * 1024
-"""Bytes checked beyond what a read asked for, so that the next reads of a consumer need not wait again."""
+"""Bytes checked beyond the requested ones, so that a consumer's next reads do not wait again."""
 
 
 class SegmentIndexes:
@@ -42,10 +43,10 @@ class SegmentIndexes:
         self._topic_id = topic_id
         self._cut_lock = cut_lock
         self.dense = False
-        """Set while loading: between segments that were there then no offset may be missing."""
+        """Set while loading: no offset may be missing between the segments that exist at that time."""
 
     def _load(self, segment: Segment, *, locked: bool) -> None:
-        """Gives a loaded segment its index: from the file beside it if that fits, the rest by walking."""
+        """Give a segment its index: the saved one if it matches, and the rest by walking the batches."""
         size = segment.size
         summary = index_file.summary_of(segment, self._topic_id, self._log.partition)
         mapped = segment is not self._log.active
@@ -61,37 +62,37 @@ class SegmentIndexes:
                 break
             scan.skip_to(*following)
         else:
-            # A saved index of the whole file was made by whoever knew where it ends.
+            # Whoever saved an index of the whole file knew where the segment ends, so only a walk needs the check.
             if from_file < size and segment.sealed and self.dense and not self._log.compacted:
                 recovery.check_end(segment, max(scan.next_offset, self._log.log_start_offset), limit)
         with contextlib.nullcontext() if locked else self._log.locked():
-            # Appends need the index, so the segment cannot have grown; but another thread may have been faster.
+            # Appends need the index, so the segment cannot have grown, but another thread may have installed it.
             if segment.index is None:
                 scan.install(verified_from=0 if from_file == 0 else segment.size)
 
     def behind(self, segment: Segment) -> int:
-        """The first offset that cannot be in a segment: the next one's base, or the log end."""
+        """Return the first offset that cannot be in a segment: the next one's base offset, or the log end."""
         later = (other.base_offset for other in self._log.segments if other.base_offset > segment.base_offset)
         return next(later, self._log.log_end_offset)
 
     def loaded(self, segment: Segment) -> SegmentIndex:
-        """The index of a segment, loaded if need be. May block."""
+        """Return the index of a segment, loading it if needed. May block."""
         if segment.index is None:
             self._load(segment, locked=False)
         assert segment.index is not None, "the index was just loaded"
         return segment.index
 
     def loaded_locked(self, segment: Segment) -> SegmentIndex:
-        """As loaded(), for whoever holds the log's lock."""
+        """Return the same as loaded(), for a caller that holds the log's lock."""
         if segment.index is None:
             self._load(segment, locked=True)
         assert segment.index is not None, "the index was just loaded"
         return segment.index
 
     def checked(self, segment: Segment, offset: int, size_max: int, offset_limit: int) -> None:
-        """Open a segment, load its index and check the batches that a read of `size_max` bytes from `offset` returns,
-        and VERIFY_AHEAD bytes more; `segment.damage` has the result. The segment ends before `offset_limit`. Raise
-        OSError. May block."""
+        """Open a segment, load its index and verify the batches that a read of `size_max` bytes from `offset` returns,
+        and VERIFY_AHEAD bytes more. `segment.damage` has the result. `offset_limit` is the first offset that cannot be
+        in the segment. OSError. May block."""
         with segment:
             index = self.loaded(segment)
             if segment.unverified:
@@ -100,7 +101,7 @@ class SegmentIndexes:
                 recovery.verify_granules(segment, granules, offset_limit)
 
     def position_of_offset(self, segment: Segment, offset: int, *, locked: bool = False) -> int:
-        """Where to start walking a segment to find an offset; `locked`: the caller holds the log's lock. May block."""
+        """Return the position at which a walk to an offset starts; `locked`: the log's lock is held. May block."""
         while True:
             index = self.loaded_locked(segment) if locked else self.loaded(segment)
             position = index.position_of_offset(offset)
@@ -109,7 +110,7 @@ class SegmentIndexes:
             segment.forget_index()
 
     def ensure_summary(self, segment: Segment) -> None:
-        """Makes max_timestamp of a sealed segment known, from its index file's header if possible."""
+        """Find out max_timestamp of a sealed segment, from its index file's header if possible."""
         if segment.index is not None or segment.last_position >= 0 or segment.size == 0:
             return
         summary = index_file.summary_of(segment, self._topic_id, self._log.partition)
@@ -120,7 +121,7 @@ class SegmentIndexes:
 
     @staticmethod
     def forget_failed(segments: Sequence[Segment]) -> bool:
-        """Drops the indexes whose mapped files failed: they are made again from the log. Whether there was one."""
+        """Drop indexes whose mapped files failed, so that they are rebuilt; return whether there were any."""
         failed = [segment for segment in segments if segment.index is not None and segment.index.failed]
         for segment in failed:
             segment.forget_index()
@@ -128,7 +129,8 @@ class SegmentIndexes:
 
     @staticmethod
     def state_of(segment: Segment) -> dict[str, int] | None:
-        """What save_state() needs to know of a segment as it is now; its index may grow afterwards."""
+        """Return what save_state() needs of a segment as it is now; the index may grow afterwards. None: do not
+        save."""
         if segment.index is None or segment.size == 0 or segment.damage is not None:
             return None
         return {
@@ -141,15 +143,15 @@ class SegmentIndexes:
         }
 
     def save(self, segment: Segment) -> None:
-        """Saves the index of a sealed segment that is on the disk."""
+        """Save the index of a sealed, durable segment."""
         state = self.state_of(segment)
         if state is not None:
             self.save_state(segment, state)
 
     def save_state(self, segment: Segment, state: dict[str, int]) -> None:
-        """Saves an index whose covered bytes are on the disk. It is a help, not the truth: failure is only logged.
+        """Save an index whose covered bytes are durable. A failure is only logged, since the index can be rebuilt.
 
-        Never of a segment that was cut meanwhile: another one has its name then.
+        The index of a segment that was cut meanwhile is not saved: its file name belongs to another segment now.
         """
         if self._cut_lock is None:
             self._save(segment, state)

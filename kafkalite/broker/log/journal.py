@@ -1,34 +1,31 @@
-"""`metadata.journal`: topics, settings, ids, epochs — everything about a data directory that is not in a log.
+"""Keep `metadata.journal`: topics, settings, users, ACLs, quotas, ids and epochs; all of a data directory but its logs.
 
     <CRC-32C of the JSON, 8 hex digits> SPACE <JSON object> NEWLINE
 
-One line a change, appended and synced before the change is answered; the line is the commit point. Reading replays the
-lines. A last line that is torn or damaged was never answered: the state before it holds, and the line is cut off. A
-damaged line anywhere else means that the file was changed from outside, and the broker refuses to start on it.
+One line per change, appended and synced before the response; the line is the commit point. Reading replays the lines.
+An incomplete or damaged last line was never acknowledged: it is cut off, and the state before it holds. A damaged line
+anywhere else means that something else changed the file, and the broker refuses to start.
 
-    {"op": "format", "version": 1, "cluster_id": ...}         always the first line
-    {"op": "topic", "name", "id", "partitions": count, "overrides": {}, "epoch_bases": [[base, count], ...]}
-    {"op": "partitions", "name", "total", "epoch_base"}       {"op": "delete", "name", "id"}
-    {"op": "overrides", "name", "overrides"}                  {"op": "broker", "overrides"}
-    {"op": "cluster", "overrides"}                            settings of all brokers at once; {"op": "broker"}: its own
-    {"op": "group", "id", "overrides"}                        settings of a group; none: it has no line any more
-    {"op": "client_metrics", "name", "overrides"}             a subscription to clients' metrics; none: there is none
-    {"op": "producer_ids", "next"}                            {"op": "unclean", "count"}
-    {"op": "epoch_base", "name", "partition", "base"}
-    {"op": "scram", "user", "mechanism", "salt", "stored_key", "server_key", "iterations"}      bytes as hex digits
-    {"op": "scram_delete", "user", "mechanism"}               {"op": "secret", "value"}
-    {"op": "scram_changes", "changes": [change, ...]}         several of the two before
-    {"op": "features", "levels": {name: level}, "count"}      how often they were changed in all
-    {"op": "acls", "add": [rule, ...], "remove": [rule, ...]}   a rule is the seven texts of kafkalite.base.acls.Acl
-    {"op": "quota", "changes": [{"entity": {type: name or null}, "key", "value": number or null}, ...]}
+    {"op": "format", "version": 1, "cluster_id": ...}         always the first line {"op": "topic", "name", "id",
+    "partitions": count, "overrides": {}, "epoch_bases": [[base, count], ...]} {"op": "partitions", "name", "total",
+    "epoch_base"}       {"op": "delete", "name", "id"} {"op": "overrides", "name", "overrides"}
+    settings of a topic {"op": "cluster", "overrides"}                            settings of all brokers;  {"op":
+    "broker", "overrides"}: its own {"op": "group", "id", "overrides"}                        settings of a group;
+    without any, the entry is removed {"op": "client_metrics", "name", "overrides"}             a client metrics
+    subscription; without any, it is removed {"op": "producer_ids", "next"}                            {"op": "unclean",
+    "count"} {"op": "epoch_base", "name", "partition", "base"} {"op": "scram", "user", "mechanism", "salt",
+    "stored_key", "server_key", "iterations"}      bytes as hex digits {"op": "scram_delete", "user", "mechanism"}
+    {"op": "secret", "value"} {"op": "scram_changes", "changes": [change, ...]}         several of the previous two
+    {"op": "features", "levels": {name: level}, "count"}      count: number of changes ever made {"op": "acls", "add":
+    [acl, ...], "remove": [acl, ...]}   an ACL is the seven texts of kafkalite.base.acls.Acl {"op": "quota", "changes":
+    [{"entity": {type: name or null}, "key", "value": number or null}, ...]}
 
-One line holds all that one request changes of users, of the rules (ACLs), or of the quotas, so that they change as a
-whole or not at all. A rule that is added twice, or removed and not there, is an error, and so is a quota that is
-removed and not there: who may do what is never guessed at.
+One line holds all changes of a request to users, ACLs or quotas, so that they apply as a whole or not at all. To add an
+ACL twice, or to remove an ACL or quota that does not exist, is an error: permissions are never guessed.
 
-A partition's leader epoch is the count of unclean starts less its base, so that an unclean start is one line however
-many partitions there are. The file is rewritten (temporary file, sync, rename, sync of the directory) when it holds
-many more lines than the state needs: at a start, and from time to time while the broker runs.
+A partition's leader epoch is the count of unclean starts minus its base, so an unclean start takes one line for any
+number of partitions. The file is rewritten (temporary file, sync, rename, sync of the directory) when it holds many
+more lines than the state needs: at a start, and from time to time while the broker runs.
 
 The manager's lock orders writers. Everything here blocks.
 """
@@ -62,16 +59,17 @@ T = TypeVar("T")
 
 VERSION: Final = 1
 ACLS_PER_LINE: Final = 1000
-"""Rules, or quotas, in one line of a journal that is rewritten."""
+"""Number of ACLs or quotas per line of a rewritten journal."""
 SLACK_LINES: Final = 64
-"""Lines a journal may have beyond what its state needs before it is rewritten at start."""
+"""Lines beyond those that the state needs, above which a start rewrites the journal."""
 RUNNING_SLACK_LINES: Final = 1000
-"""The same while the broker runs, where the file may also be twice as long as needed: each rewrite costs its length."""
+"""The same for a running broker, which also waits until the file is twice as long as needed: a rewrite costs its
+size."""
 
 
 @dataclass(slots=True)
 class TopicState:
-    """What the journal knows of a topic."""
+    """A topic in the journal."""
 
     name: str
     topic_id: bytes
@@ -81,7 +79,7 @@ class TopicState:
 
 @dataclass(slots=True)
 class MetadataState:
-    """The replayed journal."""
+    """The state that the journal's lines add up to."""
 
     cluster_id: str
     topics: dict[str, TopicState] = field(default_factory=dict)
@@ -91,23 +89,23 @@ class MetadataState:
     client_metrics_overrides: dict[str, dict[str, str]] = field(default_factory=dict)
     next_producer_id: int = 0
     unclean_count: int = 0
-    acls: dict[Acl, None] = field(default_factory=dict)  # in the order in which they were added
-    deleted_ids: set[bytes] = field(default_factory=set)  # of topics whose directories may still lie about
-    deleted_names: set[str] = field(default_factory=set)  # theirs
+    acls: dict[Acl, None] = field(default_factory=dict)  # in the order of their addition
+    deleted_ids: set[bytes] = field(default_factory=set)  # of topics whose directories may still exist
+    deleted_names: set[str] = field(default_factory=set)  # of the same topics
     credentials: dict[tuple[str, str], ScramCredential] = field(default_factory=dict)  # by mechanism and user
     features: Features = field(default_factory=Features)
-    secret: bytes = b""  # random, of this data directory; empty until it is needed
-    quotas: dict[Entity, dict[str, float]] = field(default_factory=dict)  # values by key; no entity without one
+    secret: bytes = b""  # random bytes of this data directory; empty until first used
+    quotas: dict[Entity, dict[str, float]] = field(default_factory=dict)  # quota values by key; no empty entities
 
 
 def encode_line(change: dict[str, Any]) -> bytes:
-    """One line of the journal."""
+    """Return the journal's line for a change."""
     text = json.dumps(change, separators=(",", ":"), sort_keys=True).encode()
     return b"%08x %s\n" % (crc32c(text), text)
 
 
 def decode_line(line: bytes) -> dict[str, Any] | None:
-    """The change of a line without its newline; None when it is damaged."""
+    """Return the change of a line without its newline; None if it is damaged."""
     if line[:9] != b"%08x " % crc32c(line[9:]):
         return None
     try:
@@ -118,7 +116,7 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
 
 
 def _run_lengths(values: list[int]) -> list[list[int]]:
-    """[[value, how often], ...]: a topic of ten thousand partitions has one base."""
+    """Return [[value, count], ...]: the partitions of a topic mostly share one base."""
     runs: list[list[int]] = []
     for value in values:
         if runs and runs[-1][0] == value:
@@ -129,7 +127,7 @@ def _run_lengths(values: list[int]) -> list[list[int]]:
 
 
 def topic_change(topic: TopicState) -> dict[str, Any]:
-    """The line that creates a topic."""
+    """Return the line that creates a topic."""
     return {
         "op": "topic",
         "name": topic.name,
@@ -141,7 +139,7 @@ def topic_change(topic: TopicState) -> dict[str, Any]:
 
 
 def credential_change(mechanism: str, user: str, credential: ScramCredential) -> dict[str, Any]:
-    """The line that gives a user a password for SCRAM."""
+    """Return the line that sets a user's SCRAM credential."""
     return {
         "op": "scram",
         "user": user,
@@ -154,37 +152,37 @@ def credential_change(mechanism: str, user: str, credential: ScramCredential) ->
 
 
 def credential_deletion(mechanism: str, user: str) -> dict[str, Any]:
-    """The line that takes it away."""
+    """Return the line that deletes a user's SCRAM credential."""
     return {"op": "scram_delete", "user": user, "mechanism": mechanism}
 
 
 def credentials_change(changes: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """One line for what one request changes of users."""
+    """Return one line for all user changes of a request."""
     return changes[0] if len(changes) == 1 else {"op": "scram_changes", "changes": list(changes)}
 
 
 def group_change(group_id: str, overrides: Mapping[str, str]) -> dict[str, Any]:
-    """The line that gives a group settings of its own."""
+    """Return the line that sets a group's settings."""
     return {"op": "group", "id": group_id, "overrides": dict(overrides)}
 
 
 def client_metrics_change(name: str, overrides: Mapping[str, str]) -> dict[str, Any]:
-    """The line that makes a subscription to clients' metrics, or ends it."""
+    """Return the line that creates, changes or (without settings) deletes a client metrics subscription."""
     return {"op": "client_metrics", "name": name, "overrides": dict(overrides)}
 
 
 def features_change(features: Features) -> dict[str, Any]:
-    """The line that says which features are in force."""
+    """Return the line that sets the feature levels."""
     return {"op": "features", "levels": dict(features.changed), "count": features.change_count}
 
 
 def acls_change(added: Iterable[Acl], removed: Iterable[Acl]) -> dict[str, Any]:
-    """The line that changes rules."""
+    """Return the line that adds and removes ACLs."""
     return {"op": "acls", "add": [acl.texts() for acl in added], "remove": [acl.texts() for acl in removed]}
 
 
 def quotas_change(changes: Iterable[Change]) -> dict[str, Any]:
-    """The line that changes quotas."""
+    """Return the line that changes quotas."""
     return {"op": "quota", "changes": [change.fields() for change in changes]}
 
 
@@ -229,7 +227,7 @@ def _set_or_drop(present: dict[str, dict[str, str]], name: str, overrides: Mappi
 
 
 def apply(state: MetadataState, change: dict[str, Any]) -> None:
-    """Takes one line into the state; KeyError, ValueError or TypeError for one that this release cannot read."""
+    """Apply one line to the state; KeyError, ValueError or TypeError if this release cannot read it."""
     op = change["op"]
     if op == "topic":
         bases = [int(base) for base, count in change["epoch_bases"] for _ in range(count)]
@@ -280,13 +278,13 @@ def apply(state: MetadataState, change: dict[str, Any]) -> None:
 
 
 def _snapshot(state: MetadataState) -> list[dict[str, Any]]:
-    """The shortest list of lines that gives this state."""
+    """Return the shortest list of lines for this state."""
     changes = _without_lists(state) + [acls_change(acls, ()) for acls in batched(state.acls, ACLS_PER_LINE)]
     return changes + [quotas_change(quotas) for quotas in batched(_all_quotas(state), ACLS_PER_LINE)]
 
 
 def _snapshot_size(state: MetadataState) -> int:
-    """How many lines that are: of a hundred thousand rules the texts are not made for it."""
+    """Return the number of lines in _snapshot(), without formatting a hundred thousand ACLs."""
     counts = (len(state.acls), sum(map(len, state.quotas.values())))
     return len(_without_lists(state)) + sum(-(-count // ACLS_PER_LINE) for count in counts)
 
@@ -317,30 +315,30 @@ def _without_lists(state: MetadataState) -> list[dict[str, Any]]:
 
 
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of `size` items, the last of what is left."""
+    """Yield lists of `size` items; the last one may be shorter."""
     rest = iter(items)
     while some := list(islice(rest, size)):
         yield some
 
 
 class Journal:
-    """The open journal of a data directory, and the state that its lines give."""
+    """The open journal of a data directory, and the state after its lines."""
 
     def __init__(self, path: str, state: MetadataState, fd: int, size: int, line_count: int) -> None:
         self.path = path
         self.state = state
         self.size = size
-        """Bytes of the lines that hold."""
+        """Size of the valid lines, in bytes."""
         self.failure: str | None = None
-        """Why nothing is recorded any more."""
+        """Why the journal accepts no more changes; None if it does."""
         self._fd = fd
-        self.line_count = line_count  # changes in the file
+        self.line_count = line_count  # lines in the file
         self.change_count = line_count
-        """Changes since the journal was opened and those that it held then: never goes back while it is open."""
+        """Lines at opening plus changes since; unlike `line_count`, never decreases."""
 
     @classmethod
     def open(cls, directory: str) -> Journal | None:
-        """Replays the journal; None when there is none. StartupError when it is damaged or newer than this release."""
+        """Replay the journal; None if there is none. StartupError if it is damaged or of a newer release."""
         path = f"{directory}/{files.JOURNAL_NAME}"
         data = files.read_bytes(path)
         if data is None:
@@ -358,13 +356,13 @@ class Journal:
 
     @classmethod
     def create(cls, directory: str, cluster_id: str) -> Journal:
-        """A new journal, on the disk when this returns."""
+        """Return a new journal, which is durable."""
         journal = cls(f"{directory}/{files.JOURNAL_NAME}", MetadataState(cluster_id), -1, 0, 0)
         journal.rewrite()
         return journal
 
     def rewrite(self) -> None:
-        """Replaces the file by the shortest one of the same meaning. OSError: the old one stays, or `failure` is set"""
+        """Replace the file by the shortest one for the same state. OSError: the old one stays, or `failure` is set."""
         changes = _snapshot(self.state)
         data = b"".join(encode_line(change) for change in changes)
         present = disk.stat(self.path).st_ino if self._fd >= 0 else None
@@ -373,7 +371,7 @@ class Journal:
             fd = file_ops.open_file(self.path, os.O_RDWR)
         except OSError as error:
             if present is not None and not self._is_in_place(present):
-                self.failure = str(error)  # what is written to the open file from here on would be lost
+                self.failure = str(error)  # the open file was replaced: later writes to it would be lost
             raise
         self.close()
         self._fd = fd
@@ -382,14 +380,15 @@ class Journal:
         self.change_count = max(self.change_count, self.line_count)
 
     def compact(self) -> None:
-        """Rewrites the file if that pays. Only once no directory of a deleted topic is left: their ids go too."""
+        """Rewrite a file with many surplus lines. Call it only when no deleted topic has directories left: their ids
+        are forgotten."""
         if self.line_count > _snapshot_size(self.state) + SLACK_LINES:
             self._rewrite_without_deleted()
 
     def compact_running(self) -> bool:
-        """Rewrites the file of a running broker if it has grown far beyond its state; whether it did. OSError.
+        """Rewrite a running broker's file if it is far longer than its state needs; return whether it was. OSError.
 
-        Only while no directory of a deleted topic has its old name, durably: their ids are forgotten.
+        Call it only when all directories of deleted topics are durably renamed: their ids are forgotten.
         """
         surplus = self.line_count - RUNNING_SLACK_LINES
         if self.failure is not None or surplus <= len(self.state.topics) or surplus <= 2 * _snapshot_size(self.state):
@@ -403,16 +402,17 @@ class Journal:
         self.state.deleted_names.clear()
 
     def _is_in_place(self, inode: int) -> bool:
-        """Whether the path still leads to the file of this number, which is the open one."""
+        """Return whether the path still leads to the open file, by inode number."""
         try:
             return disk.stat(self.path).st_ino == inode
         except OSError:
             return False
 
     def record(self, *changes: dict[str, Any]) -> None:
-        """Writes changes and takes them into the state once they are on the disk. OSError: they did not happen.
+        """Write changes, and apply them to the state when they are durable. OSError: none of them was made.
 
-        After a failed sync the file's content is unknown; nothing more is recorded until the next start reads it.
+        After a failed sync the file's content is unknown, so no more changes are accepted until the next start reads
+        it.
         """
         if self.failure is not None:
             raise OSError(f"an earlier write to the journal failed ({self.failure}); restart the broker")
@@ -435,21 +435,22 @@ class Journal:
             apply(self.state, change)
 
     def _cut_back(self) -> None:
-        """Removes what a failed write left, so that the next line does not follow half a line."""
+        """Truncate what a failed write left, so that the next line does not follow half a line."""
         try:
             file_ops.truncate_file(self._fd, self.size)
         except OSError as error:
             self.failure = self.failure or str(error)
 
     def close(self) -> None:
-        """Closes the descriptor."""
+        """Close the descriptor."""
         if self._fd >= 0:
             disk.close(self._fd)
             self._fd = -1
 
 
 def replay(path: str, data: bytes) -> tuple[MetadataState, int, int]:
-    """(state, bytes that are good, lines) of a journal's content; StartupError when it cannot be trusted."""
+    """Return (state, size of the valid lines, number of lines) of a journal's content; StartupError if it is
+    damaged."""
     *lines, rest = data.split(b"\n")
     changes = []
     good_size = 0
@@ -459,7 +460,7 @@ def replay(path: str, data: bytes) -> tuple[MetadataState, int, int]:
             if number == len(lines) and not rest:
                 break
             if not any(decode_line(later) for later in lines[number:]):
-                break  # nothing good follows: what a power failure leaves of the last write
+                break  # no valid line follows: a power cut left an incomplete last write
             raise StartupError(
                 f"{path} is damaged in line {number} of {len(lines)}; restore it from a copy (the logs are intact)"
             )

@@ -1,15 +1,15 @@
-"""Which leader epoch began at which offset of a log: what two replicas compare to find where their histories part.
+"""Keep the start offset of each leader epoch of a log, by which two replicas find where their histories diverge.
 
     entries     (epoch, start offset), both rising; the last one is the epoch of the newest batch, or of a leader that
-                has written nothing yet
-    question    where does epoch E end here?  ▸  where the next one begins, or at the log's end
+                has not written yet
+    look-up     the end offset of epoch E: the start of the next epoch, or the log end
 
-A batch that does not fit behind what is there wins: entries of its epoch or later ones, or of its offset or later ones,
-go. The answers are those of Kafka's LeaderEpochFileCache. The file is leader-epoch-checkpoint. A change is on the
-disk when its method returns, except for `begin` and `save(durable=False)`, since a broker that lost the file could not
-tell where its log diverges.
+A new entry wins over earlier ones that contradict it: entries with its epoch or a later one, or at its offset or a
+later one, are removed. Results equal those of Kafka's LeaderEpochFileCache. The file is leader-epoch-checkpoint. A
+change is durable when its method returns, except for `begin` and `save(durable=False)`: without the file a broker could
+not find where its log diverges.
 
-Thread rule: changes need the log's lock; `entries` is replaced as a whole and may be read by anybody. Changes block.
+Thread rule: changes need the log's lock; `entries` is replaced as a whole, and any thread may read it. Changes block.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 UNDEFINED: Final = -1
-"""In place of an epoch or offset that nobody knows."""
+"""Stands for an unknown epoch or offset, as in Kafka."""
 
 
 class LeaderEpochs:
@@ -37,15 +37,15 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
-        """The newest epoch, UNDEFINED where there is none."""
+        """The newest epoch; UNDEFINED if there is none."""
         return self.entries[-1][0] if self.entries else UNDEFINED
 
     def load(self, entries: Iterable[tuple[int, int]]) -> None:
-        """Takes what a file said, without writing it."""
+        """Set the entries that were read from the file."""
         self.entries = tuple(entries)
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """An epoch begins at an offset; whether that is new. OSError."""
+        """Add the start of an epoch; return whether it was new. OSError."""
         entries = self._with(epoch, start_offset)
         if entries is self.entries:
             return False
@@ -53,12 +53,12 @@ class LeaderEpochs:
         return True
 
     def begin(self, epoch: int, start_offset: int) -> None:
-        """As assign(), but that nothing is written: `save` does before a batch has the epoch. Until then a start that
-        knows nothing of it is right, since epochs without batches are not kept over one."""
+        """Add the start of an epoch without writing the file; `save` does that before a batch has the epoch. A crash
+        before is harmless, since an epoch without batches does not survive a start."""
         self.entries = self._with(epoch, start_offset)
 
     def save(self, *, durable: bool = True) -> None:
-        """Writes down what there is; unless `durable` the log's next flush has to sync it. OSError."""
+        """Write the entries; unless `durable`, the log's next flush has to sync the file. OSError."""
         if durable:
             self._replace(self.entries)
         else:
@@ -75,8 +75,10 @@ class LeaderEpochs:
         return (*kept, (epoch, start_offset))
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """(largest epoch not above `epoch`, the offset behind its last record); (UNDEFINED, UNDEFINED) for an epoch
-        above all, or where there is none. One below all ends, in its own name, where the first one begins."""
+        """Return (largest epoch up to `epoch`, its end offset).
+
+        (UNDEFINED, UNDEFINED) for an epoch above all, and without entries. An epoch below all is returned itself, and
+        ends where the first one begins."""
         entries = self.entries
         if epoch == UNDEFINED or not entries or epoch > entries[-1][0]:
             return UNDEFINED, UNDEFINED
@@ -86,11 +88,12 @@ class LeaderEpochs:
         return (entries[above - 1][0] if above else epoch), entries[above][1]
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch of the record at an offset; UNDEFINED before the first entry."""
+        """Return the epoch of the record at an offset; UNDEFINED before the first entry."""
         return max((epoch for epoch, start in self.entries if start <= offset), default=UNDEFINED)
 
     def cut_end(self, offset: int) -> bool:
-        """The log ends here now: epochs that began here or later go; whether there were any. OSError."""
+        """Remove entries at `offset` and later, when the log is truncated to it; return whether there were any.
+        OSError."""
         kept = tuple(entry for entry in self.entries if entry[1] < offset)
         if len(kept) == len(self.entries):
             return False
@@ -98,7 +101,8 @@ class LeaderEpochs:
         return True
 
     def cut_front(self, offset: int) -> bool:
-        """The log begins here now: of the epochs that began before, the last one begins here. OSError."""
+        """Move the log start to `offset`: drop earlier epochs except the last, which begins there now. Return whether
+        anything changed. OSError."""
         gone = [entry for entry in self.entries if entry[1] <= offset]
         if not gone or gone == [(gone[-1][0], offset)]:
             return False
@@ -106,18 +110,20 @@ class LeaderEpochs:
         return True
 
     def correct(self, offset: int, limit: int, found: Iterable[tuple[int, int]]) -> bool:
-        """The epochs that begin in [offset, limit) are those that the batches there say, and no others; whether that is
-        news. One that is said to begin again behind them, since the log once began there, goes on there. OSError."""
+        """Replace the entries in [offset, limit) by `found`, the epochs of the batches there; return whether anything
+        changed.
+
+        An entry after the range for the epoch that the range ends with is dropped: that epoch continues. OSError."""
         known = (*(entry for entry in self.entries if entry[1] < offset), *found)
         last = known[-1][0] if known else UNDEFINED
         entries = (*known, *(entry for entry in self.entries if entry[1] >= limit and entry[0] != last))
         if entries == self.entries or any(after[0] <= before[0] for before, after in itertools.pairwise(entries)):
-            return False  # nothing that can be written down follows from batches whose epochs fall
+            return False  # epochs of batches that fall cannot be written
         self._replace(entries)
         return True
 
     def clear(self) -> bool:
-        """Forgets all of them; whether there were any. OSError."""
+        """Remove all entries; return whether there were any. OSError."""
         if not self.entries:
             return False
         self._replace(())

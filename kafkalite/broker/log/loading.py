@@ -1,33 +1,34 @@
-"""A partition directory → an open log.
+"""Open a log from its partition directory, and recover it after an unclean stop.
 
-    clean stop      sizes and index headers are enough: nothing of the log is read but the last batch's header
-    otherwise       everything after the flushed offset is walked and its CRCs are checked; the tail is cut where it
-                    stops being batches, damage below the flushed offset is quarantined (see recovery)
+    clean stop      read sizes, index headers and the last batch's header; nothing else of the log
+    otherwise       walk everything after the flushed offset and check its CRCs; truncate the tail at the first bytes
+                    that are no batch, and quarantine damage below the flushed offset (see recovery)
 
-The flushed offset is the recovery point of the last checkpoint or, from there on without a gap, the end of what saved
-indexes cover, whichever is higher: both are written only after the bytes were synced. Offsets once flushed are never
-given out again, even if the records are gone. A saved index says nothing of names, though: what is durable after an
-unclean stop, and may be answered as such without a flush, ends at the recovery point.
+The flushed offset is the recovery point of the last checkpoint, or the end of what saved indexes cover without a gap
+from there, whichever is higher: both are written only after the bytes were synced. Offsets below it are never reused,
+even if their records are lost. But a saved index says nothing about file names: after an unclean stop, the log counts
+as durable only up to the recovery point until its next flush.
 
-A directory that Kafka wrote to last (its index files lie beside the active segment) may have been copied here, and have
-an end that our recovery point knows nothing of: there nothing is missing, and nothing with intact batches after it is
-cut. That of a replica was left by a Kafka that ran on this data directory, and wrote the recovery point: of what is
-below it only the last segment is read. Above it Kafka compacts, too, so that missing offsets mean nothing, unless a
-leader has them.
+A directory that Kafka wrote last has Kafka's index files next to the active segment. A standalone broker may have got
+it as a copy, with an end above our recovery point: no offset counts as missing, and nothing is truncated that intact
+batches follow. A replica's was left by a Java broker on this data directory, which also wrote the recovery point: below
+it only the last segment is read. Above it Kafka compacts, too, so missing offsets mean nothing, unless a leader has
+them.
 
-Kafka's index files of a segment that grows, or is cut, go: they would pass for whole when Kafka comes back, and those
-that it misses it builds again. They are also what tells that the log was Kafka's: so where nobody else has what is in
-it, all of it is on the disk, and the recovery point above it, before they go (`LogOpener.keep_taken_over`). Else a
-kill would have the next start take what Kafka's compaction took out for what a power cut did.
+Kafka's index files of a segment are removed when it grows or is truncated: a returning Java broker would take them for
+complete, and it rebuilds missing ones. They are also the only sign that the log was Kafka's. So if no other broker has
+its records, the whole log and a recovery point above it are made durable before they are removed
+(`LogOpener.keep_taken_over`). Otherwise a start after a crash would take offsets that Kafka compacted away for lost
+ones.
 
-A power cut may leave the name of a segment, and not the end of the one before it. Above the flushed offset a log is cut
-where offsets are missing. Below it, in a log that is or was compacted, missing offsets are what compaction left: it
-writes recovery points down before it takes anything out, so where their file is lost nobody knows: nothing is cut, and
-all is on the disk before the file is written anew. In any other log they are damage: found when the index of the
-segment before them is loaded, by its first reader or by retention's first look at it, and then remembered, so that a
-start reads nothing for it.
+A power cut may leave a segment's name and lose the end of the segment before it. Above the flushed offset a log is
+truncated where offsets are missing. Below it, in a log that is or was compacted, missing offsets are normal: compaction
+writes recovery points before it removes anything. If the file of recovery points is lost, nothing is truncated, and the
+log is made durable before the file is written again. In any other log missing offsets are damage. It is found when the
+index of the segment before them is loaded, by its first reader or by retention, and remembered from then on, so that a
+start does not read for it.
 
-May block; different directories may be loaded by different threads at once.
+May block; several threads may load different directories at once.
 """
 
 from __future__ import annotations
@@ -68,46 +69,46 @@ LEFTOVER_SUFFIXES: Final = (files.DELETED_SUFFIX, files.TEMPORARY_SUFFIX)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """What the data directory knows about one partition before its directory is looked at."""
+    """The facts about one partition that the data directory has, before the partition's directory is read."""
 
     topic: str
     partition: int
     topic_id: bytes
     config: TopicConfig
     directory: str
-    clean: bool  # the last stop was a clean one
+    clean: bool  # whether the last stop was clean
     recovery_point: int | None  # None: never checkpointed
     log_start: int | None
     leader_epoch: int
-    adopted: bool = False  # put there from elsewhere: nobody knows whether its names are on the disk
-    cleaned: bool = False  # it was compacted some time, whatever its policy is now
-    replicated: bool = False  # it is a cluster's, whose brokers may have replicas of it
-    sole: bool = False  # of such a partition: nobody else has all that was acknowledged
-    high_watermark: int | None = None  # of such a partition, None: not written down
-    points_known: bool = True  # there was a good file of recovery points, whether this partition is in it or not
+    adopted: bool = False  # copied here from elsewhere, so its file names may not be durable
+    cleaned: bool = False  # was ever compacted, whether or not it is compacted now
+    replicated: bool = False  # belongs to a cluster, whose brokers may have replicas of it
+    sole: bool = False  # replicated, and no other replica has every acknowledged record
+    high_watermark: int | None = None  # the checkpointed one of a replicated partition; None: not checkpointed
+    points_known: bool = True  # the file of recovery points was intact, with or without this partition
 
     @property
     def mended(self) -> bool:
-        """Whether what is not whole here is at a leader, who gives it again."""
+        """Whether a leader has the records that may be damaged or missing here, and will send them again."""
         return self.replicated and not self.sole
 
     @property
     def sparse(self) -> bool:
-        """Whether offsets may be missing between batches that are there, since compaction took some out, here or at a
+        """Whether offsets may be missing between intact batches, because compaction removed records here or at a
         leader."""
         return self.cleaned or self.config.compacted or self.replicated
 
 
 @dataclass(slots=True)
 class Listing:
-    """The files of a partition directory that matter."""
+    """The segment files and Kafka's index files in a partition directory."""
 
     segment_sizes: dict[int, int]  # base offset → bytes
-    kafka_indexes: set[int]  # base offsets with an index of Kafka's
+    kafka_indexes: set[int]  # base offsets that have an index file of Kafka's
 
 
 def _make(plan: LoadPlan, services: LogServices) -> PartitionLog:
-    """The object of a log, not open yet."""
+    """Return a new log object, which is not open yet."""
     made = LOGS[plan.config.message_format]
     if plan.replicated:
         from kafkalite.broker.log.replica_log import ReplicaLog
@@ -125,7 +126,7 @@ def _make(plan: LoadPlan, services: LogServices) -> PartitionLog:
 
 
 def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
-    """Opens one partition. OSError where its files cannot be read: see load_offline."""
+    """Open one partition. OSError if its files cannot be read: see load_offline."""
     log = _make(plan, services)
     if (plan.adopted or not plan.clean) and disk.is_directory(plan.directory):
         log.entries.doubted()
@@ -159,7 +160,7 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
     if log.format.positional:
         make_visible(segments)
         if not plan.clean:
-            file_ops.sync_directory(plan.directory)  # what can be seen is on the disk, its name too
+            file_ops.sync_directory(plan.directory)  # visible bytes are durable, including the file's name
         flushed = log_end
     elif not plan.clean:
         flushed = min(flushed, plan.recovery_point or 0)
@@ -179,7 +180,8 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
 
 
 def load_offline(plan: LoadPlan, services: LogServices, error: OSError) -> PartitionLog:
-    """The log of a directory that cannot be read: it answers KAFKA_STORAGE_ERROR, and its files are left alone."""
+    """Return an offline log for a directory that cannot be read. It responds with KAFKA_STORAGE_ERROR; its files stay
+    untouched."""
     log = _make(plan, services)
     _load_empty(log, plan, max(plan.log_start or 0, 0), quiet=True)
     log.go_offline(f"its directory cannot be read: {error}")
@@ -187,10 +189,10 @@ def load_offline(plan: LoadPlan, services: LogServices, error: OSError) -> Parti
 
 
 def list_directory(directory: str, segment_suffix: str) -> Listing:
-    """Looks at a partition directory, removing what an earlier process was about to remove."""
+    """List a partition directory, and remove the leftovers of an earlier process."""
     listing = Listing({}, set())
     snapshots_found: set[int] = set()
-    companions: list[tuple[int, str, Container[int]]] = []  # those that it stands beside one of
+    companions: list[tuple[int, str, Container[int]]] = []  # (offset, path, offsets of the files it belongs to)
     try:
         entries = disk.entries(directory)
     except FileNotFoundError:
@@ -217,15 +219,17 @@ def list_directory(directory: str, segment_suffix: str) -> Listing:
             companions.append((int(stem), entry.path, snapshots_found))
     for offset, path, others in companions:
         if offset not in others:
-            file_ops.unlink(path, missing_ok=True)  # Kafka deletes segments and snapshots without knowing ours
+            file_ops.unlink(path, missing_ok=True)  # a Java broker removed its segment or snapshot and left our file
     return listing
 
 
 def _remove_below(log: PartitionLog, listing: Listing, start: int) -> None:
-    """Removes segments that end at the log start or below: they were deleted, and a power cut has brought some of them
-    back, or was to be followed by their removal. What is left has no hole."""
+    """Remove segments that end at the log start or below.
+
+    They were deleted, and a power cut brought some back or came before their removal. The remaining segments have no
+    gap."""
     bases = sorted(listing.segment_sizes)
-    gone = [base for base, behind in itertools.pairwise(bases) if behind <= start]
+    gone = [base for base, next_base in itertools.pairwise(bases) if next_base <= start]
     for base in gone:
         for suffix in (log.format.suffix, *files.COMPANION_SUFFIXES):
             file_ops.unlink(f"{log.directory}/{files.stem(base)}{suffix}", missing_ok=True)
@@ -239,7 +243,7 @@ def _remove_below(log: PartitionLog, listing: Listing, start: int) -> None:
 
 
 def _load_empty(log: PartitionLog, plan: LoadPlan, start: int, *, quiet: bool = False) -> None:
-    """A partition without segment files: a new one, or one whose records are gone."""
+    """Open a partition without segment files: a new one, or one that lost its records."""
     end = start if plan.mended else max(start, plan.recovery_point or 0)
     if end > start and not quiet:
         logger.error(
@@ -256,7 +260,7 @@ def _load_empty(log: PartitionLog, plan: LoadPlan, start: int, *, quiet: bool = 
 def _find_end(
     log: PartitionLog, plan: LoadPlan, segments: tuple[Segment, ...], start: int, *, foreign: bool
 ) -> tuple[tuple[Segment, ...], int, int]:
-    """(segments, log end, flushed offset) by reading as little as the last stop allows."""
+    """Return (segments, log end, flushed offset), reading as little as the last stop allows."""
     active = segments[-1]
     summary = index_file.summary_of(active, plan.topic_id, plan.partition)
     if plan.clean and summary is not None and summary.covered_size == active.size:
@@ -277,40 +281,40 @@ def _find_end(
 def _recover(
     log: PartitionLog, plan: LoadPlan, segments: tuple[Segment, ...], start: int, *, foreign: bool
 ) -> tuple[tuple[Segment, ...], int, int]:
-    """Walks everything that is not known to be on the disk."""
+    """Walk everything that may not be durable; return (segments, log end, flushed offset)."""
     covered = [_covered_end(plan, segment) for segment in segments]
-    believed = plan.replicated or not foreign  # the recovery point, which is of these files
+    believed = plan.replicated or not foreign  # whether the recovery point belongs to these files
     known = max(start, (plan.recovery_point or 0) if believed else 0)
     flushed = _flushed_end(segments, covered, known, sparse=plan.sparse)
     keep = foreign and not plan.mended
     gaps_until = _gaps_until(plan, flushed, keep=keep)
     if log.format.positional:
-        flushed = max(flushed, segments[-1].base_offset)  # a roll puts all before it on the disk
+        flushed = max(flushed, segments[-1].base_offset)  # a roll makes everything before it durable
     end = segments[0].base_offset
     for i, segment in enumerate(segments):
         last = i + 1 == len(segments)
-        behind = recovery.OFFSET_MAX if last else segments[i + 1].base_offset
+        next_base = recovery.OFFSET_MAX if last else segments[i + 1].base_offset
         summary = covered[i][1]
         if (
             not last
-            and behind <= flushed
+            and next_base <= flushed
             and believed
             and not recovery.may_end_in_zeros(segment, summary.covered_size if summary else -1)
         ):
             segment.set_flushed(segment.size)
-            end = behind
+            end = next_base
             continue
         scan = index_file.scan_after(segment, summary, index_interval=log.core.index_interval, mapped=False)
         from_position = scan.position
         tail = recovery.walk_tail(
             scan,
-            flushed_offset=0 if plan.mended else flushed,  # its leader has what is not whole here
-            offset_limit=behind,
+            flushed_offset=0 if plan.mended else flushed,  # a leader has what is damaged here
+            offset_limit=next_base,
             contiguous_from=gaps_until if last and not plan.mended else recovery.OFFSET_MAX,
             keep_valid=keep,
         )
         end = max(end, scan.next_offset)
-        scan.install(verified_from=from_position)  # what the walk learned is not learned again
+        scan.install(verified_from=from_position)
         log.note_walked(segment, from_position)
         if tail.ahead:
             segment.cut(scan.position)
@@ -319,12 +323,12 @@ def _recover(
             break
         if tail.quarantined:
             segment.mark_sealed()
-            end = max(end, min(flushed, behind))
-        if not last and scan.next_offset < behind and behind > max(flushed, gaps_until):
+            end = max(end, min(flushed, next_base))
+        if not last and scan.next_offset < next_base and next_base > max(flushed, gaps_until):
             segments = _cut(log, segments, i, segment.size)
             break
-        if log.indexes.dense and not last and not tail.quarantined and max(start, scan.next_offset) < behind:
-            recovery.quarantine_gap(segment, max(start, scan.next_offset), behind)
+        if log.indexes.dense and not last and not tail.quarantined and max(start, scan.next_offset) < next_base:
+            recovery.quarantine_gap(segment, max(start, scan.next_offset), next_base)
     active = segments[-1]
     active.created_ms = int(disk.stat(active.path).st_mtime * 1000)
     active.trim(unknown=True)
@@ -343,7 +347,7 @@ def _recover(
 
 
 def _check_empty(log: PartitionLog, segments: tuple[Segment, ...]) -> None:
-    """Sealed segments that were cut down to nothing, which no reader will ever open."""
+    """Record missing offsets after sealed segments that were cut to zero bytes, since no reader will open these."""
     for segment, following in itertools.pairwise(segments):
         summary = index_file.read_summary(index_file.path_of(segment)) if segment.size == 0 else None
         if summary is not None and summary.covered_size > 0:
@@ -357,9 +361,9 @@ def _flushed_end(
     *,
     sparse: bool,
 ) -> int:
-    """How far the log is on the disk, which it is up to `known`, by what saved indexes add to that.
+    """Return the offset up to which the log is durable: `known`, extended by saved indexes that continue it.
 
-    An index tells of its own segment alone: one before it may have been recovered, and not synced since.
+    An index vouches for its own segment alone: an earlier segment may have been recovered and not synced since.
     """
     known = max(known, segments[0].base_offset)
     for i, (segment, (end, summary)) in enumerate(zip(segments, covered, strict=True)):
@@ -372,20 +376,20 @@ def _flushed_end(
 
 
 def _gaps_until(plan: LoadPlan, flushed: int, *, keep: bool) -> int:
-    """Below which offset others may be missing."""
+    """Return the offset below which other offsets may be missing."""
     if keep or (plan.sparse and not plan.points_known):
         return recovery.OFFSET_MAX
     return flushed if plan.sparse else 0
 
 
 def _covered_end(plan: LoadPlan, segment: Segment) -> tuple[int, index_file.IndexSummary | None]:
-    """(end offset, header) of what a segment's saved index covers; (0, None) without a good one."""
+    """Return (end offset, header) of a segment's saved index; (0, None) without a valid one."""
     summary = index_file.summary_of(segment, plan.topic_id, plan.partition)
     return (0, None) if summary is None else (summary.end_offset, summary)
 
 
 def _cut(log: PartitionLog, segments: tuple[Segment, ...], i: int, position: int) -> tuple[Segment, ...]:
-    """Cuts the log at a position of its i-th segment; segments after it follow a gap and go."""
+    """Truncate the log at a position of its i-th segment, and remove the later segments."""
     segment = segments[i]
     logger.warning(
         "truncated the unflushed end of the log at the first bytes that are not a batch",
@@ -413,14 +417,14 @@ def _open_at(
 ) -> None:
     log.core.set_segments(segments)
     if plan.mended:
-        start = min(start, log_end)  # written down before the log was cut below it
+        start = min(start, log_end)  # the checkpoint is older than a truncation below it
     start = max(start, segments[0].base_offset)
     log_end = max(log_end, start)
     log.core.set_offsets(start, min(max(flushed, start), log_end), log_end)
     log.set_epochs(_read_epochs(plan, log_end), _epoch_of(plan))
     log.opened(plan.high_watermark, plan.recovery_point)
     if log.flushed_offset < log_end:
-        log.services.dirty_logs.add(log)  # the next checkpoint puts what was recovered on the disk
+        log.services.dirty_logs.add(log)  # the next checkpoint makes the recovered bytes durable
 
 
 def _read_epochs(plan: LoadPlan, log_end: int) -> list[tuple[int, int]]:
@@ -429,12 +433,12 @@ def _read_epochs(plan: LoadPlan, log_end: int) -> list[tuple[int, int]]:
 
 
 def _epoch_of(plan: LoadPlan) -> int:
-    """The epoch to write with: what the journal says, but never below what the directory already has."""
+    """Return the leader epoch for new batches: the journal's, or the directory's last one if that is higher."""
     entries = checkpoints.read_epochs(f"{plan.directory}/{files.EPOCHS_NAME}")
     return max(plan.leader_epoch, entries[-1][0] if entries else 0)
 
 
 def _note_producers(log: PartitionLog) -> None:
-    """Producer ids that another broker gave out must not be given out again."""
+    """Load producer ids that another broker allocated, so that they are not allocated again."""
     with log.core.locked():
         log.load_producers_locked()

@@ -1,6 +1,6 @@
-"""What there is to see of a log: names, offsets, segments and state, which are its core's.
+"""Expose the state of a log read-only: names, offsets, segments and flags, which its core keeps.
 
-Thread rule: any thread, without the lock. What is read at two moments need not fit together.
+Thread rule: any thread, without the lock. Two values read one after the other may belong to different moments.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LogState:
-    """The state of one partition's log, read only. PartitionLog gives it its core."""
+    """The read-only state of one partition's log. PartitionLog sets the core."""
 
     __slots__ = ("core",)
 
@@ -33,12 +33,12 @@ class LogState:
 
     @property
     def name(self) -> str:
-        """`topic-partition`."""
+        """The log's name: `topic-partition`."""
         return self.core.name
 
     @property
     def format(self) -> RecordFormat:
-        """What its segments hold."""
+        """The record format of its segments."""
         return self.core.format
 
     @property
@@ -48,7 +48,7 @@ class LogState:
 
     @property
     def flushed_offset(self) -> int:
-        """Everything below it is on the disk."""
+        """The offset below which everything is durable."""
         return self.core.flushed_offset
 
     @property
@@ -58,54 +58,54 @@ class LogState:
 
     @property
     def high_watermark(self) -> int:
-        """The end of what consumers may read."""
+        """The offset below which consumers may read."""
         return self.core.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
-        """The end of what read_committed consumers may read; the log start while `producers` is not loaded."""
+        """The offset below which read_committed consumers may read; the log start while `producers` is not loaded."""
         return self.core.last_stable_offset
 
     @property
     def leader_epoch(self) -> int:
-        """What batches carry that are appended now."""
+        """The leader epoch of batches that are appended now."""
         return self.core.leader_epoch
 
     @property
     def offline(self) -> bool:
-        """Whether the storage failed: appends and reads answer KAFKA_STORAGE_ERROR."""
+        """Whether its storage failed; appends and reads then return KAFKA_STORAGE_ERROR."""
         return self.core.offline
 
     @property
     def deleted(self) -> bool:
-        """Whether the topic is gone: appends and reads answer UNKNOWN_TOPIC_OR_PARTITION."""
+        """Whether the topic was deleted; appends and reads then return UNKNOWN_TOPIC_OR_PARTITION."""
         return self.core.deleted
 
     @property
     def led(self) -> bool:
-        """Whether this broker leads the partition; else appends and reads answer NOT_LEADER_OR_FOLLOWER."""
+        """Whether this broker leads the partition; if not, appends and reads return NOT_LEADER_OR_FOLLOWER."""
         return self.core.led
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """Rising and never empty; replaced, never changed."""
+        """All segments in the order of their offsets, at least one. A change replaces the tuple."""
         return self.core.segments
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all segments."""
+        """The size of all segments in bytes."""
         return sum(segment.size for segment in self.segments)
 
     def still_has(self, segments: tuple[Segment, ...]) -> bool:
-        """Whether these, its segments a moment ago, are its segments now: none was deleted or replaced since."""
+        """Return whether `segments` is still the tuple of segments: none was added, deleted or replaced since."""
         return not self.deleted and self.segments is segments
 
     @property
     def active(self) -> Segment:
-        """The last segment, to which appends go."""
+        """The active segment, the last one."""
         return self.core.active
 
     @property
     def producers(self) -> ProducerTable | None:
-        """None until the first append or fetch."""
+        """The producer state; None until the first append or fetch loads it."""
         return self.core.producers

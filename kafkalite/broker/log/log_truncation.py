@@ -1,25 +1,23 @@
-"""Takes the end of a replica's log off, durably, while others read it.
+"""Truncate a replica's log at its end, durably, while others read it.
 
-    1  epochs below the log start are known again, where the cut is there; then log
-       start, recovery point and high watermark are lowered, durably                  from here on a start takes
-    2  saved indexes, snapshots, then aborted transactions above go                     nothing above the cut for whole
-    3  the new list of segments is published: later segments are gone, and the one
-       that holds the cut has a shorter one in its place                                readers see the new end
-    4  its file is shortened, or a copy of its front has its name; later ones' files
-       are renamed away; file and directory are synced
-    5  epochs that began above go, durably                                              what was cut is gone for good
+    1  if the cut is below the log start, restore the epochs there; then lower log
+       start, recovery point and high watermark, durably                              a start believes nothing above
+    2  remove saved indexes, snapshots and aborted transactions above the cut
+    3  publish the new list of segments: without the later ones, and with a shorter
+       one in place of the segment that contains the cut                              readers see the new end
+    4  shorten its file, or rename a copy of its beginning; rename the later files
+       to be removed; sync file and directory
+    5  remove epochs that begin above the cut, durably                                the truncation is final
 
-Readers never see a file change. A segment that somebody has pinned keeps its file, which loses its name; its front
-is copied to a new one before step 3. One that nobody has pinned at that step cannot be opened any more, so its file can
-be shortened in place.
+Readers never see a file change. A pinned segment keeps its file, which loses its name; its beginning is copied to a new
+file before step 3. A segment that is not pinned at step 3 cannot be opened any more, so its file is shortened in place.
 
-A power cut in the middle leaves a front of the old log, in any of its files: a start walks it from the recovery point,
-and keeps what is whole (kafkalite.broker.log.loading). Epochs go last, since those batches may be that front; of a log
-that is shorter they say nothing. Nothing is appended before all of it is done, so that old and new batches are never
-mixed; nor after a kill in the middle, before the file that was found shorter is so on the disk
-(ReplicaLog.sync_walked).
+A power cut in between leaves a prefix of the old log in any of its files. A start walks it from the recovery point and
+keeps what is intact (kafkalite.broker.log.loading). The epochs are removed last, since the prefix may need them; for a
+shorter log they are harmless. Nothing is appended before all steps are done, so old and new batches never mix. After a
+crash in between, nothing is appended before the shorter file that the start found is durable (ReplicaLog.sync_walked).
 
-All of it runs under the log's lock and its flush lock: no sync that began before counts for what is written after.
+Everything runs under the log's lock and its flush lock: no sync that began earlier counts for later writes.
 """
 
 from __future__ import annotations
@@ -48,23 +46,23 @@ COPY_SIZE: Final = 4 * 1024 * 1024
 
 
 class LeaderChanged(Exception):
-    """Something of a leader's came too late: nothing was done."""
+    """An operation of a leader came too late, after the leader changed. Nothing was done."""
 
 
 class TruncatableLog(PartitionLog):
-    """A log whose end can be taken off: what it remembers of its leaders' epochs is cut with it."""
+    """A log that can be truncated, with its leader epochs."""
 
     __slots__ = ("replica",)
 
     replica: Replica
 
     def check_follows_locked(self, leader_epoch: int | None) -> None:
-        """LeaderChanged unless the log follows in this epoch; None: whatever it does."""
+        """Raise LeaderChanged unless the log follows a leader in this epoch; None matches any state."""
         if leader_epoch is not None and self.replica.follows not in (leader_epoch, FOLLOWS_ANYBODY):
             raise self.leader_changed(leader_epoch)
 
     def correct_epochs(self, segment: Segment, position: int = 0) -> None:
-        """The epochs of what a segment has from a batch's position on are those of its batches. OSError."""
+        """Take the leader epochs of a segment from its batches, from a batch's position on. OSError."""
         first = header_at(segment, position)
         if first is not None and segment.damage is None:
             offset = first["base_offset"]
@@ -72,13 +70,14 @@ class TruncatableLog(PartitionLog):
             self.epochs.correct(offset, self.indexes.behind(segment), found)
 
     def leader_changed(self, leader_epoch: int) -> LeaderChanged:
-        """What to raise where something of a leader of this epoch came too late."""
+        """Return the error for an operation of a leader of this epoch that came too late."""
         return LeaderChanged(f"{self.name} is no longer a follower in leader epoch {leader_epoch}")
 
 
 def cut(log: TruncatableLog, offset: int, leader_epoch: int | None = None) -> bool:
-    """Cuts a log at `offset`, if it follows in this epoch; whether anything was above. StorageError;
-    UnknownTopicOrPartition."""
+    """Truncate a log to `offset` if it follows a leader in this epoch (None: in any state).
+
+    Return whether anything was above. LeaderChanged; StorageError; UnknownTopicOrPartition."""
     end = log.log_end_offset
     with log.core.locked(), log.flush_lock:
         log.check_follows_locked(leader_epoch)
@@ -104,8 +103,9 @@ def cut(log: TruncatableLog, offset: int, leader_epoch: int | None = None) -> bo
 
 
 def begin_anew(log: TruncatableLog, offset: int, leader_epoch: int | None = None) -> None:
-    """Drops all of a log, which starts and ends at `offset` then, if it follows in this epoch. StorageError;
-    UnknownTopicOrPartition."""
+    """Drop everything in a log, which then starts and ends at `offset`, if it follows a leader in this epoch.
+
+    LeaderChanged; StorageError; UnknownTopicOrPartition."""
     with log.core.locked(), log.flush_lock:
         log.check_follows_locked(leader_epoch)
         _check_usable(log)
@@ -131,7 +131,8 @@ def _failed(log: TruncatableLog, error: OSError) -> StorageError:
 
 
 def _give_up(log: TruncatableLog, error: OSError) -> None:
-    """Half of a cut is no log to serve: only a start knows what there is. Who waits is told by another thread."""
+    """Take the log offline after a failed step: only a start can find out what is left. Another thread wakes the
+    waiting requests."""
     if log.core.set_offline():
         reason = f"a truncation could not be completed: {error}"
         logger.error("partition is offline until the broker restarts", extra=fields(log=log.name, reason=reason))
@@ -139,22 +140,22 @@ def _give_up(log: TruncatableLog, error: OSError) -> None:
 
 
 def _load_producers(log: TruncatableLog) -> None:
-    """The state at the new end, where what was known reached beyond it."""
+    """Load the producer state at the new end if the truncation discarded it."""
     if log.producers is None and not log.load_producers_locked():
         raise StorageError(f"{log.name}: the producer state could not be read")
 
 
 def _lower(log: TruncatableLog, offset: int) -> None:
-    """Step 1. What is written down of other logs comes with it."""
+    """Do step 1, durably; the checkpoints are shared with other logs."""
     start = log.log_start_offset
-    if offset < start:  # what was below it counts again if nothing more comes of this cut
+    if offset < start:  # records below the log start become readable again if this truncation does not complete
         for segment in log.segments:
             if segment.base_offset < start and log.indexes.behind(segment) > offset:
                 with contextlib.suppress(SegmentUnreadable):
                     log.correct_epochs(segment)
     log.replica.lower(offset)
     if log.log_start_offset < start:
-        log.services.log_start_moved(log)  # a start above the end would hide what comes there next
+        log.services.log_start_moved(log)  # a checkpointed start above the end would hide later records
     log.services.end_lowered(log, offset)
 
 
@@ -167,7 +168,7 @@ def _cut(log: TruncatableLog, offset: int) -> None:
     file_ops.unlink(index_file.path_of(old), missing_ok=True)
     log.forget_foreign_indexes(old)
     log.producer_state.cut_locked(end)
-    file_ops.sync_directory(log.directory)  # a snapshot that came back would take the shorter file for whole
+    file_ops.sync_directory(log.directory)  # a snapshot that came back would vouch for the shorter file
     transaction_index.cut(log.directory, old.base_offset, end)
     start = min(log.log_start_offset, end)
     if old.path_suffix or not _cut_in_place(log, old, position, segments[:i], start, end):
@@ -187,13 +188,13 @@ def _cut(log: TruncatableLog, offset: int) -> None:
 
 
 def _place(log: TruncatableLog, segment: Segment, offset: int) -> tuple[int, int]:
-    """(position of the first batch that reaches beyond `offset`, where the log ends then).
+    """Return (position of the first batch that reaches beyond `offset`, the log end after a truncation there).
 
-    That is `offset`, unless it lies inside a batch, or behind bytes that are none.
+    The log end is `offset`, unless that lies inside a batch or after damage.
     """
-    for begin, _, first, behind in segment.damage or ():
-        if first <= offset < behind:
-            return begin, first  # nobody knows what is in there
+    for begin, _, first, next_offset in segment.damage or ():
+        if first <= offset < next_offset:
+            return begin, first  # the contents of a damaged range are unknown
     if segment.size == 0:
         return 0, offset
     position = log.indexes.position_of_offset(segment, offset, locked=True)
@@ -204,7 +205,7 @@ def _place(log: TruncatableLog, segment: Segment, offset: int) -> tuple[int, int
 
 
 def _walk(segment: Segment, position: int, offset: int) -> tuple[int, int] | None:
-    """As _place, from a batch boundary on; None where there is no batch."""
+    """Return the same as _place(), walking from a batch boundary; None if there is no batch."""
     end = None
     while headers := batch_headers(segment, position, segment.size):
         for header in headers:
@@ -220,7 +221,7 @@ def _walk(segment: Segment, position: int, offset: int) -> tuple[int, int] | Non
 def _cut_in_place(
     log: TruncatableLog, old: Segment, position: int, before: tuple[Segment, ...], start: int, end: int
 ) -> bool:
-    """Steps 3 and 4 in the segment's own file; False, and nothing done, while somebody has it pinned."""
+    """Do steps 3 and 4 in the segment's own file; return False, and do nothing, while it is pinned."""
     new = _front_of(log, old, position)
     if not log.replica.publish_cut((*before, new), start, end, unpinned=old):
         new.close()
@@ -236,7 +237,7 @@ def _cut_in_place(
 def _replace_by_copy(
     log: TruncatableLog, old: Segment, position: int, before: tuple[Segment, ...], start: int, end: int
 ) -> None:
-    """Steps 3 and 4 by a new file with the front of a segment whose own stays with its readers."""
+    """Do steps 3 and 4 with a copy of the beginning of the segment; readers keep the old file."""
     target = f"{log.directory}/{old.name}{log.format.suffix}"
     temporary = target + files.TEMPORARY_SUFFIX
     fd = file_ops.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -251,7 +252,7 @@ def _replace_by_copy(
     try:
         new = _front_of(log, old, position)
         log.replica.publish_cut((*before, new), start, end)
-        if announced is not None:  # a compaction was about to give it its name
+        if announced is not None:  # a compaction was about to rename the old file
             file_ops.unlink(announced, missing_ok=True)
     except OSError as error:
         _give_up(log, error)
@@ -259,7 +260,8 @@ def _replace_by_copy(
 
 
 def _front_of(log: TruncatableLog, old: Segment, position: int) -> Segment:
-    """A segment of the first bytes of another, with all that is known of them. SegmentUnreadable, OSError."""
+    """Return a segment with the first `position` bytes of another, its index and its damage. SegmentUnreadable;
+    OSError."""
     new = Segment(
         log.services.cache,
         log.format,
@@ -285,8 +287,9 @@ def _front_of(log: TruncatableLog, old: Segment, position: int) -> Segment:
 
 
 def _scan_of(log: TruncatableLog, new: Segment, old: Segment, position: int) -> SegmentScan:
-    """A scan that completes the index of a segment's front: from the last entry in it, where the newest time that
-    the whole had stands before that; else from its begin."""
+    """Return a scan that builds the index of a segment's first `position` bytes.
+
+    It continues from the last entry of the old index if the maximum timestamp is before it; else it starts at 0."""
     index = old.index
     interval = log.core.index_interval
     if index is not None and not index.failed and old.max_timestamp_offset >= 0:
@@ -306,7 +309,7 @@ def _scan_of(log: TruncatableLog, new: Segment, old: Segment, position: int) -> 
 
 
 def _take_away(log: TruncatableLog, segments: tuple[Segment, ...]) -> None:
-    """Renames the files of segments that are no longer the log's."""
+    """Rename the files of removed segments."""
     if not segments:
         return
     log.entries.removal_began()
@@ -325,7 +328,7 @@ def _begin_anew(log: TruncatableLog, offset: int) -> None:
     if disk.is_directory(log.directory):
         log.producer_state.cut_locked(-1)
         file_ops.sync_directory(log.directory)
-        log.epochs.clear()  # a start that finds the old log reads all of it: nothing vouches for it any more
+        log.epochs.clear()  # if a start finds the old log, it reads all of it: no snapshot vouches for it
     log.replica.last_epoch = log.epochs.latest
     new = Segment(log.services.cache, log.format, log.directory, offset, map_reserve=log.core.segment_size_max)
     log.replica.publish_cut((new,), offset, offset, anew=True)

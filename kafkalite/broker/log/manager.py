@@ -1,12 +1,12 @@
-"""A data directory as a whole: opened, served, looked after, closed.
+"""Manage a data directory as a whole: open it, create and change topics, run its threads, close it.
 
     open    lock ▸ identity ▸ journal ▸ adopt or clean up ▸ load every partition ▸ start the threads
     close   stop the threads ▸ flush ▸ save indexes and producers ▸ checkpoints ▸ clean-shutdown marker ▸ unlock
 
-    source        which topics there are: the journal's, or a cluster's      topic_source, assigned
+    source        topics, from the journal or a cluster's metadata           topic_source, assigned
     opener        opens the logs of partitions                               opening
     metadata      users, ACLs, quotas, features, settings, ids               metadata_store
-    checkpoints   recovery points, log starts, high watermarks               offset_checkpoints
+    checkpoints   recovery points, log start offsets, high watermarks        offset_checkpoints
     removals      directories that are renamed and removed                   removals
 
 Threads: a flusher (group commit), a sealer (full segments: trim, sync, save), a housekeeper (retention, checkpoints,
@@ -14,8 +14,8 @@ flush.ms, producer expiry, removal of files) and the cleaners (compaction). Lock
 a time) ▸ a log's flush lock ▸ that log's lock ▸ the journal's lock. The sealer takes no log's lock, so that a roll may
 wait for room in its queue.
 
-Topics are published copy-on-write: `topics` and `table` may be read by any thread without a lock. All methods that
-change something block and are for the io pool.
+Topics are published copy-on-write: any thread may read `topics` and `table` without a lock. Methods that change
+something block and belong on the I/O pool.
 """
 
 from __future__ import annotations
@@ -76,15 +76,15 @@ repeats = RepeatLogger(logger, lines=EVENT_LINES)
 
 OPEN_SEGMENTS_MIN: Final = 8
 DELETED_NAMES_MAX: Final = 1000
-"""Names of deleted topics that are remembered, so that Metadata answers them as unknown once."""
+"""Number of deleted topics' names to remember, so that Metadata reports each as unknown once."""
 CLOSE_THREADS: Final = 4
-"""Threads that close logs: closing waits for the file system far more than it computes."""
+"""Threads that close logs: closing mostly waits for the file system."""
 LOCK_WAIT_S: Final = 0.05
-"""How soon the housekeeper, which waits for the manager's lock, sees that it is to end."""
+"""Interval in seconds at which the housekeeper, while it waits for the manager's lock, checks whether it has to end."""
 
 
 class LogManager:
-    """The topics and logs of one data directory. `on_fatal` is told when a thread without which nothing works dies."""
+    """The topics and logs of one data directory. `on_fatal` is called when an indispensable thread fails."""
 
     def __init__(
         self,
@@ -97,8 +97,8 @@ class LogManager:
         cluster_id: str = "",
         topics_of: Callable[[LogManager], TopicSource] | None = None,
     ) -> None:
-        """`cluster_id` is that of a cluster with controllers; one that stands alone draws its own. `topics_of` makes
-        what says which topics there are: None, and it is the directory's journal."""
+        """`cluster_id` is the id of a cluster with controllers; a standalone broker generates one. `topics_of` makes
+        the source of topics; None: the directory's journal."""
         self.config = config
         self.clock = clock
         self.executors = executors
@@ -107,18 +107,19 @@ class LogManager:
         self.table = TopicTable()
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
-        self.deleted_names: dict[str, None] = {}  # since the start, and not created again; oldest first
+        self.deleted_names: dict[str, None] = {}  # deleted since the start and not created again; oldest first
         self.cluster_id = cluster_id
         self.broker_epoch = self.previous_broker_epoch = directory.NO_BROKER_EPOCH
-        """In a cluster: what the controllers gave this broker, and the one in which an earlier one stopped cleanly."""
+        """In a cluster: this broker's current epoch, and the epoch of the last clean stop."""
         self.dirty_logs: set[PartitionLog] = set()
         self.flusher = Flusher(on_fatal, executors)
         self.on_topic_deleted: Callable[[str], None] | None = None
         self.topic_listeners: list[Callable[[str], None]] = []
-        """Told, with no lock held, of a topic that came, went, or has more partitions. They must not block."""
+        """Callbacks with the name of a created or deleted topic, or one with new partitions. Called without locks; must
+        not block."""
         self._on_fatal = on_fatal
         self.lock = threading.RLock()
-        self._traffic_lock = threading.Lock()  # a leaf: no topic goes between the two halves of traffic()
+        self._traffic_lock = threading.Lock()  # a leaf: no topic is deleted between the two halves of traffic()
         self._traffic_gone: TrafficCounts = sum_traffic(())
         self._directory_lock: directory.DirectoryLock | None = None
         self._offline: dict[PartitionLog, str] = {}
@@ -171,7 +172,7 @@ class LogManager:
     # --- open and close -----------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Opens the data directory, recovering what needs it. StartupError in words; nothing is harmed by it."""
+        """Open the data directory, with recovery if needed. StartupError explains a failure, which changes no data."""
         directory.prepare(self.directory)
         self._directory_lock = directory.DirectoryLock(self.directory)
         try:
@@ -223,7 +224,7 @@ class LogManager:
         found.compact()
 
     def serve_backup(self) -> None:
-        """Makes the cut for a backup that was asked for (kafkalite.broker.log.backup_cut). May block."""
+        """Make the cut for a pending backup request (kafkalite.broker.log.backup_cut). May block."""
 
         def make(links: str, path: str) -> None:
             if not self._lock_unless_stopping():
@@ -236,10 +237,10 @@ class LogManager:
         backup_cut.look(self.directory, make)
 
     def compact_journal(self) -> None:
-        """Shortens the journal where topics and settings that changed often have made it long. May block.
+        """Shorten the journal if changes to topics and settings have made it long. May block.
 
-        Not while a deleted topic's directory may still have its own name, or come back under it: only the topic's id,
-        which the journal forgets here, tells a start whose it is.
+        Does nothing while a deleted topic's directory may still have, or get back, its own name: a start identifies it
+        by the topic id, which the journal forgets here.
         """
         if not self._lock_unless_stopping():
             return
@@ -250,7 +251,7 @@ class LogManager:
             self.lock.release()
 
     def _lock_unless_stopping(self) -> bool:
-        """Takes the lock for the housekeeper; False when it is to end: a stop waits for it under that lock."""
+        """Take the lock for the housekeeper; False if it has to end, because close() waits for it under that lock."""
         while not self.lock.acquire(timeout=LOCK_WAIT_S):
             if self.housekeeper.stopping():
                 return False
@@ -264,8 +265,8 @@ class LogManager:
             raise StartupError(f"a stored dynamic setting is no longer valid: {error}") from None
 
     def close(self) -> bool:
-        """Clean stop. Nobody may append any more; what fails is logged, and then the next start is an unclean one, and
-        the answer is False."""
+        """Stop cleanly; no one may append any more. Failures are logged; then the next start is unclean. Return whether
+        the stop was clean."""
         with self.lock:
             if not self._started:
                 return True
@@ -277,7 +278,7 @@ class LogManager:
                 self.checkpoints.write_log_starts()
                 self.checkpoints.write_high_watermarks()
                 if clean:
-                    # One that never registered changed nothing: what the controllers count on holds.
+                    # A broker that never registered changed nothing, so the previous epoch still holds.
                     epoch = max(self.broker_epoch, self.previous_broker_epoch)
                     directory.leave_clean_marker(self.directory, epoch)
             except OSError as error:
@@ -288,9 +289,9 @@ class LogManager:
             return clean
 
     def abandon(self) -> None:
-        """Ends as the death of the process would: nothing is flushed, trimmed or written down. For tests.
+        """Stop as if the process died, without flushing, trimming or writing anything. For tests.
 
-        The next start is an unclean one, and finds what the page cache has.
+        The next start is unclean, and finds what is in the page cache.
         """
         with self.lock:
             if not self._started:
@@ -309,13 +310,13 @@ class LogManager:
         self.flusher.stop()
 
     def _release(self) -> None:
-        """Gives the directory back."""
+        """Release the journal and the directory's lock."""
         self.metadata.close()
         assert self._directory_lock is not None, "held until now"
         self._directory_lock.release()
 
     def _close_logs(self) -> bool:
-        """Whether every log is closed cleanly."""
+        """Close all logs; return whether that succeeded for every one."""
         logs = list(self.logs())
         dirty = [log for log in logs if log in self.dirty_logs or log.entries.dirty]
         if len(dirty) >= BULK_FLUSH_COUNT_MIN:
@@ -342,21 +343,21 @@ class LogManager:
         return self.opener.clean_start
 
     def logs(self) -> Iterable[PartitionLog]:
-        """Every partition's log."""
+        """Yield every partition's log."""
         for topic in list(self.topics.values()):
             yield from self.source.logs_of(topic)
 
     # --- topics -------------------------------------------------------------------------------------------------------
 
     def traffic(self) -> tuple[list[Topic], TrafficCounts]:
-        """The topics there are, whose logs count for themselves, and what logs of deleted ones have counted."""
+        """Return the current topics, whose logs have their own counts, and the sum of the counts of deleted ones."""
         with self._traffic_lock:
             return list(self.topics.values()), self._traffic_gone
 
     def create_topic(
         self, name: str, partition_count: int, overrides: Mapping[str, str], topic_id: bytes | None = None
     ) -> Topic:
-        """Makes a topic that can be written to when this returns; KafkaError says why not."""
+        """Create a topic, which is writable on return; KafkaError with the reason if that is impossible."""
         with self.lock:
             self.check_new_topic(name, partition_count, overrides)
             state = TopicState(
@@ -375,7 +376,7 @@ class LogManager:
         return topic
 
     def classic_topics(self) -> dict[str, int]:
-        """Name → number of partitions of the topics that 0.7's clients can use."""
+        """Return name → number of partitions of the topics that 0.7's clients can use."""
         return {
             topic.name: len(topic.partitions)
             for topic in self.topics.values()
@@ -383,7 +384,7 @@ class LogManager:
         }
 
     def check_new_topic(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> None:
-        """Raises what create_topic would refuse these with."""
+        """Raise the error with which create_topic would refuse these arguments."""
         reason = topic_name_error(name)
         if reason is not None:
             raise InvalidTopic(reason)
@@ -405,9 +406,9 @@ class LogManager:
             )
 
     def delete_topic(self, name: str, *, durable: bool = True) -> None:
-        """Removes a topic for good; its files go after file.delete.delay.ms.
+        """Delete a topic; its files are removed after file.delete.delay.ms.
 
-        Unless `durable` the caller has several to remove, and then calls `sync_renames` before it answers.
+        With `durable=False` the caller deletes several and calls `removals.sync_renames` before it responds.
         """
         with self.lock:
             topic = self._existing(name)
@@ -421,18 +422,18 @@ class LogManager:
             self.removals.sync_renames()
 
     def drop_topic(self, topic: Topic) -> None:
-        """Takes a topic out of those there are, with its logs; under the lock."""
+        """Remove a topic and its logs from memory and rename its directories; called under the lock."""
         name = topic.name
         with self._traffic_lock:
             self.topics = {other: kept for other, kept in self.topics.items() if other != name}
             gone = zip(self._traffic_gone, sum_traffic([log.core for log in topic.partitions]), strict=True)
-            self._traffic_gone = tuple(map(sum, gone))  # type: ignore[assignment]  # as many as before
+            self._traffic_gone = tuple(map(sum, gone))  # type: ignore[assignment]  # the length is the same
         self.publish()
         for log in self.source.logs_of(topic):
             self.drop_log(log)
         try:
             self._forget_offsets(name)
-        except StorageError as error:  # the topic is gone all the same; making one of that name tries again
+        except StorageError as error:  # the topic is deleted nevertheless; creating it again retries this
             repeats.warning(
                 "could not remove the checkpoints of a deleted topic", extra=fields(topic=name, reason=str(error))
             )
@@ -454,7 +455,7 @@ class LogManager:
             listener(name)
 
     def _forget_offsets(self, name: str) -> None:
-        """Takes a topic out of the checkpoint files, durably: its successor's offsets begin at 0."""
+        """Remove a topic from the checkpoint files, durably: a new topic of its name begins at offset 0."""
         try:
             self.cleaner.forget_topic(name)
             self.checkpoints.forget(lambda key: key[0] == name)
@@ -462,7 +463,7 @@ class LogManager:
             raise StorageError(f"the checkpoints of topic {name} could not be removed: {error}") from error
 
     def add_partitions(self, name: str, total: int) -> Topic:
-        """Raises a topic's number of partitions to `total`."""
+        """Raise a topic's number of partitions to `total`."""
         with self.lock:
             topic = self._existing(name)
             count = len(topic.partitions)
@@ -482,7 +483,7 @@ class LogManager:
         return changed
 
     def alter_topic(self, name: str, overrides: Mapping[str, str]) -> Topic:
-        """Replaces all of a topic's own settings; they hold at once."""
+        """Replace a topic's own settings; they apply at once."""
         with self.lock:
             topic = self._existing(name)
             config = self._resolve_or_refuse(overrides, name)
@@ -494,9 +495,9 @@ class LogManager:
         return changed
 
     def use_topic_config(self, name: str, config: TopicConfig) -> None:
-        """From now on a topic has these: what the controllers of a cluster say. Nothing is made durable.
+        """Apply the settings that the controllers have for a topic. Nothing is made durable.
 
-        One that has no log here has nothing that they would count for.
+        A topic without a log on this broker is ignored.
         """
         with self.lock:
             topic = self.topics.get(name)
@@ -512,11 +513,11 @@ class LogManager:
 
     @property
     def broker_overrides(self) -> dict[str, str]:
-        """The broker settings changed while running, of this broker or of all."""
+        """This broker's dynamic settings, its own and those for all brokers."""
         return {**self.config.cluster_texts, **self.config.dynamic_texts}
 
     def alter_broker(self, overrides: Mapping[str, str], *, cluster: bool = False) -> BrokerConfig:
-        """Replaces all broker settings changed while running, this broker's or those of all brokers at once.
+        """Replace this broker's dynamic settings, or with `cluster` those for all brokers.
 
         Topics that inherit them follow at once.
         """
@@ -531,7 +532,7 @@ class LogManager:
         return config
 
     def use_config(self, config: BrokerConfig) -> None:
-        """From now on these are the broker's: what the controllers of a cluster say. Nothing is made durable."""
+        """Apply the broker settings that the controllers have. Nothing is made durable."""
         with self.lock:
             self._use_config(config)
         self.cleaner.resize()
@@ -563,36 +564,36 @@ class LogManager:
         return config
 
     def publish(self, *changed: Topic) -> None:
-        """Makes topics visible, each dict replaced as a whole."""
+        """Make new and changed topics visible; each dict is replaced as a whole."""
         self.topics = {**self.topics, **{topic.name: topic for topic in changed}}
         self.topics_by_id = {topic.id: topic for topic in self.topics.values()}
         self.table.publish(self.topics.values())
 
-    # --- what the logs ask for ----------------------------------------------------------------------------------------
+    # --- callbacks of the logs ----------------------------------------------------------------------------------------
 
     def _remove_later(self, paths: list[str], delay_ms: int) -> None:
         self.housekeeper.remove_later(paths, delay_ms)
 
     def _went_offline(self, log: PartitionLog, reason: str) -> None:
-        """May be called under the log's lock: who waits for the log is told by another thread."""
+        """Note a log that went offline. The housekeeper notifies its waiters: the log's lock may be held here."""
         self._offline[log] = reason
         self.housekeeper.notify_later(log)
         self.source.went_offline(log)
 
     @property
     def offline_logs(self) -> dict[PartitionLog, str]:
-        """Partitions that storage failures took away, with the reason."""
+        """Logs that are offline after storage failures, with the reason."""
         return dict(self._offline)
 
     def _end_lowered(self, log: PartitionLog, offset: int) -> None:
-        """What is written down must not be above a log's end, whatever comes there next."""
+        """Lower the checkpoints, so that none is above the new end of a log that is truncated."""
         self.checkpoints.write_recovery_points()
         self.checkpoints.write_high_watermarks()
         self.cleaner.lower(log, offset)
 
 
 def open_segments_max(config: BrokerConfig) -> int:
-    """Segments kept open at once: log.open.files.max, but never more than half of the process's descriptors."""
+    """Return the maximum number of open segments: log.open.files.max, and at most half of the process's descriptors."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return config.log_open_files_max

@@ -1,10 +1,10 @@
-"""Transaction markers: the control batches that a coordinator has written after the data of a transaction.
+"""Build and parse transaction markers, the control batches that end a transaction in a partition.
 
     record batch, transactional and control bits, the transaction's producer id and epoch, sequence -1, one record:
       key    version i16 = 0, type i16: 0 abort, 1 commit
       value  version i16 = 0, coordinator epoch i32
 
-A marker takes an offset; clients step over it.
+A marker takes an offset; clients skip it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ TYPES: Final = {MARKER_COMMIT: "commit", MARKER_ABORT: "abort"}
 
 
 def marker_batch(producer_id: int, producer_epoch: int, coordinator_epoch: int, time_ms: int, *, commit: bool) -> bytes:
-    """The batch, to be given its offset by the log."""
-    from kafkalite._native.wire.columns import seal  # brings numpy, which a start does without
+    """Return a marker batch, whose offset the log will set."""
+    from kafkalite._native.wire.columns import seal  # imports numpy, which a start does without
 
     key = KEY.pack(VERSION, MARKER_COMMIT if commit else MARKER_ABORT)
     value = VALUE.pack(VERSION, coordinator_epoch)
@@ -43,9 +43,9 @@ def marker_batch(producer_id: int, producer_epoch: int, coordinator_epoch: int, 
 
 
 def marker_type(batch: bytes | memoryview) -> str | None:
-    """`commit` or `abort`; None for a control batch that has no such record (any more)."""
-    at = _behind_varint(batch, HEADER_SIZE) + 1  # the record's size, its attributes
-    for _ in range(3):  # two deltas, of which compaction makes the first one longer, and the key's size
+    """Return `commit` or `abort`; None for a control batch without such a record, for example after compaction."""
+    at = _behind_varint(batch, HEADER_SIZE) + 1  # skip the record's size and attributes
+    for _ in range(3):  # and two deltas, the first of which compaction lengthens, and the key's size
         at = _behind_varint(batch, at)
     return TYPES.get(KEY.unpack_from(batch, at)[1]) if at + KEY.size <= len(batch) else None
 

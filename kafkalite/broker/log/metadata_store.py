@@ -1,11 +1,12 @@
-"""What one data directory knows besides records: users, ACLs, quotas, features, settings of groups and subscriptions,
-producer ids. All of it is in the journal; so are a lone broker's topics, which `LogManager` records here.
+"""Store the metadata of one data directory: users, ACLs, quotas, features, dynamic settings, producer ids.
 
-In a cluster the controllers have it instead, and hand over what this broker needs (`use_credentials`, `group_configs`,
+Everything is in the journal, as are a standalone broker's topics, which `LogManager` records here.
+
+In a cluster the controllers own the metadata and pass on what this broker needs (`use_credentials`, `group_configs`,
 `client_metrics`). Then nothing of it is made durable here.
 
-Thread rule: any thread. A change blocks until it is on the disk, under the journal's lock; under that one no other lock
-is taken. The lock of user passwords comes before it.
+Thread rule: any thread. A change blocks until it is durable, under the journal's lock, under which no other lock is
+taken. The lock of user passwords is taken before it.
 """
 
 from __future__ import annotations
@@ -36,65 +37,66 @@ repeats = RepeatLogger(logger, lines=EVENT_LINES)
 
 
 class MetadataStore:
-    """The metadata of one data directory, of which `config` gives the settings in force."""
+    """The metadata of one data directory. `config` returns the current broker settings."""
 
     def __init__(self, config: Callable[[], BrokerConfig]) -> None:
         self.group_configs: dict[str, GroupConfig] = {}
-        """Settings of groups that have any, by group id; replaced as a whole."""
+        """Group id → settings, for groups that have any; replaced as a whole."""
         self.client_metrics: dict[str, ClientMetricsConfig] = {}
-        """Subscriptions to clients' metrics, by name; replaced as a whole."""
+        """Name → client metrics subscription (KIP-714); replaced as a whole."""
         self._config = config
         self._journal: Journal | None = None
         self._lock = threading.Lock()
-        self._credentials_lock = threading.Lock()  # held while a change is decided and written: above _lock
-        self._cluster_credentials: dict[tuple[str, str], ScramCredential] = {}  # of a cluster's users
+        self._credentials_lock = threading.Lock()  # held while a change is computed and written; taken before _lock
+        self._cluster_credentials: dict[tuple[str, str], ScramCredential] = {}  # in a cluster, from the controllers
 
     # --- the journal --------------------------------------------------------------------------------------------------
 
     def open(self, journal_: Journal) -> None:
-        """Uses this journal from now on, and closes it in the end."""
+        """Use this journal, and close it in close()."""
         self._journal = journal_
 
     def close(self) -> None:
-        """Closes the journal, if one is open."""
+        """Close the journal, if one is open."""
         if self._journal is not None:
             self._journal.close()
 
     @property
     def state(self) -> MetadataState:
-        """What the journal says. It changes in place, under the GIL. StorageError unless the directory is open."""
+        """The journal's state, changed in place under the GIL. StorageError unless the directory is open."""
         return self._open_journal().state
 
     def load_settings(self) -> None:
-        """Puts the journal's settings of groups and subscriptions into force."""
+        """Apply the journal's group settings and client metrics subscriptions."""
         journal_ = self._open_journal()
         self._take_groups(journal_)
         self._take_client_metrics(journal_)
 
     @property
     def failure(self) -> str | None:
-        """Why the journal accepts no changes any more; None while it does."""
+        """Why the journal accepts no more changes; None if it does."""
         return None if self._journal is None else self._journal.failure
 
     def record(self, *changes: dict[str, object]) -> None:
-        """Writes down changes, all or none; on the disk when this returns. StorageError."""
+        """Write changes, all or none; they are durable on return. StorageError."""
         with self._lock:
             self._write(self._open_journal(), *changes)
 
     def size(self) -> int:
-        """Bytes of the journal whose lines hold."""
+        """Return the size in bytes of the journal's valid lines."""
         with self._lock:
             return self._open_journal().size
 
     def link(self, path: str) -> int:
-        """Links the journal's file to `path`; bytes of it that hold. Compaction replaces the file, never changes it."""
+        """Link the journal's file to `path`; return its valid size in bytes. Compaction replaces the file, and never
+        changes it."""
         with self._lock:
             journal_ = self._open_journal()
             disk.link(journal_.path, path)
             return journal_.size
 
     def compact(self) -> None:
-        """Shortens the journal where topics and settings that changed often have made it long. May block."""
+        """Shorten the journal if changes to topics and settings have made it long. May block."""
         with self._lock:
             journal_ = self._open_journal()
             before = journal_.size
@@ -116,25 +118,25 @@ class MetadataStore:
 
     @property
     def credentials(self) -> Mapping[tuple[str, str], ScramCredential]:
-        """What is kept of passwords, by mechanism and user. It changes in place, under the GIL."""
+        """SCRAM credentials by mechanism and user, changed in place under the GIL."""
         return self._cluster_credentials if self._config().in_cluster else self._open_journal().state.credentials
 
     def use_credentials(self, credentials: Mapping[tuple[str, str], ScramCredential]) -> None:
-        """From now on these are the users: what the controllers of a cluster say. Nothing is made durable."""
+        """Replace the users by the controllers'. Nothing is made durable."""
         known = self._cluster_credentials
         known.update(credentials)
         for gone in known.keys() - credentials.keys():
             del known[gone]
 
     def alter_credentials(self, decide: Callable[[], Sequence[dict[str, object]]]) -> None:
-        """Writes down, as a whole, what `decide` changes of the present credentials, which hold still meanwhile."""
+        """Write the changes that `decide` returns, all or none. The credentials do not change meanwhile."""
         with self._credentials_lock:
             changes = decide()
             if changes:
                 self.record(journal.credentials_change(changes))
 
     def secret(self) -> bytes:
-        """Random bytes that this data directory keeps, made when they are first asked for. May block."""
+        """Return random bytes that belong to this data directory, generated at the first call. May block."""
         with self._lock:
             journal_ = self._open_journal()
             if not journal_.state.secret:
@@ -142,25 +144,25 @@ class MetadataStore:
             return journal_.state.secret
 
     def acls(self) -> list[Acl]:
-        """The rules (ACLs) that the journal has."""
+        """Return the ACLs in the journal."""
         with self._lock:
             return list(self._open_journal().state.acls)
 
     def change_acls(self, added: Sequence[Acl], removed: Sequence[Acl]) -> None:
-        """Adds rules that are not there and removes some that are; on the disk when this returns, all or none."""
+        """Add new ACLs and remove existing ones, all or none; durable on return."""
         self.record(journal.acls_change(added, removed))
 
     # --- settings, quotas, features, ids ------------------------------------------------------------------------------
 
     def alter_group(self, group_id: str, config: GroupConfig) -> None:
-        """Gives a group these settings; in force, and on the disk, when this returns."""
+        """Set a group's settings; they are durable and apply on return."""
         with self._lock:
             journal_ = self._open_journal()
             self._write(journal_, journal.group_change(group_id, config.overrides))
             self._take_groups(journal_)
 
     def _take_groups(self, journal_: Journal) -> None:
-        """A group whose settings this broker's bounds do not allow any more has none, as in Kafka."""
+        """Apply the groups' settings; a group whose settings exceed this broker's limits has none, as in Kafka."""
         configs = {}
         for group_id, overrides in journal_.state.group_overrides.items():
             try:
@@ -170,14 +172,14 @@ class MetadataStore:
         self.group_configs = configs
 
     def alter_client_metrics(self, name: str, config: ClientMetricsConfig) -> None:
-        """Makes this subscription to clients' metrics, or ends it; in force, and on the disk, when this returns."""
+        """Create, change or delete a client metrics subscription; durable and in force on return."""
         with self._lock:
             journal_ = self._open_journal()
             self._write(journal_, journal.client_metrics_change(name, config.overrides))
             self._take_client_metrics(journal_)
 
     def _take_client_metrics(self, journal_: Journal) -> None:
-        """A subscription that this release cannot read does not count, and stays in the journal."""
+        """Apply the subscriptions; one that this release cannot read is ignored and stays in the journal."""
         configs = {}
         for name, overrides in journal_.state.client_metrics_overrides.items():
             try:
@@ -189,27 +191,27 @@ class MetadataStore:
         self.client_metrics = configs
 
     def quotas(self) -> dict[Entity, dict[str, float]]:
-        """The quotas that the journal has: values by key, by entity."""
+        """Return the quotas in the journal: entity → quota key → value."""
         with self._lock:
             return {entity: dict(values) for entity, values in self._open_journal().state.quotas.items()}
 
     def change_quotas(self, changes: Sequence[Change]) -> None:
-        """Sets quotas, and takes some away that are there; on the disk when this returns, all or none."""
+        """Set quotas and remove existing ones, all or none; durable on return."""
         self.record(journal.quotas_change(changes))
 
     @property
     def features(self) -> Features:
-        """Those in force."""
+        """The feature levels in force."""
         return self._open_journal().state.features
 
     def change_features(self, levels: Mapping[str, int]) -> None:
-        """Switches features to these levels; on the disk when this returns, all or none."""
+        """Set features to these levels, all or none; durable on return."""
         with self._lock:
             journal_ = self._open_journal()
             self._write(journal_, journal.features_change(journal_.state.features.changed_to(levels)))
 
     def allocate_producer_ids(self, count: int) -> int:
-        """The first of `count` producer ids never given out before, which is on the disk when this returns."""
+        """Return the first of `count` producer ids that were never allocated before; durable on return."""
         with self._lock:
             journal_ = self._open_journal()
             first = journal_.state.next_producer_id
@@ -217,7 +219,8 @@ class MetadataStore:
             return first
 
     def producer_id_seen(self, producer_id: int) -> None:
-        """A log has another broker's producer id: ids given out from now on are above it, except in a cluster."""
+        """Allocate only higher producer ids from now on, since a log has this one of another broker. No effect in a
+        cluster."""
         if self._config().in_cluster:
             return
         with self._lock:
@@ -226,7 +229,8 @@ class MetadataStore:
                 self._write(journal_, {"op": "producer_ids", "next": producer_id + 1})
 
     def position(self) -> tuple[int, int]:
-        """(changes written to the journal, leader epoch of who writes it): what Kafka tells of its metadata log."""
+        """Return (number of changes written to the journal, its writer's leader epoch), reported as the position of
+        Kafka's metadata log."""
         with self._lock:
             journal_ = self._open_journal()
             return journal_.change_count, journal_.state.unclean_count + 1

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def open_journal(path: str, *, make: bool = False) -> Iterator[Journal]:
-    """Holds the directory's lock. StartupError while a broker has it, for what this release cannot read, and, unless
-    it may be made, for a directory that no broker has used."""
+    """Hold the directory's lock and yield its journal.
+
+    StartupError while a broker holds the lock, if this release cannot read the journal, and, unless `make`, if no
+    broker has used the directory."""
     if not make and not directory.is_used(path) and not disk.exists(f"{path}/{files.JOURNAL_NAME}"):
         raise StartupError(f"{path} is not a data directory: it has no {files.META_PROPERTIES_NAME}")
     directory.prepare(path)

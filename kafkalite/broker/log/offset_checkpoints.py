@@ -1,11 +1,11 @@
-"""Kafka's checkpoint files of one data directory: recovery points, log start offsets, high watermarks.
+"""Write Kafka's checkpoint files of one data directory: recovery points, log start offsets, high watermarks.
 
-    recovery-point-offset-checkpoint      up to where each log is on the disk
-    log-start-offset-checkpoint           log starts that the names of the segment files do not tell
+    recovery-point-offset-checkpoint      offset up to which each log is durable
+    log-start-offset-checkpoint           log start offsets that differ from the first segment's name
     replication-offset-checkpoint         kafkalite.broker.log.high_watermarks
 
-A file is replaced as a whole, durably, unless it says the same already. What it said last is kept here, and so is what
-the previous run wrote, until the first write.
+A file is replaced as a whole, durably, unless its contents are unchanged. The last contents are kept in memory, at
+first those of the previous run.
 
 Thread rule: any thread; each file's lock is a leaf. Everything but `points` and `starts` blocks.
 """
@@ -29,22 +29,22 @@ logger = logging.getLogger(__name__)
 
 
 class OffsetCheckpoints:
-    """The checkpoint files of the logs in a directory. `offline` has those that storage failures took away."""
+    """The checkpoint files of the logs in a directory. `offline` holds the logs whose storage failed."""
 
     def __init__(
         self, directory: str, logs: Callable[[], Iterable[PartitionLog]], offline: Iterable[PartitionLog]
     ) -> None:
         self.complete = True
-        """Whether `logs` gives all logs; until it does, the files keep what the previous run wrote."""
+        """Whether `logs` returns all logs; until it does, the files keep the contents of the previous run."""
         self.high_watermarks = HighWatermarks(directory, logs)
         self._directory = directory
         self._logs = logs
         self._offline = offline
         self._lock = threading.Lock()
-        self._written: dict[str, dict[tuple[str, int], int]] = {}  # what the files say; guarded by _lock
+        self._written: dict[str, dict[tuple[str, int], int]] = {}  # file name → its contents; guarded by _lock
 
     def read(self) -> None:
-        """Takes in what the previous run wrote."""
+        """Read the files of the previous run."""
         for name in (files.RECOVERY_POINTS_NAME, files.LOG_STARTS_NAME):
             found = checkpoints.read_offsets(f"{self._directory}/{name}")
             if found is not None:
@@ -53,51 +53,52 @@ class OffsetCheckpoints:
 
     @property
     def points(self) -> Mapping[tuple[str, int], int] | None:
-        """Recovery points by topic and partition, as they are written down; None without a file that can be read."""
+        """The recovery points in the file by topic and partition; None without a readable file."""
         return self._written.get(files.RECOVERY_POINTS_NAME)
 
     @property
     def starts(self) -> Mapping[tuple[str, int], int]:
-        """Log start offsets that are written down."""
+        """The log start offsets in the file by topic and partition."""
         return self._written.get(files.LOG_STARTS_NAME, {})
 
     def write_recovery_points(self) -> None:
-        """Writes down up to where each log is on the disk."""
+        """Write the offset up to which each log is durable. OSError."""
         if self.complete:
             self._write_offsets(files.RECOVERY_POINTS_NAME, self._recovery_points)
 
     def write_log_starts(self) -> None:
-        """Writes down log start offsets that the names of the segment files do not tell, or not durably yet."""
+        """Write log start offsets that no segment's name has, or none that is durable yet. OSError."""
         if self.complete:
             self._write_offsets(files.LOG_STARTS_NAME, self._log_starts)
 
     def write_high_watermarks(self) -> None:
-        """Writes down how far logs with replicas are known to be on all of them, where there are any. OSError."""
+        """Write the high watermarks of logs with other replicas. OSError."""
         if self.complete:
             self.high_watermarks.write()
 
     def add_recovery_points(self, logs: Iterable[PartitionLog]) -> None:
-        """Writes down how far logs are on the disk that are not among all logs yet. OSError."""
+        """Write recovery points, with those of logs that `logs` does not return yet. OSError."""
         ends = {(log.topic, log.partition): log.flushed_offset for log in logs if not log.offline}
         self._write_offsets(files.RECOVERY_POINTS_NAME, lambda: {**self._recovery_points(), **ends})
 
     def correct_log_starts(self, logs: Iterable[PartitionLog]) -> None:
-        """Writes down where logs start that were found to end before what is written down. OSError."""
+        """Write the log start offset of logs that begin before their checkpointed one. OSError."""
         found = {(log.topic, log.partition): log.log_start_offset for log in logs}
         self._write_offsets(files.LOG_STARTS_NAME, lambda: {**self._written[files.LOG_STARTS_NAME], **found})
 
     def note_flushed(self, log: PartitionLog, offset: int) -> None:
-        """Returns when all below an offset is on the disk and the recovery points say so. OSError, KafkaError."""
+        """Make a log durable up to an offset, with a recovery point at least there. OSError; KafkaError."""
         if log.flushed_offset < offset or log.entries.dirty:
             log.flush()
         if (self.points or {}).get((log.topic, log.partition), -1) < offset:
             self.write_recovery_points()
 
     def note_front(self, log: PartitionLog) -> bool:
-        """Of several names that go, any may come back. Writes down where the log starts now: a start removes what ends
-        below. Below the recovery point the hole between them and the log start is no reason to cut the log there.
+        """Write the new log start before the files of the first segments are removed; return whether that succeeded.
 
-        False where it could not be written down: on a full disk it is retention that makes room."""
+        After a power cut, any of the removed files may be back. A start removes segments that end below the log start,
+        and below the recovery point a gap before the log start is no reason to truncate the log. False on a full disk
+        lets retention, which makes room, proceed with more care."""
         first = log.segments[0].base_offset
         try:
             self.write_log_starts()
@@ -110,7 +111,7 @@ class OffsetCheckpoints:
         return self.starts.get((log.topic, log.partition), -1) >= first
 
     def forget(self, is_gone: Callable[[tuple[str, int]], bool]) -> None:
-        """Takes partitions out of the files, durably: one of the same name has to find its own. OSError."""
+        """Remove partitions from the files, durably, so that a new one of the same name finds no old value. OSError."""
         with self._lock:
             for name, offsets in self._written.items():
                 kept = {key: offset for key, offset in offsets.items() if not is_gone(key)}
@@ -136,9 +137,9 @@ class OffsetCheckpoints:
         }
 
     def _write_offsets(self, name: str, current: Callable[[], dict[tuple[str, int], int]]) -> None:
-        """Replaces a checkpoint file unless it says the same already.
+        """Replace a checkpoint file unless its contents are unchanged.
 
-        `current` is asked under the lock, so that nobody writes what was true before a topic went.
+        `current` is called under the lock, so that no thread writes the state before a topic's deletion.
         """
         with self._lock:
             offsets = current()

@@ -1,8 +1,8 @@
-"""Opens the logs of a data directory's partitions, and makes topics of them.
+"""Open the logs of a data directory's partitions, and make topics of them.
 
-    plan (what is known of a partition before its directory is read) ─▶ load ─▶ a log, offline where that failed
+    plan (facts about a partition before its directory is read) ─▶ load ─▶ a log, offline if that failed
 
-After an unclean stop num.recovery.threads.per.data.dir threads load. All of it blocks.
+After an unclean stop num.recovery.threads.per.data.dir threads load logs. All of it blocks.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class LogOpener:
         executors: Executors,
     ) -> None:
         self.clean_start = True
-        """Whether the previous run stopped cleanly: logs are then what the checkpoints say."""
+        """Whether the previous run stopped cleanly, so that logs match the checkpoints."""
         self.planned_count = self.loaded_count = 0
-        """Partitions to open at a start, and those opened so far."""
+        """Number of partitions to open at a start, and of those opened so far."""
         self.directory = directory
         self.config = config
         self.services = services
@@ -55,7 +55,7 @@ class LogOpener:
         self._executors = executors
 
     def resolve(self, overrides: Mapping[str, str], name: str) -> TopicConfig:
-        """A topic's settings, of those it has itself and the broker's; StartupError."""
+        """Return a topic's settings: its own over the broker's; StartupError."""
         try:
             return TopicConfig.resolve(self.config(), overrides, name)
         except ConfigError as error:
@@ -70,7 +70,7 @@ class LogOpener:
         starts: Mapping[tuple[str, int], int],
         adopted: Container[str] = (),
     ) -> LoadPlan:
-        """What is known of a partition; `points` and `starts` as the checkpoints have them."""
+        """Return the facts about a partition; `points` and `starts` are the checkpoints' contents."""
         key = (state.name, partition)
         return LoadPlan(
             topic=state.name,
@@ -89,16 +89,16 @@ class LogOpener:
         )
 
     def load(self, plan: LoadPlan) -> PartitionLog:
-        """The log of a plan; offline where its directory cannot be read."""
+        """Return the log of a plan; offline if its directory cannot be read."""
         try:
             return load(plan, self.services)
         except OSError as error:
             return load_offline(plan, self.services, error)
         finally:
-            self.loaded_count += 1  # threads may lose one to each other: it is for people
+            self.loaded_count += 1  # threads may lose an increment: the count is only displayed
 
     def load_all(self, plans: Sequence[LoadPlan]) -> list[PartitionLog]:
-        """The logs of a start, in the order of their plans."""
+        """Open the logs of a start; return them in the order of their plans."""
         self.planned_count = len(plans)
         if self.clean_start:
             return [self.load(plan) for plan in plans]
@@ -107,15 +107,17 @@ class LogOpener:
         )
 
     def keep_taken_over(self, logs: Collection[PartitionLog]) -> None:
-        """Before they are published: has recovery points say that logs are on the disk as they are which Kafka wrote to
-        last, and nobody else has. What tells that they are Kafka's goes with the first append. And so of all that may
-        have gaps where there are no recovery points: what tells that goes with the first that are written."""
+        """Make logs that Kafka wrote last, and no other replica has, durable, with recovery points at their ends.
+
+        Call it before they are published. Only Kafka's index files tell that such a log is Kafka's, and the first
+        append removes them. Without a file of recovery points this applies to all logs: that the file was missing is
+        the only sign that they may have gaps, and writing it removes that sign."""
         known = self.checkpoints.points is not None
         if not any(log.taken_over or not (known or log.indexes.dense) for log in logs):
             return
         for log in logs:
             if log.taken_over or not known:
-                with contextlib.suppress(KafkaError):  # then it is offline
+                with contextlib.suppress(KafkaError):  # the log is offline then
                     log.flush()
         try:
             self.checkpoints.add_recovery_points(logs)
@@ -131,7 +133,7 @@ class LogOpener:
 
 
 def topic_of(state: TopicState, logs: list[PartitionLog], config: TopicConfig | None = None) -> Topic:
-    """A topic of these logs, with the settings of the first unless others are given."""
+    """Return a topic of these logs, with the first log's settings unless others are given."""
     config = config or logs[0].config
     internal = state.name in INTERNAL_TOPICS
     return Topic(state.name, state.topic_id, logs, config, config.overrides, internal=internal)

@@ -1,17 +1,17 @@
-"""One partition's log: all that its LogCore, which appends and reads, leaves to Python.
+"""PartitionLog: one partition's log; does what its LogCore, which appends and reads, leaves to Python.
 
-    create file ─▶ append … append ─▶ roll: new active segment, the old one handed to the sealer
-                                              └▶ trim, fdatasync, index and producer snapshot saved
+    create file ─▶ append … append ─▶ roll: new active segment; the old one goes to the sealer
+                                              └▶ trim, fdatasync, save index and producer snapshot
 
-Thread rule: any thread may call anything. `_..._locked` methods need the log's lock. The second lock, `flush_lock`,
-lets one sync run at a time, so that a failed one is never overtaken by a later success; it may be taken under the log's
-own lock, never the other way round. Nothing that waits for the disk holds the log's lock, except creating a file at a
-roll, writing down a new leader epoch and loading producer state before the first idempotent append;
-`append(may_block=False)` runs into none of them.
+Thread rule: any thread may call anything. `_..._locked` methods need the log's lock. A second lock, `flush_lock`, lets
+one sync run at a time, so that a later success never hides a failed sync. It may be taken under the log's own lock, and
+never the other way round. Nothing waits for the disk under the log's lock, except to create a file at a roll, to write
+a new leader epoch, and to load producer state before the first idempotent append; `append(may_block=False)` avoids
+these.
 
-Failures. A full disk refuses appends and nothing else, until a write succeeds again. A failed sync, and any other error
-of a write, takes the partition offline for the life of the process: only what is on the disk counts, and only a fresh
-start reads that.
+Failures. A full disk refuses appends, and nothing else, until a write succeeds again. A failed sync, and any other
+write error, takes the partition offline until the process ends: only durable bytes count, and only a new start reads
+them.
 """
 
 from __future__ import annotations
@@ -66,13 +66,14 @@ logger = logging.getLogger(__name__)
 repeats = RepeatLogger(logger, lines=EVENT_LINES)
 
 ANY_EPOCH: Final = -1
-"""In place of a leader epoch: whichever it is by then."""
+"""Stands for the current leader epoch, whichever it is."""
 STRICT_EPOCHS_SINCE: Final = 2
-"""First transaction.version in which every marker has an epoch above its transaction's."""
+"""First transaction.version in which a marker's producer epoch is above its transaction's (KIP-890)."""
 READ_ATTEMPTS_MAX: Final = 100
-"""Rounds of opening and checking before a blocking read gives up; each round makes progress."""
+"""Rounds of opening and checking segments before a blocking read fails; each round makes progress."""
 INDEX_SAVE_GROWTH_MIN: Final = 1024 * 1024
-"""A checkpoint saves the active segment's index again only after so many bytes, or a quarter of the segment."""
+"""Growth in bytes after which a checkpoint saves the active segment's index again; at least a quarter of the
+segment."""
 FULL_DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 PASSING_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 CODECS: Final = {"producer": -1, "uncompressed": Codec.NONE, **{codec.name.lower(): codec for codec in Codec}}
@@ -80,7 +81,7 @@ CODECS: Final = {"producer": -1, "uncompressed": Codec.NONE, **{codec.name.lower
 
 @dataclass(slots=True, kw_only=True)
 class LogServices:
-    """What the logs of one data directory share; the manager owns it."""
+    """Dependencies that the logs of one data directory share; the manager owns them."""
 
     cache: FileCache
     clock: Clock
@@ -88,23 +89,23 @@ class LogServices:
     seal: Callable[[PartitionLog, Segment, CapturedProducers], None]
     remove_later: Callable[[list[str], int], None]  # paths, delay in ms
     request_flush: Callable[[PartitionLog, int, Callable[[int], object]], None]
-    log_start_moved: Callable[[PartitionLog], None]  # writes it down, durably
+    log_start_moved: Callable[[PartitionLog], None]  # checkpoints it, durably
     went_offline: Callable[[PartitionLog, str], None]
     producer_id_seen: Callable[[int], None]
     sync_root: Callable[[], None]  # makes new partition directories durable
-    end_lowered: Callable[[PartitionLog, int], None] = lambda _log, _offset: None  # before a cut: writes it down
+    end_lowered: Callable[[PartitionLog, int], None] = lambda _log, _offset: None  # lowers checkpoints before a cut
     front_goes: Callable[[PartitionLog], bool] = lambda _log: False
-    """Segments below the log start are about to go: writes it down, durably; False where it could not."""
-    leading: Leading | None = None  # in a cluster: knows who follows
-    fitness_changed: Callable[[PartitionLog], None] = lambda _log: None  # of a replica: any thread, never blocks
+    """Checkpoints the log start, durably, before segments below it are removed; False if that failed."""
+    leading: Leading | None = None  # in a cluster: tracks followers
+    fitness_changed: Callable[[PartitionLog], None] = lambda _log: None  # for a replica: any thread, never blocks
     producer_count_max: int = 50_000
     decompressed_size_max: int = 256 * 1024 * 1024
-    nesting_max: int = 4  # wrappers of classic messages in each other
+    nesting_max: int = 4  # nested wrappers of classic messages
     policies: Sequence[RetentionPolicy] = ()
 
 
 class AppendInfo(NamedTuple):
-    """Where an append went. Times in ms, -1 unless the topic stamps records."""
+    """The offsets of an append. `append_time_ms` is -1 unless the topic uses log append time."""
 
     base_offset: int
     append_time_ms: int
@@ -113,7 +114,7 @@ class AppendInfo(NamedTuple):
 
 
 class ProducerRow(NamedTuple):
-    """What a log knows of one producer; -1 where there is nothing to tell."""
+    """The state of one producer in a log; -1 for an unknown value."""
 
     producer_id: int
     epoch: int
@@ -124,7 +125,7 @@ class ProducerRow(NamedTuple):
 
 
 class BulkFlush(NamedTuple):
-    """What a log had to be made durable when a bulk flush began."""
+    """The state of a log when a bulk flush began: what the flush will make durable."""
 
     log: PartitionLog
     target: int
@@ -134,10 +135,10 @@ class BulkFlush(NamedTuple):
 
 
 class PartitionLog(LogState):
-    """The log of one partition. Made by `loading`; closed by the manager.
+    """The log of one partition, created by `loading` and closed by the manager.
 
-    It owns a LogCore, `core`, to which network workers go directly, and answers what that asks its owner. Offsets,
-    segments and state are the core's.
+    It owns a LogCore, `core`, which network workers use directly, and serves the requests that the core makes to its
+    owner. Offsets, segments and state are in the core.
     """
 
     __slots__ = (
@@ -154,9 +155,9 @@ class PartitionLog(LogState):
     )
 
     REPLICATED: ClassVar[bool] = False
-    """Whether the high watermark is something else than the log's end."""
+    """Whether the high watermark differs from the log end offset."""
     PRODUCER_STATE: ClassVar[type[ProducerState]] = ProducerState
-    """What loads and saves the state of the log's producers."""
+    """The class that loads and saves the log's producer state."""
 
     def __init__(
         self,
@@ -183,7 +184,7 @@ class PartitionLog(LogState):
         self.directory = directory
         self.topic_id = topic_id
         self.taken_over = False
-        """Whether Kafka wrote it last, nobody else has it, and no recovery point tells of all of it."""
+        """Whether Kafka wrote this log last, no other broker has it, and no recovery point covers all of it."""
         self.flush_lock = threading.Lock()
         self.entries = DirectoryEntries(directory, services.sync_root)
         self.indexes = SegmentIndexes(self.core, topic_id, self.flush_lock if self.REPLICATED else None)
@@ -201,7 +202,7 @@ class PartitionLog(LogState):
         return f"PartitionLog({self.topic}-{self.partition}, {self.log_start_offset}..{self.log_end_offset})"
 
     def configure(self, config: TopicConfig) -> None:
-        """Takes over the topic's settings; they hold from the next append, roll or retention check on."""
+        """Apply the topic's settings, from the next append, roll or retention check on."""
         self.config = config
         jitter_max = min(config.segment_jitter_ms, config.segment_ms)
         self.core.configure(
@@ -224,13 +225,13 @@ class PartitionLog(LogState):
     # --- append -------------------------------------------------------------------------------------------------------
 
     def append(self, batch: bytes | bytearray | memoryview, *, in_epoch: int = ANY_EPOCH) -> AppendInfo:
-        """Appends one batch, blocking where need be; KafkaError with the code that a producer would get,
-        NOT_LEADER_OR_FOLLOWER in another leader epoch than `in_epoch`."""
+        """Append one batch; may block. KafkaError with the code for the producer, NOT_LEADER_OR_FOLLOWER if the leader
+        epoch is not `in_epoch`."""
         return self._append(batch, FROM_CLIENT, in_epoch)
 
     def append_internal(self, batch: bytes | bytearray | memoryview, *, in_epoch: int = ANY_EPOCH) -> AppendInfo:
-        """As append(), for a coordinator's own batches: those of a producer (TxnOffsetCommit's, which are
-        transactional) have no sequence, and nobody is asked whether the transaction may begin."""
+        """Append a coordinator's batch; otherwise as append(). Transactional batches (of TxnOffsetCommit) have no
+        sequence and need no admission of their transaction."""
         return self._append(batch, FROM_COORDINATOR, in_epoch)
 
     def _append(self, batch: bytes | bytearray | memoryview, origin: int, in_epoch: int) -> AppendInfo:
@@ -238,7 +239,7 @@ class PartitionLog(LogState):
             self.core, batch, origin=origin, in_epoch=in_epoch
         )
         if outcome == APPEND_ASK:
-            error = ErrorCode.INVALID_TXN_STATE  # only a coordinator can admit a transaction
+            error = ErrorCode.INVALID_TXN_STATE  # only a coordinator admits a transaction's first batch
         if error:
             where = f", record {bad_index}" if bad_index >= 0 else ""
             raise error_for(error, f"{self.name} refused a batch: {ErrorCode(error).name}{where}")
@@ -247,7 +248,7 @@ class PartitionLog(LogState):
     def check_compressed(
         self, batch: bytes, key_required: bool, timestamp_min: int, timestamp_max: int
     ) -> tuple[int, int, int]:
-        """(error code, index of the bad record or -1, largest timestamp in ms) of a compressed batch."""
+        """Return (error code, index of the bad record or -1, largest timestamp in ms) for a compressed batch."""
         return record_checks.check_compressed(
             batch,
             key_required=key_required,
@@ -257,7 +258,7 @@ class PartitionLog(LogState):
         )
 
     def faults_of(self, batch: bytes, timestamp_min: int, timestamp_max: int) -> RecordFaults:
-        """Which records of a batch that was refused are bad; bounds in ms."""
+        """Return the bad records of a batch that was refused; bounds in ms."""
         return record_checks.faults_of(
             batch,
             key_required=self.core.compacted,
@@ -267,7 +268,7 @@ class PartitionLog(LogState):
         )
 
     def recode(self, batch: bytes, codec: int) -> bytearray:
-        """The batch in another codec, with a right header."""
+        """Return the batch with its records compressed by another codec."""
         from kafkalite.broker.log.recode import recode
 
         return recode(batch, codec, self.config, self.services.decompressed_size_max)
@@ -275,7 +276,8 @@ class PartitionLog(LogState):
     # --- making the active segment writable ---------------------------------------------------------------------------
 
     def prepare_segment_locked(self, roll: bool) -> Segment | None:
-        """Makes the active segment writable: index, file, recorded epoch, or a roll. None: the storage failed."""
+        """Make the active segment writable: create its file, load its index, record the leader epoch, or roll. None if
+        the storage failed."""
         try:
             if roll:
                 self.roll_locked()
@@ -292,7 +294,7 @@ class PartitionLog(LogState):
         return self.active
 
     def make_directory_locked(self) -> None:
-        """Makes the partition's directory, with the topic's id in it, unless it is there. OSError."""
+        """Create the partition's directory with partition.metadata, unless it exists. OSError."""
         if not disk.exists(f"{self.directory}/{files.PARTITION_METADATA_NAME}"):
             if not disk.is_directory(self.directory):
                 file_ops.make_directory(self.directory)
@@ -300,7 +302,7 @@ class PartitionLog(LogState):
             self.entries.directory_made()
 
     def make_segment_locked(self, segment: Segment) -> None:
-        """Creates the file of a segment that has none yet. OSError."""
+        """Create the file of a new segment. OSError."""
         self.make_directory_locked()
         segment.create_file(self.services.clock.time_ms())
         self.entries.name_changed()
@@ -308,7 +310,7 @@ class PartitionLog(LogState):
             self.core.set_producers(ProducerTable(self.services.producer_count_max, replicated=self.core.replicated))
 
     def roll_locked(self) -> None:
-        """Makes a new active segment at the log end; the old one goes to the sealer."""
+        """Begin a new active segment at the log end; the sealer gets the old one. OSError."""
         old = self.active
         if self.producers is None and not self.load_producers_locked():
             raise OSError(errno.EIO, "the producer state could not be loaded", self.directory)
@@ -326,11 +328,11 @@ class PartitionLog(LogState):
         self.services.seal(self, old, self.producer_state.capture_locked())
 
     def next_base_locked(self) -> int:
-        """Where the next segment begins."""
+        """Return the base offset of the next segment."""
         return self.log_end_offset
 
     def roll(self) -> None:
-        """Starts a new segment now, unless the active one is empty."""
+        """Roll to a new segment now, unless the active one is empty. StorageError."""
         with self.core.locked():
             try:
                 if self.active.size > 0 and not self.offline and not self.deleted:
@@ -340,10 +342,10 @@ class PartitionLog(LogState):
                 raise StorageError(f"{self.name} could not roll to a new segment: {error}") from error
 
     def _record_epoch_locked(self) -> None:
-        """Writes down from which offset on batches carry the current leader epoch."""
+        """Record the start offset of the current leader epoch."""
         if self.epochs.latest < self.leader_epoch:
             self.epochs.begin(self.leader_epoch, self.log_end_offset)
-        relied_on = len(self.epochs.entries) > 1  # earlier ones were: not for a moment may an empty file have the name
+        relied_on = len(self.epochs.entries) > 1  # with earlier epochs, an empty file must not get the name
         self.epochs.save(durable=relied_on)
         self.entries.epochs_written()
         self.core.set_leader_epoch(self.leader_epoch, True)
@@ -351,19 +353,19 @@ class PartitionLog(LogState):
     # --- epochs -------------------------------------------------------------------------------------------------------
 
     def set_epochs(self, entries: list[tuple[int, int]], leader_epoch: int) -> None:
-        """The recorded epochs of a log being opened, and the one to write with."""
+        """Set the recorded epochs of a log that is being opened, and the epoch for new batches."""
         self.epochs.load(entries)
         self.core.set_leader_epoch(leader_epoch, self.epochs.latest == leader_epoch)
 
     def note_walked(self, segment: Segment, position: int) -> None:
-        """While it is opened: the batches of a segment were checked, from a position on. Replicas want to know."""
+        """Note, while opening, that the batches of a segment were checked from a position on. For replicas."""
 
     def opened(self, high_watermark: int | None, recovery_point: int | None) -> None:
-        """It has its segments, offsets and epochs; what checkpoints say of a replica's high watermark, and of where it
-        was on the disk to."""
+        """Finish opening: segments, offsets and epochs are set. The arguments are the checkpointed values; for
+        replicas."""
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """(largest epoch <= epoch, first offset after it); (-1, -1) for an epoch this log does not know."""
+        """Return (largest epoch <= epoch, first offset after it); (-1, -1) for an epoch that this log does not know."""
         if epoch == self.leader_epoch:
             return epoch, self.log_end_offset
         entries = self.epochs.entries
@@ -372,15 +374,17 @@ class PartitionLog(LogState):
         return self.epochs.end_offset_for(min(epoch, entries[-1][0]), self.log_end_offset)
 
     def epoch_at(self, offset: int) -> int:
-        """The leader epoch that the record at an offset carries, or would carry; the first known one before that."""
+        """Return the leader epoch of the record at an offset, existing or next; the first known epoch for older
+        offsets."""
         entries = self.epochs.entries
         if not entries or offset >= self.log_end_offset:
             return self.leader_epoch
         return max(self.epochs.epoch_at(offset), entries[0][0])
 
     def forget_foreign_indexes(self, segment: Segment) -> None:
-        """Kafka's own index files do not match a segment that grows or is cut; Kafka builds missing ones again. The
-        next flush has them gone durably: after a clean stop Kafka believes what a power cut brought back."""
+        """Remove Kafka's index files of a segment that grows or is truncated; Kafka rebuilds missing ones.
+
+        The next flush makes that durable: after a clean stop Kafka would trust files that a power cut brought back."""
         for suffix in files.KAFKA_INDEX_SUFFIXES:
             with contextlib.suppress(FileNotFoundError):
                 file_ops.unlink(f"{segment.directory}/{segment.name}{suffix}")
@@ -389,12 +393,12 @@ class PartitionLog(LogState):
     # --- producers and transactions -----------------------------------------------------------------------------------
 
     def load_producers_locked(self) -> bool:
-        """Loads what the log knows of its producers; False where that failed."""
+        """Load the producer state; return False if that failed."""
         try:
             table = self.producer_state.load_locked()
         except OSError as error:
             self.storage_failed(error, "the producer state could not be read")
-        except KafkaError as error:  # the journal is full or broken: nothing is wrong with this log
+        except KafkaError as error:  # the journal cannot be written; this log is intact
             logger.warning(
                 "could not record producer ids in the journal", extra=fields(log=self.name, reason=str(error))
             )
@@ -404,7 +408,8 @@ class PartitionLog(LogState):
         return False
 
     def ensure_producers(self) -> ProducerTable:
-        """The state of the producers, without which there is no last stable offset; StorageError. May block."""
+        """Return the producer state, loading it if needed; without it there is no last stable offset. StorageError.
+        May block."""
         table = self.producers
         if table is not None:
             return table
@@ -417,7 +422,7 @@ class PartitionLog(LogState):
         return table
 
     def producer_rows(self) -> list[ProducerRow]:
-        """What is known of each producer, for DescribeProducers. May block."""
+        """Return the state of each producer, for DescribeProducers. May block."""
         self.ensure_producers()
         with self.core.locked():
             return [
@@ -442,11 +447,11 @@ class PartitionLog(LogState):
         transaction_version: int = 1,
         in_epoch: int = ANY_EPOCH,
     ) -> int:
-        """Ends the producer's transaction here, if it has one; the offset after the marker, not flushed yet.
+        """End the producer's open transaction in this log, if any; return the offset after the marker, not flushed yet.
 
         InvalidProducerEpoch for an older producer epoch (with transaction version 2, KIP-890, also for the epoch of
         the open transaction itself); TransactionCoordinatorFenced for an older coordinator epoch; StorageError;
-        UnknownTopicOrPartition; KafkaError (NOT_LEADER_OR_FOLLOWER) in another leader epoch than `in_epoch`. May block.
+        UnknownTopicOrPartition; KafkaError (NOT_LEADER_OR_FOLLOWER) if the leader epoch is not `in_epoch`. May block.
         """
         batch = marker_batch(
             producer_id, producer_epoch, coordinator_epoch, self.services.clock.time_ms(), commit=commit
@@ -460,7 +465,7 @@ class PartitionLog(LogState):
     # --- flush --------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Puts everything appended before the call on the disk. StorageError: it is not there, partition offline."""
+        """Make everything appended before the call durable. StorageError if that failed: the partition is offline."""
         with self.flush_lock:
             if self.offline:
                 raise StorageError(f"{self.name} is offline")
@@ -469,7 +474,7 @@ class PartitionLog(LogState):
                 for segment in reversed(segments):
                     if segment.flushed_size == segment.size:
                         if segment.sealed and segment.base_offset <= self.flushed_offset:
-                            break  # above it, recovered segments may still wait after one that was sealed since
+                            break  # above the flushed offset, recovered segments may need a sync before a sealed one
                     else:
                         self._sync_unless_deleted(segment)
                 self.entries.sync()
@@ -481,7 +486,7 @@ class PartitionLog(LogState):
             self.core.set_flushed(target)
 
     def _sync_unless_deleted(self, segment: Segment) -> None:
-        """Syncs a segment; retention may take it away at the same moment, and then there is nothing to keep."""
+        """Sync a segment, unless retention deletes it meanwhile."""
         try:
             if not segment.deleted:
                 segment.sync()
@@ -490,18 +495,18 @@ class PartitionLog(LogState):
                 raise
 
     def begin_bulk_flush(self) -> BulkFlush:
-        """The first half of a flush whose sync covers many logs at once (see flush_together)."""
-        cut_count = self.core.cut_count  # first: what is looked at after a cut is of another log
+        """Begin a flush whose sync covers many logs (see flush_together); return its state."""
+        cut_count = self.core.cut_count  # first, so that a truncation from here on is noticed
         target, segments = self.core.begin_flush()
         sizes = [(segment, segment.size) for segment in segments if segment.flushed_size < segment.size]
         return BulkFlush(self, target, sizes, cut_count, self.entries.mark())
 
     def end_bulk_flush(self, state: BulkFlush, *, synced: bool) -> None:
-        """The second half: takes in that the sync succeeded, or flushes this log alone. KafkaError."""
+        """End a bulk flush: take over the sync's success, or flush this log alone. KafkaError."""
         with self.flush_lock:
             if self.offline:
                 raise StorageError(f"{self.name} is offline")
-            if synced and state.cut_count == self.core.cut_count:  # else what was to be synced is not what is there
+            if synced and state.cut_count == self.core.cut_count:  # else the log was truncated since
                 for segment, size in state.sizes:
                     segment.set_flushed(max(size, segment.flushed_size))
                 self.entries.synced(state.entries_mark)
@@ -510,18 +515,18 @@ class PartitionLog(LogState):
         self.flush()
 
     def flush_due(self, end_offset: int) -> None:
-        """flush.messages asks for a flush; whoever acknowledges waits for it by itself."""
+        """Request the flush that flush.messages makes due; acknowledgements request their own."""
         self.services.request_flush(self, end_offset, _nobody_waits)
 
     def flush_async(self, end_offset: int, callback: Callable[[int], object]) -> None:
-        """Calls back with an error code once everything below end_offset is on the disk; at once if it is."""
+        """Call back with 0 or an error code when everything below end_offset is durable; at once if it is already."""
         if end_offset <= self.flushed_offset:
             callback(0)
         else:
             self.services.request_flush(self, end_offset, callback)
 
     def checkpoint(self) -> None:
-        """Flushes, and saves the active segment's index and the producers when enough has been added for that."""
+        """Flush; save the active segment's index and the producer state if they have grown enough. KafkaError."""
         with self.core.locked():
             segment = self.active
             state = self.indexes.state_of(segment)
@@ -534,7 +539,7 @@ class PartitionLog(LogState):
             self.indexes.save_state(segment, state)
 
     def close(self) -> None:
-        """Clean stop: everything on the disk, blocks given back, index and producers saved. Appends must have ended."""
+        """Close cleanly: make everything durable, trim, save index and producer state. Appends must have ended."""
         if self.offline or self.deleted:
             return
         if self.flushed_offset < self.log_end_offset or self.entries.dirty:
@@ -556,7 +561,7 @@ class PartitionLog(LogState):
     # --- failures -----------------------------------------------------------------------------------------------------
 
     def go_offline(self, reason: str) -> None:
-        """Stops serving the partition until the broker is started again."""
+        """Take the partition offline until the broker restarts."""
         if not self.core.set_offline():
             return
         logger.error("partition is offline until the broker restarts", extra=fields(log=self.name, reason=reason))
@@ -564,7 +569,8 @@ class PartitionLog(LogState):
         self.core.wake_listeners()
 
     def storage_failed(self, error: OSError, what: str) -> None:
-        """An error of a system call: a full disk or a lack of descriptors passes, anything else does not."""
+        """Handle an error of a system call: a full disk and a lack of descriptors or memory are temporary, any other
+        error takes the partition offline."""
         if error.errno in FULL_DISK_ERRORS:
             self._report_full(error)
         elif error.errno in PASSING_ERRORS:
@@ -579,7 +585,7 @@ class PartitionLog(LogState):
             self.services.went_offline(self, str(error))
 
     def read_failed(self, segment: Segment, error: int) -> None:
-        """A file that is shorter than it was, or that the disk cannot give. From any thread, maybe a network worker."""
+        """Handle a truncated or unreadable segment file. Any thread, also a network worker."""
         if not self.deleted:
             reason = (
                 "the file was truncated by another process or is unreadable"
@@ -589,7 +595,7 @@ class PartitionLog(LogState):
             self.storage_failed(SegmentUnreadable(errno.EIO, reason, segment.path), "a segment could not be read")
 
     def unreadable(self, error: SegmentUnreadable) -> StorageError:
-        """What to raise when a reader met a file that failed: the partition is offline by then."""
+        """Take the partition offline after a read from a failed file; return the error to raise."""
         self.storage_failed(error, "a segment could not be read")
         return StorageError(f"{self.name} could not be read: {error}")
 
@@ -603,11 +609,11 @@ class PartitionLog(LogState):
             self.services.fitness_changed(self)
 
     def write_failed_locked(self, error: int) -> None:
-        """A write failed with this errno and was cut back."""
+        """Handle a failed write, by its errno; the write was truncated."""
         self.storage_failed(OSError(error, os.strerror(error), self.active.path), "a write failed")
 
     def storage_recovered_locked(self) -> None:
-        """A write succeeded again after a full disk."""
+        """Note that a write succeeded after the disk was full."""
         self.core.storage_full = False
         logger.info("appends work again", extra=fields(log=self.name))
         self.services.fitness_changed(self)
@@ -617,8 +623,8 @@ class PartitionLog(LogState):
     def read_blocking(
         self, offset: int, size_max: int, *, whole_first_batch: bool = True
     ) -> tuple[int, LogSlice | None]:
-        """(error code, what read_slice gives), after doing what it could not do without blocking. The caller releases
-        the slice."""
+        """Return (error code, slice) as the core's slice_at() does, after opening and checking segments if needed. The
+        caller releases the slice."""
         for _ in range(READ_ATTEMPTS_MAX):
             outcome, error, found = self.core.slice_at(offset, size_max, whole_first_batch=whole_first_batch)
             if outcome != READ_DEFER:
@@ -628,7 +634,7 @@ class PartitionLog(LogState):
         return ErrorCode.KAFKA_STORAGE_ERROR, None
 
     def read(self, offset: int, size_max: int, *, whole_first_batch: bool = True) -> bytes:
-        """A copy of whole batches from the one that holds `offset` on; KafkaError."""
+        """Return a copy of whole batches, from the one that contains `offset`; KafkaError. May block."""
         error, found = self.read_blocking(offset, size_max, whole_first_batch=whole_first_batch)
         if error:
             raise error_for(error, f"{self.name} could not be read at offset {offset}: {ErrorCode(error).name}")
@@ -642,14 +648,14 @@ class PartitionLog(LogState):
             found.release()
 
     def prepare_read(self, offset: int, size_max: int) -> bool:
-        """Opens, indexes and checks what a read at `offset` needs, so that read_slice can. False: it failed."""
+        """Open, index and check the segment that a read at `offset` needs; return False if that failed."""
         segments = self.segments
         try:
             for i, segment in enumerate(segments):
-                behind = segments[i + 1].base_offset if i + 1 < len(segments) else self.log_end_offset
-                if behind <= offset or segment.size == 0:
+                next_offset = segments[i + 1].base_offset if i + 1 < len(segments) else self.log_end_offset
+                if next_offset <= offset or segment.size == 0:
                     continue
-                self.indexes.checked(segment, offset, size_max, behind)
+                self.indexes.checked(segment, offset, size_max, next_offset)
                 if segment.damage is not None:
                     self.note_damage()
                 if segment.size > 0 and _holds_from(segment, offset):
@@ -665,26 +671,29 @@ class PartitionLog(LogState):
         return True
 
     def note_damage(self) -> None:
-        """There is damage in a segment. Replicas want to know. Any thread."""
+        """Note a damaged segment. For replicas. Any thread."""
 
     def verify_blocking(self, offset: int, size: int) -> None:
-        """Checks `size` bytes from the batch with `offset` on, quarantines what is damaged, loads the producers."""
+        """Check `size` bytes from the batch with `offset`, quarantine damage, and load the producer state."""
         self.ensure_producers()
         self.prepare_read(offset, size)
 
     # --- look-ups by time ---------------------------------------------------------------------------------------------
 
     def find_timestamp(self, timestamp: int, upper_offset: int | None = None) -> OffsetAndTimestamp | None:
-        """The first record, in offset order, with a timestamp (ms) >= `timestamp`, below upper_offset. May block."""
+        """Return the first record, in offset order, with a timestamp (ms) >= `timestamp`, below upper_offset; None if
+        there is none. May block."""
         return self._look_up(lambda log: find_timestamp(log, timestamp, upper_offset))
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
-        """The record with the largest timestamp; None in an empty log. May block."""
+        """Return the record with the largest timestamp; None in an empty log. May block."""
         return self._look_up(find_newest)
 
     def _look_up(self, look: Callable[[SearchedLog], OffsetAndTimestamp | None]) -> OffsetAndTimestamp | None:
-        """What `look` finds; once more where compaction or retention replaced the segments that it was looking at, or
-        where the file of an index failed. StorageError where that of a segment did."""
+        """Return what `look` finds.
+
+        Repeats the look-up if compaction or retention replaced segments meanwhile, or if an index file failed.
+        StorageError if a segment's file failed."""
         searched = SearchedLog(self.core, self.indexes, self.services.decompressed_size_max)
         while True:
             segments = self.segments
@@ -702,7 +711,7 @@ class PartitionLog(LogState):
                     return found
 
     def mark_deleted(self) -> None:
-        """The topic is gone: appends and reads answer UNKNOWN_TOPIC_OR_PARTITION, who waits is told."""
+        """Mark the topic as deleted: appends and reads return UNKNOWN_TOPIC_OR_PARTITION, waiting ones wake up."""
         with self.core.locked():
             self.core.set_deleted()
         for segment in self.segments:
@@ -711,10 +720,10 @@ class PartitionLog(LogState):
 
 
 def _holds_from(segment: Segment, offset: int) -> bool:
-    """Whether the segment has a batch at or after `offset` (a segment may end in a gap)."""
+    """Return whether the segment has a batch at or after `offset`, since a segment may end in a gap."""
     last = header_at(segment, segment.last_position)
     return last is None or last["next_offset"] > offset
 
 
 def _nobody_waits(_code: int) -> None:
-    """The callback of a flush that only flush.messages asked for."""
+    """Ignore the result of a flush that only flush.messages requested."""

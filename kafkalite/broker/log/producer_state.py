@@ -1,14 +1,15 @@
-"""Loads, saves and expires what a partition knows of its producers: sequences, open transactions, aborted ones.
+"""Load, save and expire a partition's producer state: sequence numbers, open and aborted transactions.
 
-    load    newest good snapshot S  +  NNN.txnindex of the segments, markers below S  +  the log's batches from S on
-    save    changed NNN.txnindex, synced  ▸  snapshot S with the marks of all of them in its companion
+    load    newest valid snapshot S  +  NNN.txnindex of the segments, markers below S  +  the log's batches from S on
+    save    changed NNN.txnindex, synced  ▸  snapshot S; its companion has the marks of all txnindex files
 
-So a snapshot vouches for the aborted transactions below it. Where its marks and the files differ (lost, torn, older,
-swapped by a compaction that a crash cut short, written by Kafka since) the aborted transactions are made again by
-walking the log; a snapshot without marks is Kafka's, whose files are believed when they are in order.
+So a snapshot vouches for the aborted transactions below it. If its marks do not match the files (lost, torn, older,
+swapped by an interrupted compaction, written by Kafka since), the aborted transactions are rebuilt by walking the log.
+A snapshot without marks is Kafka's; the files are then used if their entries are in order.
 
-Saved at a roll, a checkpoint when much was added, a clean stop, and after a compaction. Thread rule: `..._locked` needs
-the log's lock; files are written without it, one save at a time, and never by an older capture over a newer one.
+State is saved at a roll, at a checkpoint if much was added, at a clean stop, and after a compaction. Thread rule:
+`..._locked` needs the log's lock; files are written without it, one save at a time, and an older capture never replaces
+a newer one.
 """
 
 from __future__ import annotations
@@ -33,26 +34,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WALK_SIZE_MAX: Final = 8 * 1024 * 1024
-"""Bytes after the last snapshot from which a clean stop or a checkpoint saves a new one for their sake alone."""
+"""Bytes after the last snapshot above which a clean stop or a checkpoint saves a new one."""
 OFFSET_MAX: Final = (1 << 63) - 1
 
 Marks = dict[int, tuple[int, int]]
-"""Base offset of a segment → (count, CRC) of the entries in its txnindex; segments without entries are left out."""
+"""Base offset of a segment → (count, CRC) of the entries in its txnindex, for segments that have any."""
 
 
 class CapturedProducers(NamedTuple):
-    """The state at one moment, ready to be written."""
+    """The producer state at one moment, encoded."""
 
-    number: int  # captures of a log, counted
-    offset: int  # the log end then
-    size: int  # of the active segment then
+    number: int  # rises with every capture of a log
+    offset: int  # the log end at that moment
+    size: int  # bytes of the active segment at that moment
     snapshot: tuple[bytes, bytes]
     marks: Marks
-    indexes: dict[int, bytes]  # base offset of a segment → what its txnindex must hold
+    indexes: dict[int, bytes]  # base offset of a segment → new contents of its txnindex
 
 
 class ProducerState:
-    """The producer state of one log on its way from and to the disk."""
+    """Loads, saves and expires the producer state of one log."""
 
     __slots__ = (
         "_captures",
@@ -82,17 +83,17 @@ class ProducerState:
         self._directory = directory
         self._producer_count_max = producer_count_max
         self._producer_id_seen = producer_id_seen
-        self._saving = threading.Lock()  # a leaf: under it only files are written
+        self._saving = threading.Lock()  # a leaf: only files are written under it
         self._captures = 0  # guarded by the log's lock
         self._saved_number = -1  # guarded by _saving
-        self._saved: tuple[int, Marks] = (0, {})  # files hold all markers below; replaced as a whole
+        self._saved: tuple[int, Marks] = (0, {})  # the files have all markers below this offset; replaced as a whole
         self.snapshot_offset = -1
         self._snapshot_size = 0  # of the active segment at the last snapshot
 
     # --- load ---------------------------------------------------------------------------------------------------------
 
     def load_locked(self) -> ProducerTable:
-        """The state at the log end; OSError, KafkaError."""
+        """Return the producer state at the log end; OSError, KafkaError."""
         log = self._log
         table = ProducerTable(self._producer_count_max, replicated=log.replicated)
         start = snapshots.load(self._directory, log.segments[0].base_offset, log.log_end_offset, table)
@@ -104,7 +105,7 @@ class ProducerState:
         return table
 
     def _load_aborted(self, table: ProducerTable, start: int) -> None:
-        """The aborted transactions with markers below `start`, from the segments' files or else from the log."""
+        """Load the aborted transactions with markers below `start` from the txnindex files, or rebuild them."""
         log = self._log
         expected = snapshots.aborted_marks(self._directory, start)
         bases = {segment.base_offset for segment in log.segments}
@@ -137,14 +138,14 @@ class ProducerState:
     def _meant(
         data: bytes, base: int, limit: int, expected: Marks | None, start: int
     ) -> list[transaction_index.Row] | None:
-        """The entries that count of a segment's file; None when it is not the file that was meant: what it has besides
-        may only be of markers from the snapshot on."""
+        """Return the valid entries of a segment's txnindex; None if it is not the file that the snapshot marks. Entries
+        beyond the marked ones may only belong to markers after the snapshot."""
         if expected is None:
             return transaction_index.decode(data, base, limit)
         mark = expected.get(base, (0, 0))
         size = mark[0] * transaction_index.ENTRY.size
-        meant, behind = data[:size], data[size:]
-        if transaction_index.mark_of(meant) != mark or not transaction_index.begins_from(behind, start):
+        meant, later = data[:size], data[size:]
+        if transaction_index.mark_of(meant) != mark or not transaction_index.begins_from(later, start):
             return None
         return transaction_index.decode(meant, base, limit)
 
@@ -156,14 +157,14 @@ class ProducerState:
         return [row for row in scratch.aborted.rows() if row[2] < start]
 
     def _vouch(self, table: ProducerTable, start: int) -> None:
-        """Writes files and marks of what is below `start`, with which `table` has just been filled, before something
-        else is lost too."""
+        """Save txnindex files and a snapshot with their marks for `table`, the state at `start`, to make up for lost or
+        unmarked files."""
         log = self._log
         marks: Marks = {}
         try:
             for i, segment in enumerate(log.segments):
-                behind = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else OFFSET_MAX
-                data = transaction_index.encode(table.aborted.rows(segment.base_offset, behind))
+                next_offset = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else OFFSET_MAX
+                data = transaction_index.encode(table.aborted.rows(segment.base_offset, next_offset))
                 if data != transaction_index.read(self._directory, segment.base_offset):
                     transaction_index.write(self._directory, segment.base_offset, data)
                 if data:
@@ -177,11 +178,11 @@ class ProducerState:
         self._saved = (start, marks)
 
     def _walk(self, table: ProducerTable, start: int, limit: int) -> None:
-        """Takes in the batches from offset `start` on, up to and including the segment in which `limit` lies."""
+        """Add the batches from offset `start` to the table, up to the end of the segment that contains `limit`."""
         log = self._log
         for i, segment in enumerate(log.segments):
-            behind = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else log.log_end_offset
-            if segment.size > 0 and behind > start and segment.base_offset < limit:
+            next_offset = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else log.log_end_offset
+            if segment.size > 0 and next_offset > start and segment.base_offset < limit:
                 self._walk_segment(segment, start, table)
 
     def _walk_segment(self, segment: Segment, start_offset: int, table: ProducerTable) -> None:
@@ -200,7 +201,7 @@ class ProducerState:
     # --- expire -------------------------------------------------------------------------------------------------------
 
     def expire(self, now_ms: int, idle_max_ms: int) -> int:
-        """Forgets producers silent for so long; how many. Takes the log's lock."""
+        """Forget producers that were idle for longer than this; return their number. Takes the log's lock."""
         log = self._log
         with log.locked():
             return log.producers.expire(now_ms, idle_max_ms) if log.producers is not None else 0
@@ -208,7 +209,7 @@ class ProducerState:
     # --- save ---------------------------------------------------------------------------------------------------------
 
     def is_due_locked(self, *, stopping: bool) -> bool:
-        """Whether a snapshot now would spare the next start work."""
+        """Return whether saving a snapshot now would save the next start work."""
         log = self._log
         table = log.producers
         if table is None or self.snapshot_offset == log.log_end_offset:
@@ -217,33 +218,33 @@ class ProducerState:
         return grown > WALK_SIZE_MAX or (table.dirty and stopping)
 
     def capture_locked(self) -> CapturedProducers:
-        """The state as it is now. Its table counts as clean from here on."""
+        """Return the current state, encoded. The table counts as clean afterwards."""
         log = self._log
         table = log.producers
         assert table is not None, "there is no state to capture before it was loaded"
         filed, known = self._saved
         marks: Marks = {}
         indexes: dict[int, bytes] = {}
-        behind = log.log_end_offset
+        next_offset = log.log_end_offset
         for segment in reversed(log.segments):
             base = segment.base_offset
-            if behind <= filed:
+            if next_offset <= filed:
                 start = log.segments[0].base_offset
-                marks |= {other: mark for other, mark in known.items() if start <= other < behind}
+                marks |= {other: mark for other, mark in known.items() if start <= other < next_offset}
                 break
-            data = transaction_index.encode(table.aborted.rows(base, behind))
+            data = transaction_index.encode(table.aborted.rows(base, next_offset))
             if data:
                 marks[base] = transaction_index.mark_of(data)
             if known.get(base) != marks.get(base):
                 indexes[base] = data
-            behind = base
+            next_offset = base
         table.dirty = False
         self._captures += 1
         encoded = snapshots.encode(table, marks)
         return CapturedProducers(self._captures, log.log_end_offset, log.active.size, encoded, marks, indexes)
 
     def save(self, captured: CapturedProducers, *, durable: bool = False) -> None:
-        """Writes a captured state down, unless a later one is there already. OSError; the log can replace it."""
+        """Write a captured state, unless a later one is saved. OSError, which is harmless: the log has it all."""
         log = self._log
         with self._saving:
             if captured.number <= self._saved_number or log.deleted:
@@ -259,8 +260,8 @@ class ProducerState:
             self._snapshot_size = captured.size
 
     def cut_locked(self, log_end: int) -> None:
-        """The log is about to be cut at an offset: what is saved of later ones goes, and captures made before are not
-        saved any more. The caller syncs the directory. OSError."""
+        """Remove saved state above a log end to which the log is about to be truncated, and discard earlier captures.
+        The caller syncs the directory. OSError."""
         with self._saving:
             self._saved_number = self._captures
             self._saved = (0, {})
@@ -271,7 +272,7 @@ class ProducerState:
                 self.snapshot_offset = -1
 
     def save_or_warn(self, captured: CapturedProducers) -> None:
-        """As save(), for callers that can do without."""
+        """Save, logging an error instead of raising it."""
         try:
             self.save(captured)
         except OSError as error:
@@ -281,8 +282,10 @@ class ProducerState:
         logger.warning("could not save a producer snapshot", extra=fields(log=self._log.name, reason=str(error)))
 
     def save_compacted(self, below: int) -> None:
-        """After a compaction up to `below`: the files of all segments are rewritten, and no snapshot stays that
-        knows a transaction as open whose marker may be gone, which a power cut must not bring back either."""
+        """Save the state after a compaction up to `below`, durably, and remove earlier snapshots.
+
+        An earlier snapshot may contain a transaction as open whose marker compaction removed. It must not come back
+        after a power cut either, so the directory is synced."""
         log = self._log
         with log.locked():
             if log.producers is None or log.deleted or log.offline:
@@ -303,5 +306,5 @@ class ProducerState:
 
 
 def _adjoins(rows: list[transaction_index.Row], following: list[transaction_index.Row]) -> bool:
-    """Whether the entries of a segment may stand after those of the segments before it."""
+    """Return whether the entries of a segment may follow those of earlier segments."""
     return not rows or not following or rows[-1][3] <= following[0][3]

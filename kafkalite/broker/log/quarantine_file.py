@@ -1,15 +1,15 @@
-"""`NNN.quarantine`: which bytes of a segment are damaged, so that a restart knows without reading them again.
+"""Save the damaged ranges of a segment in `NNN.quarantine`, so that a restart knows them without reading the bytes.
 
     one line   crc32c-hex JSON
                {"version": 1, "ranges": [[position, end, offset, next offset, CRC-32C of the bytes], ...]}
 
-A range says that the bytes [position, end) are no batches, and that the offsets [offset, next offset) were there; an
-empty one stands for offsets that were lost from the end of the segment. The CRC is of the first SAMPLE_SIZE bytes and
-tells whether the bytes are still those: who put a good copy of the segment in place gets its records, not the memory of
-the damage. A file that is missing or damaged means that nothing is remembered; the bytes are checked before they are
-served, as ever. Another version is not read. Kafka does not look at the file.
+A range says that the bytes [position, end) are no batches and that offsets [offset, next offset) were there. An empty
+range stands for offsets missing at the end of the segment. The CRC covers the first SAMPLE_SIZE bytes and shows whether
+the bytes are still the same: if an intact copy of the segment was restored, its records are served. Without a valid
+file nothing is remembered, and the bytes are checked again before they are served. Another version is not read. Kafka
+ignores the file.
 
-It lives and goes with its segment. Everything here may block.
+It is removed with its segment. Everything here may block.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ logger = logging.getLogger(__name__)
 
 VERSION: Final = 1
 SAMPLE_SIZE: Final = 64 * 1024
-"""Bytes of a range from which it is known again."""
+"""Number of bytes of a range that identify it."""
 TOLD_MAX: Final = 10
-"""Ranges named in the line at the start; the others are counted."""
+"""Maximum number of ranges named in the log line at a start; all are counted."""
 
 Range = tuple[int, int, int, int]
 """Position, end, offset, next offset; as in `Segment.damage`."""
 
-_writing = threading.Lock()  # a leaf: under it one file is written
+_writing = threading.Lock()  # a leaf: one file is written under it
 
 
 def path_of(directory: str, base_offset: int) -> str:
-    """Where a segment's ranges stand."""
+    """Return the path of a segment's quarantine file."""
     return f"{directory}/{files.stem(base_offset)}{files.QUARANTINE_SUFFIX}"
 
 
 def read(path: str) -> list[tuple[Range, int]]:
-    """The ranges of a file, each with its CRC; none when it is missing, damaged or of another version."""
+    """Return the ranges in a file, each with its CRC; an empty list if it is missing, damaged or of another version."""
     try:
         data = files.read_bytes(path)
         return [] if data is None else _parse(data)
@@ -65,11 +65,11 @@ def _parse(data: bytes) -> list[tuple[Range, int]]:
     values = json.loads(data[9:])
     if values["version"] != VERSION:
         raise ValueError(f"unsupported version {values['version']}")
-    return [((position, end, offset, behind), crc) for position, end, offset, behind, crc in values["ranges"]]
+    return [((position, end, offset, next_offset), crc) for position, end, offset, next_offset, crc in values["ranges"]]
 
 
 def write(path: str, ranges: Iterable[tuple[Range, int]]) -> None:
-    """Replaces a file, on the disk when this returns; without ranges there is none. OSError."""
+    """Replace a file, durably; without ranges, remove it. OSError."""
     rows = [[*each, crc] for each, crc in ranges]
     if not rows:
         file_ops.unlink(path, missing_ok=True)
@@ -79,7 +79,7 @@ def write(path: str, ranges: Iterable[tuple[Range, int]]) -> None:
 
 
 def sample_crc(path: str, position: int, end: int) -> int | None:
-    """The CRC of the bytes of a range; None when they cannot be read."""
+    """Return the CRC of the first bytes of a range; None if they cannot be read."""
     try:
         with disk.reading(path) as fd:
             return crc32c(files.read_from(fd, position, min(end - position, SAMPLE_SIZE)))
@@ -88,7 +88,7 @@ def sample_crc(path: str, position: int, end: int) -> int | None:
 
 
 def save(segment: Segment) -> None:
-    """Writes down what a segment has under quarantine. A failure is only logged: the damage is found again."""
+    """Write a segment's quarantined ranges. A failure is only logged: the damage will be found again."""
     if segment.deleted or segment.path_suffix:
         return
     with _writing:
@@ -102,37 +102,37 @@ def save(segment: Segment) -> None:
 
 
 def restore(segments: Iterable[Segment], log_name: str) -> None:
-    """Puts under quarantine again what was there when the broker stopped, and says so once."""
+    """Restore the quarantined ranges of the previous run that are still damaged, with one log line."""
     known: list[Range] = []
     for segment in segments:
         path = path_of(segment.directory, segment.base_offset)
         if not disk.exists(path):
             continue
         rows = read(path)
-        for (position, end, offset, behind), crc in rows:
+        for (position, end, offset, next_offset), crc in rows:
             if _stands(segment, position, end, crc):
-                segment.add_damage(position, end, offset, behind)
-                known.append((position, end, offset, behind))
+                segment.add_damage(position, end, offset, next_offset)
+                known.append((position, end, offset, next_offset))
         if len(segment.damage or ()) < len(rows):
             logger.info("quarantined bytes have changed and are checked again", extra=fields(path=segment.path))
             save(segment)
     if known:
-        told = ", ".join(f"{offset}-{behind - 1}" for _, _, offset, behind in known[:TOLD_MAX])
+        ranges = ", ".join(f"{offset}-{next_offset - 1}" for _, _, offset, next_offset in known[:TOLD_MAX])
         logger.error(
             "offsets are still quarantined since an earlier run; reading them fails, and all other offsets are served",
-            extra=fields(log=log_name, ranges=len(known), offsets=told),
+            extra=fields(log=log_name, ranges=len(known), offsets=ranges),
         )
 
 
 def taken_out(directory: str, base_offset: int) -> list[tuple[int, int]]:
-    """(first, next) of the offsets that `log repair` took out of a segment, by the files it left beside it."""
+    """Return (first, next) offsets of the ranges that `log repair` removed from a segment, by the files it left."""
     pattern = re.compile(rf"{files.stem(base_offset)}\.\w+\.damaged-(\d+)-(\d+)(\.\d+)?")
     found = map(pattern.fullmatch, disk.list_names(directory))
     return [(int(match[1]), int(match[2])) for match in found if match is not None]
 
 
 def _stands(segment: Segment, position: int, end: int, crc: int) -> bool:
-    """Whether the bytes are those that were found to be damaged; what cannot be read is not better than it was."""
+    """Return whether the bytes are still the damaged ones; True if they cannot be read."""
     if not 0 <= position <= end <= segment.size or (position == end and position != segment.size):
         return False
     found = sample_crc(segment.path, position, end)

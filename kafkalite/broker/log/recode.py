@@ -1,7 +1,7 @@
-"""A batch in another codec: what the topic setting `compression.type` asks of the broker.
+"""Recompress a batch with the codec of the topic setting `compression.type`.
 
 Only the records block, the codec bits, the length and the CRC change; offsets, times and sequences stay. The batch must
-have been checked. Pure, and slow: it belongs on the io pool.
+have been checked. Pure, and slow: it belongs on the I/O pool.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 
 def recode(batch: bytes, codec: int, config: TopicConfig, decompressed_size_max: int) -> bytearray:
-    """The batch with its records in `codec`, at the level that the topic sets. CompressionError for a broken batch."""
+    """Return the batch with its records compressed by `codec` at the topic's level. CompressionError for a broken
+    batch."""
     info = read_info(batch)
     with Decompressor(decompressed_size_max, in_turns=True) as decompressor:
         records = decompressor.decompress(info.codec, memoryview(batch)[HEADER_SIZE:])
@@ -43,7 +44,7 @@ def recode(batch: bytes, codec: int, config: TopicConfig, decompressed_size_max:
 
 
 def level_of(codec: int, config: TopicConfig) -> int | None:
-    """The topic's level for a codec, None where the codec has none."""
+    """Return the topic's compression level for a codec; None if the codec has none."""
     if codec == Codec.GZIP:
         return config.compression_gzip_level
     if codec == Codec.LZ4:

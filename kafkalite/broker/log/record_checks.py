@@ -1,7 +1,7 @@
-"""What an append leaves to Python when it looks at the records of a batch: compressed ones, and which ones were bad.
+"""Check compressed batches at an append, and find the bad records of a refused batch.
 
-A plain batch is checked in C as it is written. A compressed one is unpacked here first, within a limit, and nothing of
-what was unpacked is kept. May be called from any thread.
+The native code checks uncompressed records as it appends them. Compressed ones are decompressed here first, up to a
+limit, and the result is discarded. Any thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from kafkalite.wire.record.compression import CompressionError, Decompressor
 def check_compressed(
     batch: bytes, *, key_required: bool, timestamp_min: int, timestamp_max: int, size_max: int
 ) -> tuple[int, int, int]:
-    """(error code, index of the bad record or -1, largest timestamp in ms) of a batch of `size_max` bytes unpacked."""
+    """Return (error code, index of the bad record or -1, largest timestamp in ms) of a batch; `size_max` limits its
+    decompressed size in bytes."""
     info = read_info(batch)
     try:
         with Decompressor(size_max, in_turns=True) as decompressor:
@@ -40,12 +41,12 @@ def check_compressed(
             finally:
                 records.release()
     except CompressionError:
-        return ErrorCode.INVALID_RECORD, -1, -1  # its CRC is right: sending it again would not help
+        return ErrorCode.INVALID_RECORD, -1, -1  # its CRC is correct, so a retry would fail, too
     return 0, -1, max_timestamp
 
 
 def _code_of(info: BatchInfo, records: memoryview, key_required: bool, error: BatchError) -> int:
-    """Whether it was a record's time that was refused, which without bounds would pass."""
+    """Return INVALID_TIMESTAMP if the record passes without bounds for its timestamp, else INVALID_RECORD."""
     try:
         check_records(info, records, key_required=key_required)
     except BatchError as other:
@@ -57,7 +58,7 @@ def _code_of(info: BatchInfo, records: memoryview, key_required: bool, error: Ba
 def faults_of(
     batch: bytes, *, key_required: bool, timestamp_min: int, timestamp_max: int, size_max: int
 ) -> RecordFaults:
-    """The bad records of a batch that an append has just refused for them, with the bounds it held them against."""
+    """Return the bad records of a batch that an append has just refused with these bounds (ms)."""
     info = read_info(batch)
     records = memoryview(batch)[HEADER_SIZE:]
     if not info.codec:

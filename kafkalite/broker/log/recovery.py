@@ -1,17 +1,17 @@
-"""What to do with bytes that are no batches.
+"""Decide what happens to bytes that are no batches: truncate, quarantine, or cut zeros.
 
-    at or above the flushed offset    a write that was under way: the log is cut at the first bad byte
-    below it                          quarantined: reported, left in place, reads inside answer CORRUPT_MESSAGE,
-                                      batches after them are served
-    missing after a sealed segment    as below it, where nothing may take offsets out of the log: known when the
+    at or above the flushed offset    an interrupted write: the log is truncated at the first bad byte
+    below the flushed offset          quarantined: reported, left in place; reads of these offsets return
+                                      CORRUPT_MESSAGE, batches after them are served
+    missing after a sealed segment    quarantined, too, in a log from which nothing removes offsets; found when the
                                       segment's index is loaded and the saved one does not cover the file
-    zeros where nothing is missing    written ahead by a broker that did not stop cleanly: cut, as if never there
+    zeros where no offset is missing  preallocated by a broker that did not stop cleanly: cut, with no effect
 
 The flushed offset is the recovery point of the last checkpoint, or the end of what a saved index covers, whichever is
-higher. A log that ends below it has lost records; their offsets are not given out again.
+higher. A log that ends below it has lost records; their offsets are not reused.
 
-Both uses share the walk: recovery after an unclean stop (the tail of a log) and the check of bytes from disk before
-they are first served. Everything here may block.
+Two uses share the walk: recovery of a log's tail after an unclean stop, and the check of bytes from disk before they
+are first served. Everything here may block.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ ZEROS_CHUNK: Final = 1 << 20
 
 
 class Tail(NamedTuple):
-    """How a walk to the end of a segment ended."""
+    """The result of a walk to the end of a segment."""
 
-    cut_position: int | None  # the first byte to cut, None when nothing is to be cut
-    quarantined: bool  # the bytes at the end are bad and stay: nothing may be appended after them
-    ahead: bool = False  # what is to be cut are zeros that were written ahead: no batch is missing
+    cut_position: int | None  # where to truncate the segment; None: nothing to truncate
+    quarantined: bool  # damage at the end was quarantined, so nothing may be appended after it
+    ahead: bool = False  # the bytes to cut are preallocated zeros; no batch is missing
 
 
 def walk_tail(
@@ -51,10 +51,10 @@ def walk_tail(
     contiguous_from: int = 0,
     keep_valid: bool = False,
 ) -> Tail:
-    """Walks `scan` to the end of its segment, checking all bytes; missing offsets are damage from `contiguous_from` on.
+    """Walk `scan` to the end of its segment, checking all bytes; missing offsets are damage from `contiguous_from` on.
 
-    With `keep_valid` (a directory that came from elsewhere, whose flushed offset nobody knows) nothing is cut that has
-    an intact batch after it.
+    With `keep_valid` (a directory from elsewhere, whose flushed offset is unknown) nothing is truncated that an intact
+    batch follows.
     """
     segment = scan.segment
     end = segment.size
@@ -79,7 +79,7 @@ def walk_tail(
 
 
 def ends_in_zeros(segment: Segment, position: int) -> bool:
-    """Whether every byte from `position` on is zero, and there is one."""
+    """Return whether there are bytes from `position` on, and all of them are zero."""
     if position >= segment.size:
         return False
     for start in range(position, segment.size, ZEROS_CHUNK):
@@ -89,14 +89,15 @@ def ends_in_zeros(segment: Segment, position: int) -> bool:
 
 
 def may_end_in_zeros(segment: Segment, covered_size: int) -> bool:
-    """Whether a segment that is on the disk has to be walked to know: not when its saved index covers all of it."""
+    """Return whether a durable segment may end in zeros and needs a walk. False if its saved index covers all of it."""
     if covered_size == segment.size or segment.format.positional:
         return False
     return ends_in_zeros(segment, max(0, segment.size - HEADER_SIZE))
 
 
 def quarantine(segment: Segment, position: int, end: int, offset: int, next_offset: int) -> None:
-    """Puts bytes [position, end) under quarantine, writes that down and says so, unless it is known."""
+    """Quarantine bytes [position, end) of a segment, save that and log it; no effect if they are quarantined
+    already."""
     if not segment.add_damage(position, end, offset, next_offset):
         return
     quarantine_file.save(segment)
@@ -109,7 +110,7 @@ def quarantine(segment: Segment, position: int, end: int, offset: int, next_offs
 
 
 def quarantine_gap(segment: Segment, offset: int, next_offset: int) -> None:
-    """As quarantine(), for offsets that are missing between the end of a sealed segment and the next one's base."""
+    """Quarantine offsets that are missing between the end of a sealed segment and the next one's base offset."""
     if not segment.add_damage(segment.size, segment.size, offset, next_offset):
         return
     quarantine_file.save(segment)
@@ -120,23 +121,23 @@ def quarantine_gap(segment: Segment, offset: int, next_offset: int) -> None:
     )
 
 
-def check_end(segment: Segment, offset: int, behind: int) -> None:
-    """Quarantines the offsets [offset, behind) that a sealed segment of a dense log lacks before the next one, if any.
+def check_end(segment: Segment, offset: int, limit: int) -> None:
+    """Quarantine the offsets [offset, limit), if any, that a sealed segment of a dense log lacks before the next one.
 
-    What Kafka wrote it may have compacted, and what `log repair` took out is not missed.
+    Not in a segment with Kafka's index files, which Kafka may have compacted, or for offsets that `log repair` removed.
     """
-    if offset >= behind:
+    if offset >= limit:
         return
     stem = f"{segment.directory}/{files.stem(segment.base_offset)}"
     if any(disk.exists(stem + suffix) for suffix in files.KAFKA_INDEX_SUFFIXES):
         return
     taken_out = quarantine_file.taken_out(segment.directory, segment.base_offset)
-    if not any(first <= offset and behind <= next_offset for first, next_offset in taken_out):
-        quarantine_gap(segment, offset, behind)
+    if not any(first <= offset and limit <= next_offset for first, next_offset in taken_out):
+        quarantine_gap(segment, offset, limit)
 
 
 def verify_granules(segment: Segment, granules: Sequence[tuple[int, int, int, int, int]], offset_limit: int) -> None:
-    """Checks granules as `Segment.unverified_granules` gave them, marks them, quarantines what is damaged.
+    """Check granules from `Segment.unverified_granules`, mark them as verified, and quarantine damage.
 
     `offset_limit` bounds the offsets of a granule that has no successor in the index.
     """
@@ -149,7 +150,7 @@ def verify_granules(segment: Segment, granules: Sequence[tuple[int, int, int, in
 
 
 def _verify_run(segment: Segment, run: Sequence[tuple[int, int, int, int, int]], offset_limit: int) -> int:
-    """Checks adjoining granules up to the first damaged one; how many are done."""
+    """Check adjacent granules up to the first damaged one; return the number of checked ones."""
     _, position, _, first_offset, _ = run[0]
     first_offset = first_offset if first_offset >= 0 else segment.base_offset
     scan = SegmentScan(segment, position=position, next_offset=first_offset)
@@ -171,7 +172,7 @@ def _verify_run(segment: Segment, run: Sequence[tuple[int, int, int, int, int]],
 
 
 def _quarantine_in_granule(scan: SegmentScan, end: int, offset_limit: int) -> None:
-    """Walks on to the end of a granule in which the scan met damage; the index says where the next one starts."""
+    """Quarantine the damage from the scan's position to the end of its granule, where the index has the next start."""
     while True:
         offset = scan.first_bad_offset()
         following = scan.resync(end, offset_limit=offset_limit) or (end, offset_limit)

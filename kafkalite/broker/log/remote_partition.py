@@ -1,5 +1,7 @@
-"""A partition of the cluster's that this broker has no replica of: in its topic's place for it, so that whoever comes
-for it is told who leads. Requests go to its core, which refuses them as one of a log that is not led here does.
+"""Represent a partition of the cluster that has no replica on this broker.
+
+It takes the partition's place in its topic, so that clients learn the leader. Its core refuses requests like that of a
+log which this broker does not lead.
 
 Thread rule: any thread; only the manager of the logs changes it.
 """
@@ -18,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class Elsewhere(LogState):
-    """The partition as far as metadata tells of it."""
+    """A partition without a replica here, as metadata describes it."""
 
     __slots__ = ()
 
     def __init__(self, topic: str, partition: int, clock: Clock, leader_id: int, leader_epoch: int) -> None:
         self.core = LogCore(
-            self,  # type: ignore[arg-type]  # a core that is not led asks nothing of its owner
+            self,  # type: ignore[arg-type]  # a core that is not led never calls its owner
             topic,
             partition,
             format_named("v2"),
@@ -37,9 +39,9 @@ class Elsewhere(LogState):
         return f"Elsewhere({self.topic}-{self.partition}, led by {self.core.leader_id})"
 
     def set_leader(self, leader_id: int, leader_epoch: int) -> None:
-        """Who leads it, -1 nobody, and in which epoch."""
+        """Set the leader's node id (-1: none) and the leader epoch."""
         self.core.set_leader_epoch(leader_epoch, True)
         self.core.set_led(False, leader_id)
 
     def configure(self, config: TopicConfig) -> None:
-        """Settings have nothing to count for here."""
+        """Do nothing: there is no log to configure."""

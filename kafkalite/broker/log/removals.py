@@ -1,10 +1,10 @@
-"""Partition directories that are in the way or no longer used: renamed first, durably, and removed later.
+"""Rename partition directories that are deleted or in the way, durably, and remove them later.
 
-    <topic>-<partition> ─▶ …-delete    of a deleted topic      its name is synced ▸ file.delete.delay.ms ▸ removed
-                        ─▶ …-stray     that may have records   kept for the operator
+    <topic>-<partition> ─▶ …-delete    of a deleted topic      rename synced ▸ file.delete.delay.ms ▸ removed
+                        ─▶ …-stray     may have records        kept for the operator
 
-Only what is renamed durably is removed: after a power cut a directory may come back under its old name, and half of one
-could not tell whose it was. Until then the journal keeps the ids of deleted topics (`settled`).
+A directory is removed only after its rename is durable: after a power cut it may come back under its old name, and half
+of a directory might not show its topic id. Until then the journal keeps the ids of deleted topics (`settled`).
 
 Thread rule: the lock is the manager's, which serializes changes of topics. All of it blocks.
 """
@@ -40,24 +40,24 @@ class Removals:
         remove_later: Callable[[list[str], int], None],
         deleted_ids: Callable[[], Container[bytes]],
     ) -> None:
-        """`sync_root` makes names in the directory durable; `deleted_ids` gives the ids of topics that the journal
-        deleted."""
+        """`sync_root` makes names in the data directory durable; `deleted_ids` returns the ids of topics that the
+        journal deleted."""
         self._directory = directory
         self._lock = lock
         self.sync_root = sync_root
         self._remove_later = remove_later
         self._deleted_ids = deleted_ids
-        self._to_remove: list[tuple[str, int]] = []  # directories renamed, not synced; delays in ms; guarded by _lock
-        self._renames_unsynced = self._names_kept = False  # of partition directories; guarded by _lock, as the next
+        self._to_remove: list[tuple[str, int]] = []  # (directory, delay in ms), not synced yet; guarded by _lock
+        self._renames_unsynced = self._names_kept = False  # guarded by _lock, as is the next
         self._renames_failed: str | None = None
 
     @property
     def settled(self) -> bool:
-        """Whether no deleted topic's directory has its own name, or may come back under it; under the lock."""
+        """Whether no deleted topic's directory has its own name or may get it back; read under the lock."""
         return not (self._renames_unsynced or self._renames_failed is not None or self._names_kept)
 
     def keep_strays(self, strays: Iterable[str]) -> None:
-        """Gives directories that may be a deleted topic's, and cannot tell, names that no start takes for a topic's."""
+        """Rename directories that may belong to a deleted topic and have no topic id, so that no start adopts them."""
         for path in strays:
             logger.warning(
                 "renamed a directory that has the name of a deleted topic but no valid topic id",
@@ -65,9 +65,9 @@ class Removals:
             )
 
     def remove_leftovers(self, deleted: Iterable[str], leftovers: Iterable[str]) -> None:
-        """Removes directories of deleted topics: those that were renamed, and those that still have their own name.
+        """Remove directories of deleted topics: those renamed earlier, and those that still have their own name.
 
-        What goes first is that name, durably: half of a directory that came back under it could not say whose it was.
+        The latter are first renamed, durably: half of one that came back under its name might not show its topic id.
         """
         doomed = [*deleted, *(self.rename_partition(path, files.deleted_directory_name) for path in leftovers)]
         if doomed:
@@ -76,7 +76,8 @@ class Removals:
             files.remove_tree(path)
 
     def rename_partition(self, path: str, new_name: Callable[[str, int], str]) -> str:
-        """Renames a partition directory to what `new_name` makes of its topic and number; the new path."""
+        """Rename a partition directory to the name that `new_name` returns for its topic and number; return the
+        path."""
         name = files.parse_directory_name(os.path.basename(path))
         assert name is not None, "it was listed as a partition directory"
         target = f"{self._directory}/{new_name(*name)}"
@@ -84,8 +85,9 @@ class Removals:
         return target
 
     def clear_directories(self, name: str, partitions: Iterable[int]) -> None:
-        """Moves directories that stand in new partitions' way out of it, durably: records in them, if any, are not
-        theirs. What belongs to no topic is kept under another name."""
+        """Rename directories in the way of new partitions, durably, so that a new partition does not get their records.
+
+        Directories of deleted topics and empty ones will be removed; others are kept under another name."""
         for partition in partitions:
             path = f"{self._directory}/{files.directory_name(name, partition)}"
             if not disk.lexists(path):
@@ -103,7 +105,7 @@ class Removals:
         self.sync_renames()
 
     def remove_directory(self, path: str, topic: str, partition: int, delay_ms: int) -> None:
-        """Of a deleted partition. One that cannot be renamed stays until the next start, which knows the topic's id."""
+        """Rename a deleted partition's directory, to be removed later. After an error the next start does it."""
         target = f"{self._directory}/{files.deleted_directory_name(topic, partition)}"
         try:
             file_ops.rename(path, target)
@@ -117,9 +119,9 @@ class Removals:
         self._to_remove.append((target, delay_ms))
 
     def sync_renames(self) -> None:
-        """Returns when no directory that was renamed can come back under its old name. StorageError: it may.
+        """Make all renames durable, then schedule the removals. StorageError: the renames may be undone.
 
-        After a sync that failed no other one tells whether the names are there: that stays so until the next start.
+        After a failed sync a later success proves nothing about these names, so the error stays until the next start.
         """
         with self._lock:
             if not self._renames_unsynced:
@@ -133,7 +135,7 @@ class Removals:
                 raise StorageError(f"the data directory could not be synced: {self._renames_failed}")
             self._renames_unsynced = False
             removals, self._to_remove = self._to_remove, []
-        # Not before: a directory that comes back under its old name must still say whose it was.
+        # Only now, because a directory that comes back under its old name must still show its topic id.
         for path, delay_ms in removals:
             self._remove_later([path], delay_ms)
 

@@ -1,12 +1,12 @@
-"""Mends what kafkalite.broker.log.checking finds, destroying nothing: what goes out of its place is kept beside it.
+"""Repair what kafkalite.broker.log.checking finds; every removed file or range is kept under another name.
 
-    derived file     renamed to NAME.damaged; an index is made again, the rest by the next start
-    unflushed tail   copied to NNN.log.damaged-FIRST-NEXT, then cut off
+    derived file     renamed to NAME.damaged; an index is rebuilt here, other files by the next start
+    unflushed tail   copied to NNN.log.damaged-FIRST-NEXT, then truncated
     damaged range    copied to NNN.log.damaged-FIRST-NEXT; the segment is rewritten without it, and renamed
 
-A segment without its damaged batches has a gap in its offsets, as a compacted one has: readers go on after it, and
-Apache Kafka reads it as well. No broker keeps a gap in the segment that it appends to, so after a mended last one an
-empty one is begun. Each step is on the disk before the next one; a crash in between leaves the finding to be mended.
+A segment without its damaged batches has a gap in its offsets, as after compaction: readers skip it, in Apache Kafka,
+too. A broker expects no such gap in its active segment, so after repairing the last segment an empty one is added. Each
+step is durable before the next; after a crash in between, the next check finds the problem again.
 
 Everything here blocks. The caller holds the data directory's lock.
 """
@@ -32,7 +32,7 @@ DAMAGED_SUFFIX: Final = ".damaged"
 
 
 def mend(partition: Partition | None, findings: Sequence[Finding]) -> list[tuple[Finding, str]]:
-    """Mends findings of one partition, or of the root (None): each with what was done. OSError: it stopped there."""
+    """Repair the findings of one partition, or of the root (None); return each with what was done. OSError."""
     done = [(finding, _mend_file(partition, finding)) for finding in findings if finding.position < 0]
     by_segment: dict[str, list[Finding]] = {}
     for finding in findings:
@@ -47,7 +47,7 @@ def mend(partition: Partition | None, findings: Sequence[Finding]) -> list[tuple
 
 
 def _mend_file(partition: Partition | None, finding: Finding) -> str:
-    """What was done about a file that is not a segment; empty when nothing can be."""
+    """Repair a file that is not a segment; return what was done, or an empty text if nothing can be."""
     if finding.remedy is Remedy.REWRITE:
         assert partition is not None, "only partitions have a topic id"
         assert partition.topic_id is not None, "the journal knows it"
@@ -64,7 +64,7 @@ def _mend_file(partition: Partition | None, finding: Finding) -> str:
 
 
 def _put_aside(path: str) -> str:
-    """Renames a file out of the way, durably; its new path."""
+    """Rename a file out of the way, durably; return its new path."""
     target = _free_name(path + DAMAGED_SUFFIX)
     file_ops.rename(path, target)
     file_ops.sync_directory(os.path.dirname(path))
@@ -72,7 +72,7 @@ def _put_aside(path: str) -> str:
 
 
 def _free_name(path: str) -> str:
-    """The path, with a number after it where it is taken."""
+    """Return the path, with a number appended if it exists."""
     number, target = 1, path
     while disk.lexists(target):
         number += 1
@@ -90,7 +90,7 @@ def _open_segment(partition: Partition, base: int) -> Segment:
 
 
 def _rebuild_index(partition: Partition, stem_path: str) -> None:
-    """Saves the index of a whole segment; without the topic's id a start does it."""
+    """Rebuild the saved index of an intact segment. Without a topic id, the next start does it."""
     topic_id = partition.topic_id or topic_id_of(partition.directory)
     segment = _open_segment(partition, int(os.path.basename(stem_path)))
     scan = SegmentScan(segment, next_offset=segment.base_offset, index=SegmentIndex(), index_interval=INDEX_INTERVAL)
@@ -135,7 +135,7 @@ def _mend_segment(partition: Partition, path: str, ranges: Sequence[Finding]) ->
 
 
 def _copy_aside(path: str, finding: Finding) -> str:
-    """Copies the bytes of a range to a file of their own, on the disk when this returns."""
+    """Copy the bytes of a range to a new file, durably; return its path."""
     target = _free_name(f"{path}{DAMAGED_SUFFIX}-{finding.first}-{finding.next_offset}")
     with disk.reading(path) as source:
         fd = file_ops.open_file(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
@@ -149,7 +149,7 @@ def _copy_aside(path: str, finding: Finding) -> str:
 
 
 def _copy(source: int, position: int, end: int, target: int, at: int) -> int:
-    """Copies bytes [position, end) to `at`; the position after them."""
+    """Copy bytes [position, end) to `at`; return the position after them in the target."""
     while position < end:
         data = disk.read_at(source, min(COPY_SIZE, end - position), position)
         if not data:
@@ -161,7 +161,7 @@ def _copy(source: int, position: int, end: int, target: int, at: int) -> int:
 
 
 def _write_without(path: str, target: str, ranges: Sequence[Finding]) -> None:
-    """Writes a segment without some ranges, on the disk when this returns."""
+    """Write a segment without some ranges to `target`, durably."""
     with disk.reading(path) as source:
         fd = file_ops.open_file(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
@@ -174,11 +174,11 @@ def _write_without(path: str, target: str, ranges: Sequence[Finding]) -> None:
         finally:
             disk.close(fd)
     found = disk.stat(path)
-    disk.set_times(target, found.st_atime_ns, found.st_mtime_ns)  # retention by time looks at it
+    disk.set_times(target, found.st_atime_ns, found.st_mtime_ns)  # time-based retention uses them
 
 
 def _put_in_place(partition: Partition, path: str, temporary: str) -> None:
-    """Replaces the segment. What was made from its positions goes first; aborted transactions stand by offsets."""
+    """Replace the segment. Files that hold its positions are removed first; aborted transactions refer to offsets."""
     assert partition.format is not None, "there are segments"
     base = int(os.path.basename(path).partition(".")[0])
     stem = f"{partition.directory}/{files.stem(base)}"
@@ -196,4 +196,4 @@ def _put_in_place(partition: Partition, path: str, temporary: str) -> None:
         file_ops.sync_directory(partition.directory)
     file_ops.rename(temporary, path)
     file_ops.sync_directory(partition.directory)
-    _rebuild_index(partition, stem)  # it also says that the segment ends where it should
+    _rebuild_index(partition, stem)  # it also marks where the segment ends, so that a start misses nothing after it

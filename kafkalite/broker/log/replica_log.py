@@ -1,20 +1,19 @@
-"""The log of a partition that has replicas on other brokers, whether this one leads it or follows.
+"""ReplicaLog: the log of a partition with replicas on several brokers, as leader or follower.
 
-    leads       batches get the offsets and the epoch that are its own to give, as in any log; its epochs begin when it
-                is elected, empty ones too
-    follows     batches have their leader's offsets and epochs; where the histories part the log is cut
-    visible     up to the high watermark, which whoever counts replicas moves, and a checkpoint remembers; where this
-                broker leads and has the only replica, up to the end
+    leader      assigns offsets and the leader epoch, as in any log; an epoch begins at the election, even if it stays
+                empty
+    follower    takes offsets and epochs from its leader's batches; truncates the log where the histories diverge
+    visible     up to the high watermark, which the replica tracking moves and a checkpoint remembers; up to the log end
+                if this broker leads and has the only replica
 
-Offsets are never given out by the log that a restart finds: it ends with its last whole batch, and what is missing
-comes from its leader. So nothing is quarantined, and no gap made, at a start (kafkalite.broker.log.loading), unless
-nobody else has all of it.
+After a restart, the log ends with its last intact batch, and the leader sends what is missing. So a start quarantines
+nothing and makes no gap (kafkalite.broker.log.loading), unless no other broker has every acknowledged record.
 
-A replica is *fit* while it has what it once had and can be written. One that is not asks for others to lead
-(kafkalite.broker.cluster.directories); cut where it is damaged it follows, and is fit again when it has what they have.
+A replica is *fit* while it has everything that it ever had and can be written. An unfit leader asks for another leader
+(kafkalite.broker.cluster.directories). A follower truncates its damage, and is fit again once it has caught up.
 
-Thread rule: PartitionLog's. Methods that append, cut or change epochs belong to one thread at a time, the one that
-fetches, or whoever made it stop.
+Thread rule: PartitionLog's. Methods that append, truncate or change epochs belong to one thread at a time: the fetcher,
+or the thread that stopped it.
 """
 
 from __future__ import annotations
@@ -49,15 +48,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GAP_MAX: Final = 1 << 30
-"""Offsets that may be missing at the begin of a segment, in which no batch is further than 2^31 from that."""
+"""Maximum number of missing offsets at the start of a segment; keeps its offsets within 2^31 of the base offset."""
 
 
 class OffsetsOutOfOrder(Exception):
-    """A leader's batches whose offsets do not rise: nothing was appended."""
+    """The offsets of a leader's batches do not rise. Nothing was appended."""
 
 
 class UnexpectedAppendOffset(Exception):
-    """A leader's first batch begins below the log's end: nothing was appended."""
+    """A leader's first batch begins below the log end. Nothing was appended."""
 
     def __init__(self, log: ReplicaLog, first_offset: int, last_offset: int) -> None:
         super().__init__(
@@ -69,25 +68,25 @@ class UnexpectedAppendOffset(Exception):
 
 
 class FollowerAppend(NamedTuple):
-    """What became of a leader's records."""
+    """The result of appending a leader's records."""
 
-    first_offset: int  # of what was appended, -1 where that is nothing
+    first_offset: int  # of the appended batches; -1 if there were none
     end_offset: int  # the log's end
     size: int  # bytes appended
 
 
 class ReplicaChange(NamedTuple):
-    """A replica that is here came, went, or has another place in its partition."""
+    """A change of a replica on this broker: added, removed, or with another assignment."""
 
     log: ReplicaLog
     before: Assignment
-    """NOWHERE: it was not open."""
+    """NOWHERE if it was not open."""
     now: Assignment
-    """NOWHERE: it is gone, and its log deleted."""
+    """NOWHERE if it is removed and its log deleted."""
 
 
 class ReplicaLog(log_truncation.TruncatableLog):
-    """A partition's log on one of several brokers."""
+    """The log of one of a partition's replicas."""
 
     __slots__ = ("assignment", "behind", "walked")
 
@@ -109,14 +108,14 @@ class ReplicaLog(log_truncation.TruncatableLog):
         )
         self.replica = Replica(self.core)
         self.assignment: Assignment = NOWHERE
-        """What the controllers said last; replaced as a whole."""
+        """The controllers' latest assignment; replaced as a whole."""
         self.walked: list[tuple[Segment, int]] = []
-        """Until that is on the disk: segments, and the positions from which their batches were checked by a start."""
+        """Segments, each with the position from which a start checked its batches; empty once they are durable."""
         self.behind = False
-        """Whether it has lost, or cannot read, something that it once had, and has not had it from a leader since."""
+        """Whether it has lost, or cannot read, records that it once had and has not got back from a leader."""
 
     def configure(self, config: TopicConfig) -> None:
-        """See PartitionLog; min.insync.replicas holds at once, for what waits too."""
+        """Apply settings as PartitionLog does; min.insync.replicas also applies to waiting requests at once."""
         super().configure(config)
         if self.core.followers is not None and self.services.leading is not None:
             self.services.leading.configure(self, self.core.followers)
@@ -125,15 +124,17 @@ class ReplicaLog(log_truncation.TruncatableLog):
     # --- who leads ----------------------------------------------------------------------------------------------------
 
     def lead(self, wanted: Assignment) -> None:
-        """This broker leads: appends are taken. Where that is news its epoch begins at the log's end, now and whether
-        anything is written in it or not (KIP-101, KAFKA-7415); it is on the disk before the first batch that has it."""
+        """Become or stay the leader, and accept appends.
+
+        A new epoch begins at the log end, even if nothing is written in it (KIP-101, KAFKA-7415). It is durable before
+        the first batch with it."""
         with self.core.locked():
             elected = not self.led or self.assignment.leader_epoch != wanted.leader_epoch
             if elected:
                 self._begin_epoch_locked(wanted.leader_epoch)
             self.assignment = wanted
             if self.behind and elected and self.damage_start is None:
-                self.behind = False  # what it has is the truth now
+                self.behind = False  # the log of an elected leader counts as complete
             self.replica.follows = FOLLOWS_NOBODY
             self.core.set_replicated(not wanted.alone)
             leading = None if wanted.alone else self.services.leading
@@ -141,11 +142,10 @@ class ReplicaLog(log_truncation.TruncatableLog):
             self.core.set_led(True, wanted.leader_id)
         self.core.wake_listeners()
         self.core.advance(self.services.clock.monotonic())
-        settle_low_waits(self.core)  # for one that is no replica any more
+        settle_low_waits(self.core)  # requests that wait for a removed replica
 
     def resign(self, wanted: Assignment) -> None:
-        """Somebody else leads, or nobody: no appends are taken, and who waits for records is told so. What was visible
-        stays so."""
+        """Stop leading: refuse appends, and wake requests that wait for records. Visible records stay visible."""
         with self.core.locked():
             self.assignment = wanted
             self.replica.follows = wanted.leader_epoch
@@ -159,25 +159,27 @@ class ReplicaLog(log_truncation.TruncatableLog):
 
     @property
     def fit(self) -> bool:
-        """Whether it may lead, and be counted on: it has what it once had, and storage takes more."""
+        """Whether it may lead and count as in sync: it has all its records, and its storage takes more."""
         return not (self.behind or self.offline or self.core.storage_full)
 
     @property
     def damage_start(self) -> int | None:
-        """The first offset that is quarantined; None where all is whole, as far as it was looked at."""
+        """The first quarantined offset; None if no damage has been found."""
         damage = [entry for segment in self.segments for entry in segment.damage or ()]
-        return min((first for _, _, first, behind in damage if behind > self.log_start_offset), default=None)
+        return min((first for _, _, first, next_offset in damage if next_offset > self.log_start_offset), default=None)
 
     def note_damage(self) -> None:
-        """See PartitionLog: it is not fit any more."""
+        """Mark the replica as unfit."""
         if not self.behind and self.damage_start is not None:
             self.behind = True
             self.services.fitness_changed(self)
 
     def caught_up(self, acknowledged: int) -> None:
-        """Its leader's log and this one are the same, as far as this one goes, and nothing was acknowledged at that
-        offset or above: where the log reaches it, what it had lost is there again, unless more damage has been found
-        since, which `note_damage` did not tell of one that is behind."""
+        """Mark the replica as fit again if it has caught up with its leader.
+
+        It equals the leader's log up to its own end, and no record at `acknowledged` or above was acknowledged. If the
+        log reaches that offset, lost records are back, unless more damage was found since; `note_damage` does not
+        report that for a replica that is behind."""
         if self.behind and 0 <= acknowledged <= self.log_end_offset and self.damage_start is None:
             self.behind = False
             logger.info(
@@ -192,7 +194,7 @@ class ReplicaLog(log_truncation.TruncatableLog):
     # --- epochs -------------------------------------------------------------------------------------------------------
 
     def set_epochs(self, entries: list[tuple[int, int]], leader_epoch: int) -> None:
-        """The recorded epochs of a log being opened; the one to write with is told later, by who elects leaders."""
+        """Set the recorded epochs of a log that is being opened; the controllers' metadata sets the one for batches."""
         self.epochs.load(entries)
         self.replica.last_epoch = self.epochs.latest
         self.core.set_leader_epoch(max(leader_epoch, self.epochs.latest), True)
@@ -208,13 +210,13 @@ class ReplicaLog(log_truncation.TruncatableLog):
         self.core.set_leader_epoch(epoch, False)
 
     def _record_epoch_locked(self) -> None:
-        """Of a leader, before the first batch of its epoch. OSError."""
+        """Record the epoch of a leader, before its first batch. OSError."""
         self.make_directory_locked()
         self.epochs.save()
         self.core.set_leader_epoch(self.leader_epoch, True)
 
     def epoch_began_locked(self, epoch: int, start_offset: int) -> bool:
-        """Records where an epoch began, of which a leader gave batches; False where the storage failed."""
+        """Record the start of an epoch in a leader's batches; return False if the storage failed."""
         try:
             self.make_directory_locked()
             self.epochs.assign(epoch, start_offset)
@@ -225,35 +227,38 @@ class ReplicaLog(log_truncation.TruncatableLog):
         return True
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """Where an epoch ends in this log (LeaderEpochs.end_offset_for)."""
+        """Return an epoch's end in this log (LeaderEpochs.end_offset_for)."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def epoch_at(self, offset: int) -> int:
-        """The leader epoch of the record at an offset, or of the next one."""
+        """Return the leader epoch of the record at an offset, existing or next."""
         return self.leader_epoch if offset >= self.log_end_offset else self.epochs.epoch_at(offset)
 
     def roll_locked(self) -> None:
-        """See PartitionLog. The names of all segments before are on the disk first: one whose front a power cut has
-        taken would pass for one that begins there, and have the others drop it, too, when it is elected."""
+        """Roll as PartitionLog does, after making the names of all earlier segments durable.
+
+        If a power cut removed the first segments, the log would seem to begin later. When elected, this replica would
+        make the others drop these records, too."""
         with self.flush_lock:
             self.entries.sync()
         super().roll_locked()
 
     def next_base_locked(self) -> int:
-        """Behind the last batch, even where the log was cut further on: a start takes offsets that are missing between
-        two segments for records that a power cut has taken, and what follows them goes."""
+        """Return the offset after the last batch, even if the log was truncated at a later one.
+
+        A start takes missing offsets between two segments for records lost in a power cut, and drops what follows."""
         last = header_at(self.active, self.active.last_position) if self.active.size else None
-        behind = self.log_end_offset if last is None else last["next_offset"]
-        return behind if self.log_end_offset - behind < GAP_MAX else self.log_end_offset
+        next_offset = self.log_end_offset if last is None else last["next_offset"]
+        return next_offset if self.log_end_offset - next_offset < GAP_MAX else self.log_end_offset
 
     # --- at a start ---------------------------------------------------------------------------------------------------
 
     def note_walked(self, segment: Segment, position: int) -> None:
-        """Their epochs count, since the file may be older than the batches, or newer."""
+        """Note a checked segment. Its epochs are taken from its batches: the file may be older than they, or newer."""
         self.walked.append((segment, position))
 
     def opened(self, high_watermark: int | None, recovery_point: int | None) -> None:
-        """The high watermark is what was written down, inside the log; the log's start where nothing was. OSError."""
+        """Finish opening: set the high watermark to the checkpointed one, within the log, or the log start. OSError."""
         known = max(high_watermark or 0, recovery_point or 0)
         self.behind = self.log_end_offset < known or self.damage_start is not None
         if self.log_end_offset < known:
@@ -269,8 +274,8 @@ class ReplicaLog(log_truncation.TruncatableLog):
             self.core.set_high_watermark(high_watermark)
 
     def sync_walked(self) -> None:
-        """Before anything is appended: who was killed in a cut may have left files that are not on the disk so. May
-        block. OSError."""
+        """Make checked segments durable before anything is appended: a truncation that a crash interrupted may have
+        left them shorter only in memory. May block. OSError."""
         for segment, _ in self.walked:
             if segment in self.segments:
                 files.sync_path(segment.path)
@@ -280,18 +285,18 @@ class ReplicaLog(log_truncation.TruncatableLog):
 
     # --- as a follower ------------------------------------------------------------------------------------------------
     #
-    # With `leader_epoch` each of these is of a leader that was asked in that epoch: LeaderChanged, and nothing is done,
-    # where the log does not follow in it any more.
+    # With `leader_epoch`, each of these acts for a leader that was asked in this epoch. If the log no longer follows in
+    # it, LeaderChanged is raised and nothing is done.
 
     def append_as_follower(
         self, records: bytes | bytearray | memoryview, leader_epoch: int, high_watermark: int = -1
     ) -> FollowerAppend:
-        """Appends what a leader answered to a fetch with `leader_epoch`: whole batches, all or none. Then its high
-        watermark counts here, as far as the log goes.
+        """Append a leader's response to a fetch in `leader_epoch`: whole batches, all or none. Then take over its high
+        watermark, up to the log end.
 
-        A batch that is cut off, one of a newer epoch, and what follows them are left out. CorruptMessage;
+        An incomplete last batch, a batch of a newer epoch, and everything after them are left out. CorruptMessage;
         OffsetsOutOfOrder; UnexpectedAppendOffset; KafkaError (UNSUPPORTED_FOR_MESSAGE_FORMAT) for magic 0 and 1;
-        StorageError, after which a front of them may stand. May block.
+        StorageError, after which some of the batches may have been appended. May block.
         """
         outcome, error, first, last, size = self.replica.append(records, leader_epoch, high_watermark)
         if outcome == FOLLOW_DONE:
@@ -310,20 +315,20 @@ class ReplicaLog(log_truncation.TruncatableLog):
         start = self.log_start_offset
         if start != self.log_end_offset or not first < start <= last:
             raise UnexpectedAppendOffset(self, first, last)
-        # The leader's log starts inside a batch (DeleteRecords): an empty log takes all of it, and hides its front.
+        # The leader's log starts inside a batch (DeleteRecords): an empty log takes the batch and hides its beginning.
         self.truncate_fully_and_start_at(first, leader_epoch=leader_epoch)
         appended = self.append_as_follower(records, leader_epoch, high_watermark)
         self.advance_log_start(start, leader_epoch=leader_epoch)
         return appended
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Moves the high watermark up, at most to the log's end; whether it moved. Who waits for it is told."""
+        """Raise the high watermark, at most to the log end, and wake waiting requests; return whether it moved."""
         return self.core.set_high_watermark(offset)
 
     def advance_log_start(self, offset: int, *, leader_epoch: int | None = None) -> bool:
-        """The leader's log starts here: so does this one, and its high watermark is not below. Whether it moved.
+        """Raise the log start to the leader's, and the high watermark to at least that; return whether it moved.
 
-        OffsetOutOfRange beyond the log's end: then there is nothing to keep (truncate_fully_and_start_at).
+        OffsetOutOfRange beyond the log end: then no record stays (truncate_fully_and_start_at).
         """
         with self.core.locked():
             self.check_follows_locked(leader_epoch)
@@ -335,7 +340,7 @@ class ReplicaLog(log_truncation.TruncatableLog):
                 )
             self.core.set_log_start(offset)
             try:
-                self.services.log_start_moved(self)  # first: a start with the records before has to know their epochs
+                self.services.log_start_moved(self)  # first: a start with the earlier records needs their epochs
                 self.epochs.cut_front(offset)
             except OSError as error:
                 self.storage_failed(error, "leader epochs could not be written")
@@ -343,15 +348,15 @@ class ReplicaLog(log_truncation.TruncatableLog):
         return True
 
     def truncate_to(self, offset: int, *, leader_epoch: int | None = None) -> bool:
-        """Takes off the log all batches that reach beyond `offset`; whether there were any. StorageError. May block.
+        """Remove all batches that reach beyond `offset`; return whether there were any. StorageError. May block.
 
-        What was cut is gone for good when this returns, power cuts included. Epochs that began at the log's end or
-        later go even where nothing else does (KAFKA-10706).
+        The truncation is durable on return. Epochs that begin at the log end or later are removed in any case
+        (KAFKA-10706).
         """
         if offset < 0:
             raise ValueError(f"{self.name} cannot be truncated to negative offset {offset}")
         return log_truncation.cut(self, offset, leader_epoch)
 
     def truncate_fully_and_start_at(self, offset: int, *, leader_epoch: int | None = None) -> None:
-        """Drops everything: the log starts, ends and has its high watermark at `offset`. StorageError. May block."""
+        """Drop all records; log start, log end and high watermark become `offset`. StorageError. May block."""
         log_truncation.begin_anew(self, offset, leader_epoch)

@@ -1,4 +1,4 @@
-"""Which segments of a log may be deleted: by age, by size, and by a policy of one's own.
+"""Decide which segments of a log retention deletes: by age, by size, and by the application's policies.
 
     class KeepTen:
         def deletable_count(self, segments, now_ms):
@@ -6,14 +6,14 @@
 
     Broker(retention_policies=[KeepTen()])        log.retention.policies=my_module:KeepTen
 
-A policy sees the segments from the oldest on and says how many of them, counted from the front, may go. Policies are
-asked in turn and the largest answer wins. One's own are asked, on the housekeeper's thread every
-log.retention.check.interval.ms, for the logs whose cleanup.policy says delete; one that fails deletes nothing. A policy
-must not keep references to what it is shown.
+A policy gets the segments from the oldest on and returns how many of the first ones may be deleted. The largest result
+of all policies wins. Every log.retention.check.interval.ms the housekeeper's thread asks the application's policies for
+logs whose cleanup.policy includes delete. A policy that fails deletes nothing. It must not keep references to its
+arguments.
 
-How old a segment is: as old as its newest record, unless no record has a time, or one claims to come from the future;
-then as old as its file. The active segment is never older than its last append, whatever its records say: a record with
-timestamp 0 must not take the segment with it that is being written.
+A segment is as old as its newest record, or as its file if no record has a timestamp or the newest one is in the
+future. The active segment is at most as old as its last append: a record with timestamp 0 must not delete the segment
+that is being written.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ logger = logging.getLogger(__name__)
 
 
 class SegmentAge(NamedTuple):
-    """What a policy is told of a segment."""
+    """The facts about a segment that a policy gets."""
 
     base_offset: int
     end_offset: int  # first offset after it
     size: int  # bytes
-    max_timestamp: int  # ms, of its records; -1 none
+    max_timestamp: int  # ms, of its newest record; -1: none
     modified_ms: int  # when its file was last written
     active: bool
     topic: str
@@ -44,14 +44,14 @@ class SegmentAge(NamedTuple):
 
 
 class RetentionPolicy(Protocol):
-    """Decides what a log may forget."""
+    """Decides which segments to delete."""
 
     def deletable_count(self, segments: Sequence[SegmentAge], now_ms: int) -> int:
-        """How many segments from the front may be deleted; at least one segment is shown."""
+        """Return how many of the first segments may be deleted; there is at least one segment."""
 
 
 def named_policies(texts: Iterable[str]) -> tuple[RetentionPolicy, ...]:
-    """The policies that log.retention.policies names; ConfigError for one that is not there."""
+    """Return the policies that log.retention.policies names; ConfigError for one that does not exist."""
     try:
         return tuple(plugins.make(text, methods=["deletable_count"]) for text in texts)
     except ValueError as error:
@@ -59,10 +59,10 @@ def named_policies(texts: Iterable[str]) -> tuple[RetentionPolicy, ...]:
 
 
 def ask(policy: RetentionPolicy, segments: Sequence[SegmentAge], now_ms: int) -> int:
-    """What a policy of an application's answers, within bounds; 0, and a line in the log, when it fails."""
+    """Return an application policy's result, within bounds; 0, with a log line, if it fails."""
     try:
         count = int(policy.deletable_count(segments, now_ms))
-    except Exception:  # whatever a policy does, the other logs have their turn
+    except Exception:  # a failing policy must not stop retention of the other logs
         name = f"{segments[0].topic}-{segments[0].partition}"
         logger.exception("retention policy %s failed for %s; it deletes no segments there", type(policy).__name__, name)
         return 0
@@ -70,13 +70,13 @@ def ask(policy: RetentionPolicy, segments: Sequence[SegmentAge], now_ms: int) ->
 
 
 def time_of(segment: SegmentAge, now_ms: int) -> int:
-    """The moment, in ms, from which a segment's age counts."""
+    """Return the time, in ms since 1970, from which a segment's age counts."""
     newest = segment.max_timestamp if 0 <= segment.max_timestamp <= now_ms else segment.modified_ms
     return max(newest, segment.modified_ms) if segment.active else newest
 
 
 class TimeRetention:
-    """Segments older than `retention_ms`; -1 keeps all."""
+    """Deletes segments older than `retention_ms`; -1 keeps all."""
 
     __slots__ = ("retention_ms",)
 
@@ -84,12 +84,12 @@ class TimeRetention:
         self.retention_ms = retention_ms
 
     def deletable_count(self, segments: Sequence[SegmentAge], now_ms: int) -> int:
-        """Counts from the front up to the first one that is young enough."""
+        """Return the number of segments before the first one that is young enough."""
         if self.retention_ms < 0:
             return 0
         count = 0
         for segment in segments:
-            empty = segment.size == 0  # of a sealed one compaction has left nothing: it may always go
+            empty = segment.size == 0  # compaction left nothing in a sealed one, which may always be deleted
             if (empty and segment.active) or (not empty and now_ms - time_of(segment, now_ms) <= self.retention_ms):
                 break
             count += 1
@@ -97,7 +97,7 @@ class TimeRetention:
 
 
 class SizeRetention:
-    """The oldest segments of a log that has at least `retention_bytes` without them; -1 keeps all."""
+    """Deletes the oldest segments while the rest has at least `retention_bytes`; -1 keeps all."""
 
     __slots__ = ("retention_bytes",)
 
@@ -105,7 +105,7 @@ class SizeRetention:
         self.retention_bytes = retention_bytes
 
     def deletable_count(self, segments: Sequence[SegmentAge], now_ms: int) -> int:  # noqa: ARG002 - the protocol's
-        """Counts while what is left is at least the limit."""
+        """Return the number of segments whose deletion leaves at least the limit."""
         if self.retention_bytes < 0:
             return 0
         excess = sum(segment.size for segment in segments) - self.retention_bytes
@@ -119,7 +119,7 @@ class SizeRetention:
 
 
 class StartRetention:
-    """Segments that lie wholly below the log start offset (DeleteRecords)."""
+    """Deletes segments that lie entirely below the log start offset (DeleteRecords)."""
 
     __slots__ = ("log_start_offset",)
 
@@ -127,7 +127,7 @@ class StartRetention:
         self.log_start_offset = log_start_offset
 
     def deletable_count(self, segments: Sequence[SegmentAge], now_ms: int) -> int:  # noqa: ARG002 - the protocol's
-        """Counts sealed segments whose end is at or below the start."""
+        """Return the number of sealed segments that end at or below the log start."""
         count = 0
         for segment in segments:
             if segment.active or segment.end_offset > self.log_start_offset:

@@ -1,7 +1,7 @@
-"""Full segments: cut to their size, synced, their index and the producer state saved, one after another.
+"""Seal full segments, one after another: trim, sync, save the index and the producer state.
 
-A roll hands its segment over and goes on; with SEAL_COUNT_MAX waiting it waits for room. Sealing takes no log's lock,
-so that whoever holds one may wait here.
+A roll queues its old segment and continues; it waits only while SEAL_COUNT_MAX segments are queued. Sealing takes no
+log's lock, so a caller may wait here with one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SEAL_COUNT_MAX: Final = 256
-"""Full segments that may wait to be synced; beyond it rolling waits."""
+"""Number of queued segments at which rolls wait."""
 
 
 class Sealer:
@@ -33,15 +33,15 @@ class Sealer:
         self._waiting: deque[tuple[PartitionLog, Segment, CapturedProducers]] = deque()  # guarded by the worker's lock
 
     def start(self) -> None:
-        """Starts the thread."""
+        """Start the thread."""
         self._worker.start()
 
     def stop(self) -> None:
-        """Finishes what waits, then ends the thread."""
+        """Seal the queued segments, then end the thread."""
         self._worker.stop()
 
     def submit(self, log: PartitionLog, segment: Segment, state: CapturedProducers) -> None:
-        """Has a segment finished, soon."""
+        """Queue a segment; wait while the queue is full."""
         with self._worker.lock:
             self._waiting.append((log, segment, state))
             full = len(self._waiting) >= SEAL_COUNT_MAX
@@ -66,7 +66,7 @@ class Sealer:
 
 
 def finish_seal(log: PartitionLog, segment: Segment, state: CapturedProducers) -> None:
-    """The sealer's part of a roll: the old segment trimmed, on the disk, with index and producer snapshot."""
+    """Finish a roll: trim and sync the old segment, then save its index and the producer state."""
     if _is_gone(log, segment):
         return
     try:

@@ -1,6 +1,6 @@
-"""Takes segments off the front of a log: by retention, or because a client deleted their records.
+"""Remove the first segments of a log, by retention or DeleteRecords.
 
-    judge every segment ▸ the log start is written down ▸ published without them ▸ files renamed ▸ removed later
+    get the age of every segment ▸ checkpoint the log start ▸ publish the rest ▸ rename the files ▸ remove them later
 
 `kafkalite.broker.log.retention` has the policies. Thread rule: PartitionLog's; all of it may block.
 """
@@ -34,9 +34,9 @@ repeats = RepeatLogger(logger, lines=EVENT_LINES)
 
 
 def delete_records(log: PartitionLog, offset: int) -> int:
-    """Moves the log start up to `offset` (-1: the high watermark), durably; the new log start. May block.
+    """Raise the log start to `offset` (-1: the high watermark), durably; return the new log start. May block.
 
-    UnknownTopicOrPartition; OffsetOutOfRange; KafkaError (NOT_LEADER_OR_FOLLOWER) where this broker does not lead.
+    UnknownTopicOrPartition; OffsetOutOfRange; KafkaError (NOT_LEADER_OR_FOLLOWER) if this broker does not lead.
     """
     with log.core.locked():
         target = log.high_watermark if offset == -1 else offset
@@ -61,7 +61,7 @@ def delete_records(log: PartitionLog, offset: int) -> int:
 
 
 def apply_retention(log: PartitionLog, now_ms: int) -> int:
-    """Deletes segments that the topic's policies allow to go; how many. May block."""
+    """Delete the segments that the topic's policies select; return their number. May block."""
     if log.offline or log.deleted:
         return 0
     policies: list[RetentionPolicy] = [StartRetention(log.log_start_offset)]
@@ -88,7 +88,7 @@ def apply_retention(log: PartitionLog, now_ms: int) -> int:
 
 
 def _judged(log: PartitionLog) -> tuple[tuple[Segment, ...], list[SegmentAge]]:
-    """The segments, and what there is to know of each; looked at again where some went away meanwhile. OSError;
+    """Return the segments and the facts about each; starts again if a segment is removed meanwhile. OSError;
     UnknownTopicOrPartition."""
     while True:
         segments = log.segments
@@ -106,11 +106,11 @@ def _ages(log: PartitionLog, segments: tuple[Segment, ...]) -> list[SegmentAge]:
     for i, segment in enumerate(segments):
         log.indexes.ensure_summary(segment)
         active = i + 1 == len(segments)
-        behind = log.log_end_offset if active else segments[i + 1].base_offset
+        next_offset = log.log_end_offset if active else segments[i + 1].base_offset
         ages.append(
             SegmentAge(
                 segment.base_offset,
-                behind,
+                next_offset,
                 segment.size,
                 segment.max_timestamp,
                 segment.modified_ms(),
@@ -123,12 +123,12 @@ def _ages(log: PartitionLog, segments: tuple[Segment, ...]) -> list[SegmentAge]:
 
 
 def remove_front(log: PartitionLog, judged: tuple[Segment, ...], count: int) -> int:
-    """Takes the first `count` of the segments `judged` out of the log; their files go after file.delete.delay.ms.
+    """Remove the first `count` of the segments `judged` from the log; their files go after file.delete.delay.ms.
 
-    How many went: one that compaction or somebody else replaced since they were judged stays, and so do later ones.
-    The log start is written down first, and stays so until the names are on the disk: they may get there in any
-    order, and a start that finds some of them removes all that ends below the log start. Where it cannot be written
-    down, each name is on the disk before the next segment's goes.
+    Return how many were removed: one that was replaced since (by compaction, for example) stays, with all after it.
+    The log start is checkpointed first and until the renames are durable: they may become durable in any order, and a
+    start removes all segments that end below the log start. If the checkpoint cannot be written, each rename is made
+    durable before the next one.
     """
     if count <= 0:
         return 0
@@ -157,7 +157,7 @@ def remove_front(log: PartitionLog, judged: tuple[Segment, ...], count: int) -> 
 
 
 def _sync_names(log: PartitionLog) -> None:
-    """What has changed in the directory is on the disk, as far as the system can say."""
+    """Make the renames in the log's directory durable; an error is only logged."""
     try:
         file_ops.sync_directory(log.directory)
     except OSError as error:
@@ -165,7 +165,7 @@ def _sync_names(log: PartitionLog) -> None:
 
 
 def remove_files(log: PartitionLog, segment: Segment) -> None:
-    """Renames a segment's files out of the way; readers that hold it go on."""
+    """Rename a segment's files, to be removed later; readers that have it open continue."""
     segment.mark_deleted()
     paths = []
     for suffix in (log.format.suffix, *files.COMPANION_SUFFIXES):

@@ -1,4 +1,4 @@
-"""Producer state on disk: Kafka's `NNN.snapshot`, and `NNN.producers` beside it with what Kafka's has no room for.
+"""Read and write producer state: Kafka's `NNN.snapshot`, and a companion `NNN.producers` for the rest.
 
     .snapshot, version 1, big-endian        .producers, JSON lines `crc32c-hex JSON`, one line
       version i16, CRC-32C u32 of the rest    {"version": 1, "producers": {id: [epoch, seen ms, [[first sequence, last
@@ -8,12 +8,11 @@
       timestamp i64, coordinator epoch i32,
       transaction first offset i64
 
-Kafka remembers one batch of each producer over a restart; five are needed to recognise every retry of a producer with
-five requests in flight, so all of them are kept beside, with what each segment's NNN.txnindex must hold (the companion
-of an older release has no such marks: it knew no transactions). NNN is the log end that the state belongs to. A
-snapshot without its companion (Kafka wrote it) is good; for a damaged one an older one is used, or the log from its
-start. Kafka may also have written another one beside a companion that was there: what that has of a producer counts
-where both name the same last batch.
+Kafka's snapshot has one batch per producer. To recognise every retry of a producer with five requests in flight takes
+five, so the companion has all of them. It also has the count and CRC of each segment's NNN.txnindex (releases without
+transactions wrote none). NNN is the log end at the time of the snapshot. A snapshot without a companion is Kafka's, and
+valid. Instead of a damaged one an older one is used, or the log from its start. Kafka may have replaced the snapshot
+next to an old companion: a producer's entry there counts only if both have the same last batch.
 
 All of it may block.
 """
@@ -44,13 +43,14 @@ COUNT: Final = struct.Struct(">i")
 ENTRY: Final = struct.Struct(">qhiqiqiq")
 COMPANION_VERSION: Final = 1
 LAST_OFFSET_AT: Final = 3
-"""Place of the last offset in a companion's entry; older releases have none."""
+"""Index of the last offset in a companion's entry; older releases do not write it."""
 KEPT_COUNT: Final = 2
-"""Snapshots kept in a directory: the newest may be ahead of a log that a power failure shortened."""
+"""Number of snapshots to keep: the newest may be above the end of a log that a power cut shortened."""
 
 
 def offsets_in(directory: str) -> list[int]:
-    """The offsets of the snapshots in a partition directory, newest first; none before its first append made it."""
+    """Return the offsets of the snapshots in a partition directory, newest first; an empty list without a
+    directory."""
     found: list[int] = []
     try:
         names = disk.list_names(directory)
@@ -66,7 +66,7 @@ def offsets_in(directory: str) -> list[int]:
 def encode(
     entries: Iterable[ProducerEntry], aborted: Mapping[int, tuple[int, int]] | None = None
 ) -> tuple[bytes, bytes]:
-    """The bytes of a snapshot and its companion; `aborted`: (count, CRC) of the txnindex of segments that have one."""
+    """Return the bytes of a snapshot and its companion. `aborted`: base offset → (count, CRC) of each txnindex."""
     rows = []
     companion: dict[str, list[Any]] = {}
     for entry in entries:
@@ -93,9 +93,9 @@ def encode(
 
 
 def write(directory: str, offset: int, encoded: tuple[bytes, bytes], *, durable: bool = False) -> None:
-    """Saves the state at log end `offset`, removes snapshots no longer needed.
+    """Save the state at log end `offset`, and remove old snapshots.
 
-    Unless `durable` it is not synced: as long as nothing was compacted the log can replace it.
+    Unless `durable`, nothing is synced: until a compaction, the log can replace it.
     """
     snapshot, companion = encoded
     base = f"{directory}/{files.stem(offset)}"
@@ -106,16 +106,16 @@ def write(directory: str, offset: int, encoded: tuple[bytes, bytes], *, durable:
 
 
 def remove(directory: str, offset: int) -> None:
-    """Removes the snapshot of one offset."""
+    """Remove a snapshot and its companion."""
     for suffix in (files.SNAPSHOT_SUFFIX, files.PRODUCERS_SUFFIX):
         file_ops.unlink(f"{directory}/{files.stem(offset)}{suffix}", missing_ok=True)
 
 
 def load(directory: str, log_first: int, log_end: int, table: ProducerTable) -> int:
-    """Fills `table` from the newest good snapshot within the log; its offset, or -1 where there is none.
+    """Fill `table` from the newest valid snapshot within the log; return its offset, or -1 if there is none.
 
-    One below `log_first`, where the first segment begins, does not know what records that are gone have changed since:
-    sequences would seem out of order, and transactions open (Kafka's ProducerStateManager drops it too)."""
+    A snapshot below `log_first`, the first base offset, is ignored: it lacks the changes by removed records, so that
+    sequences would seem out of order and transactions open. Kafka's ProducerStateManager drops it, too."""
     for offset in offsets_in(directory):
         if not log_first <= offset <= log_end:
             continue
@@ -133,7 +133,7 @@ def load(directory: str, log_first: int, log_end: int, table: ProducerTable) -> 
 
 
 def aborted_marks(directory: str, offset: int) -> dict[int, tuple[int, int]] | None:
-    """Base offset → (count, CRC) of the txnindex files that a snapshot counts on; None: it does not say."""
+    """Return base offset → (count, CRC) of the txnindex files that a snapshot relies on; None if it has no marks."""
     marks = _companion(directory, offset).get("aborted")
     if marks is None:
         return None
@@ -141,7 +141,7 @@ def aborted_marks(directory: str, offset: int) -> dict[int, tuple[int, int]] | N
 
 
 def decode(data: bytes) -> list[tuple[int, ...]] | None:
-    """The rows of a snapshot as they stand in the file; None when it is damaged or of an unknown version."""
+    """Return the rows of a snapshot file; None if it is damaged or of an unknown version."""
     if len(data) < HEADER.size + COUNT.size:
         return None
     version, crc = HEADER.unpack_from(data)
@@ -153,7 +153,8 @@ def decode(data: bytes) -> list[tuple[int, ...]] | None:
 
 
 def _readable(path: str) -> bytes | None:
-    """What a file holds; None when it is missing, or cannot be read, which is reported: the log has it too."""
+    """Return the contents of a file; None if it is missing or unreadable. The latter is logged: the log can replace
+    it."""
     try:
         return files.read_bytes(path)
     except OSError as error:
@@ -162,7 +163,7 @@ def _readable(path: str) -> bytes | None:
 
 
 def _companion(directory: str, offset: int) -> dict[str, Any]:
-    """What stands beside a snapshot; nothing when it is missing, damaged, or of an unknown version."""
+    """Return the contents of a snapshot's companion; empty if it is missing, damaged or of an unknown version."""
     data = _readable(f"{directory}/{files.stem(offset)}{files.PRODUCERS_SUFFIX}")
     try:
         if data is None or data[:9] != b"%08x " % crc32c(data[9:-1]):
@@ -173,19 +174,19 @@ def _companion(directory: str, offset: int) -> dict[str, Any]:
         return {}
 
 
-def _restore(table: ProducerTable, row: tuple[int, ...], beside: list[Any] | None) -> None:
+def _restore(table: ProducerTable, row: tuple[int, ...], companion: list[Any] | None) -> None:
     producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, transaction_offset = row
     spans: list[tuple[int, int, int, int, int]] = []
     seen_ms = timestamp
     if last_sequence >= 0:
         first_sequence = last_sequence - delta if last_sequence >= delta else last_sequence - delta + (1 << 31)
         spans = [(first_sequence, last_sequence, last_offset - delta, last_offset, timestamp)]
-    if beside is not None and beside[0] == epoch:
-        kept = [tuple(span) for span in beside[2]]  # JSON we wrote, its CRC is right
-        if [span[:4] for span in kept[-1:]] == [span[:4] for span in spans]:  # all but the time, which markers move
-            spans, seen_ms = kept, int(beside[1])
-            if len(beside) > LAST_OFFSET_AT:
-                last_offset = int(beside[LAST_OFFSET_AT])
+    if companion is not None and companion[0] == epoch:
+        kept = [tuple(span) for span in companion[2]]  # our own JSON, with a valid CRC
+        if [span[:4] for span in kept[-1:]] == [span[:4] for span in spans]:  # ignore the time, which markers change
+            spans, seen_ms = kept, int(companion[1])
+            if len(companion) > LAST_OFFSET_AT:
+                last_offset = int(companion[LAST_OFFSET_AT])
     table.restore(
         producer_id,
         epoch,

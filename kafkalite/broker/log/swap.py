@@ -1,23 +1,24 @@
-"""Puts compacted segments in the place of those they were made from, so that a crash leaves the old or the new.
+"""Replace segments by their compacted version, so that a crash leaves either the old or the new ones.
 
-    1  NNN.log.cleaned written, synced                 crash: removed at start, the old segments stand
-    2  directory synced, NNN.log.cleaned renamed to    crash from here on: the start finishes the swap
+    1  NNN.log.cleaned written, synced                 crash: removed at start, the old segments stay
+    2  directory synced, NNN.log.cleaned renamed to    crash from here on: the start completes the swap
        NNN.log.swap, directory synced
     3  old files renamed to .deleted, directory synced
     4  NNN.log.swap renamed to NNN.log                 crash: done, or done again
 
-The first sync of step 2 is for the segments after: a compacted one must never be the last of a log, whose end is where
-offsets are missing.
+The first sync of step 2 is for the names of later segments: a compacted segment must never be a log's last one, since
+the log ends where offsets are missing.
 
-The names and what a start makes of them are Apache Kafka's, so a directory may also change hands in the middle. The new
-segment has the base offset of the first old one. At a start a `.swap` stands for the offsets from its base to the end
-of its last batch: old segments that begin in there go. One that begins after that end had nothing left to keep; if it
-is still there it is read as it was, which is right too, only not compact.
+The names, and what a start does with them, are Apache Kafka's, so a directory may change hands in between. The new
+segment has the base offset of the first old one. At a start a `.swap` replaces the old segments that begin between its
+base offset and the end of its last batch. No record of an old segment that begins after that end was kept. If it still
+exists, it is read as it was, which is correct but not compact.
 
-Readers: the old segments stay open and pinned from before step 3 until the new list of segments is published, then they
-can no longer be opened, so that nobody opens a new file with an old segment's index. Who still holds one reads on.
+Readers: the old segments stay open and pinned from before step 3 until the new list of segments is published. After
+that they cannot be opened any more, so no reader opens the new file with an old segment's index. A reader that still
+has one open continues.
 
-Thread rule: one swap of a log at a time, by the cleaner; renaming is done under the log's lock, syncing is not.
+Thread rule: one swap of a log at a time, by a cleaner; files are renamed under the log's lock and synced without it.
 """
 
 from __future__ import annotations
@@ -45,13 +46,13 @@ MAP_SIZE_MIN: Final = 4096
 
 
 class SwapAbandoned(Exception):
-    """The log changed meanwhile (retention, deletion): the old segments, as far as they are there, stand."""
+    """Retention or a deletion changed the log meanwhile. Old segments that still exist stay."""
 
 
 def replace(log: PartitionLog, old: Sequence[Segment], new: Segment) -> None:
-    """Swaps `new`, whose file is synced and ends in `.cleaned`, for `old`, which stand side by side in the log.
+    """Replace `old`, adjacent segments of the log, by `new`, whose file is synced and ends in `.cleaned`.
 
-    SwapAbandoned, or OSError: nothing has changed, unless the log is offline; then the next start finishes the swap.
+    SwapAbandoned or OSError: nothing has changed, unless the log is offline; then the next start completes the swap.
     """
     with contextlib.ExitStack() as pins:
         for segment in (*old, new):
@@ -66,7 +67,7 @@ def replace(log: PartitionLog, old: Sequence[Segment], new: Segment) -> None:
 
 
 def _announce(log: PartitionLog, new: Segment) -> None:
-    """Step 2."""
+    """Do step 2."""
     file_ops.sync_directory(log.directory)
     cleaned = new.path
     announced = cleaned.removesuffix(files.CLEANED_SUFFIX) + files.SWAP_SUFFIX
@@ -80,7 +81,7 @@ def _announce(log: PartitionLog, new: Segment) -> None:
 
 
 def _withdraw(log: PartitionLog, new: Segment) -> None:
-    """Takes an announced swap back. Where that fails a later start would carry it out, over what came after it."""
+    """Undo step 2. If that fails, take the log offline: a later start would complete the swap over newer segments."""
     try:
         file_ops.unlink(new.path, missing_ok=True)
         file_ops.sync_directory(log.directory)
@@ -90,7 +91,7 @@ def _withdraw(log: PartitionLog, new: Segment) -> None:
 
 
 def _put_in_place(log: PartitionLog, old: Sequence[Segment], new: Segment) -> list[str]:
-    """Steps 3 and 4; the paths to remove later."""
+    """Do steps 3 and 4; return the paths to remove later."""
     try:
         paths = _publish(log, old, new)
         if paths is not None:
@@ -108,7 +109,7 @@ def _put_in_place(log: PartitionLog, old: Sequence[Segment], new: Segment) -> li
 
 
 def _publish(log: PartitionLog, old: Sequence[Segment], new: Segment) -> list[str] | None:
-    """Takes the old files away and the new segment in; None, and nothing done, when the log has changed meanwhile."""
+    """Rename the old files and publish the new segment; None, with nothing done, if the log has changed meanwhile."""
     paths: list[str] = []
     with log.core.locked():
         around = _around(log, old)
@@ -123,7 +124,7 @@ def _publish(log: PartitionLog, old: Sequence[Segment], new: Segment) -> list[st
 
 
 def _around(log: PartitionLog, old: Sequence[Segment]) -> tuple[tuple[Segment, ...], tuple[Segment, ...]] | None:
-    """The segments before and after the old ones; None when they no longer stand in the log as they did."""
+    """Return the segments before and after the old ones; None if these are no longer adjacent in the log."""
     segments = log.segments
     if log.offline or log.deleted or old[0] not in segments:
         return None
@@ -144,7 +145,7 @@ def _rename_away(segment: Segment, record_format: RecordFormat) -> list[str]:
 
 
 def _give_final_name(log: PartitionLog, new: Segment) -> None:
-    """Step 4, unless retention has taken the segment since it was published."""
+    """Do step 4, unless retention has removed the segment since it was published."""
     with log.core.locked():
         announced = new.path
         if new in log.segments and not log.deleted:
@@ -158,7 +159,7 @@ def _give_final_name(log: PartitionLog, new: Segment) -> None:
 
 
 def finish(directory: str, record_format: RecordFormat, cache: FileCache) -> None:
-    """Removes what was never announced and finishes what was. OSError."""
+    """Complete or undo the swaps of an earlier process. OSError."""
     try:
         names = disk.list_names(directory)
     except FileNotFoundError:
@@ -167,7 +168,7 @@ def finish(directory: str, record_format: RecordFormat, cache: FileCache) -> Non
     announced = [name for name in names if name.endswith(files.SWAP_SUFFIX)]
     if not cleaned and not announced:
         return
-    # Several outputs of one pass are announced from the last to the first: after one that is not, none counts.
+    # The outputs of one pass are announced from the last to the first, so none after an unannounced one is complete.
     unannounced = min((base for name in cleaned if (base := _base_of(name)) is not None), default=None)
     whole = []
     uncounted = []
@@ -177,11 +178,11 @@ def finish(directory: str, record_format: RecordFormat, cache: FileCache) -> Non
         if base is not None and is_segment and (unannounced is None or base < unannounced):
             whole.append(base)
         else:
-            uncounted.append(name)  # Kafka's indexes among them are built again
+            uncounted.append(name)  # Kafka's indexes among them will be rebuilt
     for name in uncounted:
         file_ops.unlink(f"{directory}/{name}", missing_ok=True)
     if uncounted and cleaned:
-        file_ops.sync_directory(directory)  # one that came back without what was not announced would count
+        file_ops.sync_directory(directory)  # a `.swap` that came back without its `.cleaned` files would count
     for name in cleaned:
         file_ops.unlink(f"{directory}/{name}", missing_ok=True)
     for base in sorted(whole):
@@ -199,7 +200,7 @@ def _finish_one(directory: str, base: int, record_format: RecordFormat, cache: F
     announced = path + files.SWAP_SUFFIX
     end, intact = _end_of(directory, base, record_format, cache)
     if not intact and disk.exists(path):
-        # Old files are renamed from the first on: as long as that one is there all of them are.
+        # Old files are renamed in order, so while the first one exists all of them do.
         logger.error(
             "a compacted segment is damaged; keeping the segments that it was made from", extra=fields(path=path)
         )
@@ -217,7 +218,7 @@ def _finish_one(directory: str, base: int, record_format: RecordFormat, cache: F
 
 
 def _end_of(directory: str, base: int, record_format: RecordFormat, cache: FileCache) -> tuple[int, bool]:
-    """(first offset after the last batch of an announced segment, whether every batch of it is intact)."""
+    """Return (offset after the last batch of an announced segment, whether all of its batches are intact)."""
     size = disk.stat(f"{directory}/{files.stem(base)}{record_format.suffix}{files.SWAP_SUFFIX}").st_size
     segment = Segment(
         cache,

@@ -1,12 +1,12 @@
-"""Which record has a time: the first one not older than a timestamp, and the newest one (ListOffsets).
+"""Find records by time for ListOffsets: the first one not older than a timestamp, and the newest one.
 
-    segments by their largest timestamp ▸ a place in the index ▸ batch headers ▸ the records of one batch
+    segments by their largest timestamp ▸ a position from the index ▸ batch headers ▸ the records of one batch
 
-The answer is a record, not a batch (as in Kafka): the one batch that must hold it is unpacked. Bytes from disk are
-checked before they are believed; quarantined ones are stepped over. A batch whose records cannot be read, which only a
-broker that does not look at records can have let in, answers by its header.
+As in Kafka the result is a record, not a batch, so the batch that must contain it is decompressed. Bytes from disk are
+checked before they are used; quarantined ones are skipped. If a batch's records cannot be read, which is possible only
+without record validation at the append, its header gives the result.
 
-Everything here may block; it reads like any other reader and takes no lock but for loading an index.
+Everything here may block. It reads like any other reader, and takes a lock only to load an index.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from kafkalite.broker.log.indexes import SegmentIndexes
 
 STEP_SIZE: Final = 4 * 1024 * 1024
-"""Bytes checked and walked at a time."""
+"""Number of bytes checked and walked at a time."""
 
 
 class SearchedLog(NamedTuple):
-    """What a look-up needs of a log."""
+    """The parts of a log that a look-up reads."""
 
     log: LogCore
     indexes: SegmentIndexes
@@ -40,19 +40,19 @@ class SearchedLog(NamedTuple):
 
 
 def find_timestamp(searched: SearchedLog, timestamp: int, upper_offset: int | None) -> OffsetAndTimestamp | None:
-    """The first record, in offset order, with a timestamp (ms) >= `timestamp`, below upper_offset.
+    """Return the first record, in offset order, with a timestamp (ms) >= `timestamp`, below upper_offset.
 
-    FileNotFoundError where somebody took a segment away meanwhile.
+    FileNotFoundError if a segment is removed meanwhile.
     """
     upper = searched.log.high_watermark if upper_offset is None else min(upper_offset, searched.log.high_watermark)
-    for segment, behind in _segments(searched):
+    for segment, next_offset in _segments(searched):
         if segment.base_offset >= upper:
             break
         searched.indexes.ensure_summary(segment)
         if segment.max_timestamp < timestamp:
             continue
         position = searched.indexes.loaded(segment).position_of_time(timestamp)
-        for header in _headers(searched, segment, position, behind):
+        for header in _headers(searched, segment, position, next_offset):
             if header["base_offset"] >= upper:
                 return None
             if header["max_timestamp"] >= timestamp:
@@ -63,37 +63,37 @@ def find_timestamp(searched: SearchedLog, timestamp: int, upper_offset: int | No
 
 
 def find_newest(searched: SearchedLog) -> OffsetAndTimestamp | None:
-    """The record with the largest timestamp, the first one where several have it; None in an empty log.
+    """Return the record with the largest timestamp, the first of several; None in an empty log.
 
-    FileNotFoundError as find_timestamp.
+    FileNotFoundError if a segment is removed meanwhile.
     """
     best: OffsetAndTimestamp | None = None
-    for segment, behind in _segments(searched):
+    for segment, next_offset in _segments(searched):
         searched.indexes.ensure_summary(segment)
         if segment.max_timestamp < 0 or (best is not None and segment.max_timestamp <= best.timestamp):
             continue
-        found = _newest_in(searched, segment, behind)
+        found = _newest_in(searched, segment, next_offset)
         if found is not None and (best is None or found.timestamp > best.timestamp):
             best = found
     return best
 
 
 def _segments(searched: SearchedLog) -> Iterator[tuple[Segment, int]]:
-    """(segment, first offset after it) of those that hold anything a reader may see."""
+    """Yield (segment, first offset after it) for segments with visible bytes."""
     segments = searched.log.segments
     for i, segment in enumerate(segments):
-        behind = segments[i + 1].base_offset if i + 1 < len(segments) else searched.log.log_end_offset
-        if segment.size > 0 and behind > searched.log.log_start_offset:
-            yield segment, behind
+        next_offset = segments[i + 1].base_offset if i + 1 < len(segments) else searched.log.log_end_offset
+        if segment.size > 0 and next_offset > searched.log.log_start_offset:
+            yield segment, next_offset
 
 
-def _headers(searched: SearchedLog, segment: Segment, position: int, behind: int) -> Iterator[BatchHeaderDict]:
-    """Headers from a batch boundary on that end above the log start, of checked batches only."""
+def _headers(searched: SearchedLog, segment: Segment, position: int, next_offset: int) -> Iterator[BatchHeaderDict]:
+    """Yield the headers of checked batches that end above the log start, from a batch boundary on."""
     index = searched.indexes.loaded(segment)
     position = max(position, index.position_of_offset(searched.log.log_start_offset))
     size = segment.size
     while position < size:
-        recovery.verify_granules(segment, segment.unverified_granules(position, position + STEP_SIZE), behind)
+        recovery.verify_granules(segment, segment.unverified_granules(position, position + STEP_SIZE), next_offset)
         position, end = _between_damage(segment, position, min(size, position + STEP_SIZE))
         headers = batch_headers(segment, position, end)
         for header in headers:
@@ -108,7 +108,7 @@ def _headers(searched: SearchedLog, segment: Segment, position: int, behind: int
 
 
 def _between_damage(segment: Segment, position: int, end: int) -> tuple[int, int]:
-    """The position moved out of quarantined bytes, and the end moved before the next ones."""
+    """Return the position moved past quarantined bytes, and the end moved before the next ones."""
     for start, stop, _, _ in segment.damage or ():
         if start <= position < stop:
             position = stop
@@ -122,18 +122,18 @@ def _is_damaged(segment: Segment, position: int) -> bool:
 
 
 def _behind_large_batch(segment: Segment, position: int, size: int) -> int:
-    """After a batch larger than a step, or at the end where there is no batch."""
+    """Return the position after a batch larger than a step, or the end of the segment if there is no batch."""
     found = batch_headers(segment, position, size, count_max=1)
     return found[0]["position"] + found[0]["size"] if found else size
 
 
-def _newest_in(searched: SearchedLog, segment: Segment, behind: int) -> OffsetAndTimestamp | None:
-    """Of one segment: its summary names the batch, unless the log start cuts into the segment."""
+def _newest_in(searched: SearchedLog, segment: Segment, next_offset: int) -> OffsetAndTimestamp | None:
+    """Return a segment's newest record. Its summary names the batch, unless the log start lies within the segment."""
     index = searched.indexes.loaded(segment)
     cut = segment.base_offset < searched.log.log_start_offset
     position = 0 if cut else index.position_of_offset(segment.max_timestamp_offset)
     best: BatchHeaderDict | None = None
-    for header in _headers(searched, segment, position, behind):
+    for header in _headers(searched, segment, position, next_offset):
         if not cut and header["base_offset"] >= segment.max_timestamp_offset:
             return _newest_record(searched, segment, header)
         if best is None or header["max_timestamp"] > best["max_timestamp"]:
@@ -164,7 +164,7 @@ def _in_batch(
     look: Callable[[BatchInfo, memoryview], tuple[int, int] | None],
     fallback: tuple[int, int],
 ) -> OffsetAndTimestamp | None:
-    """What `look` finds among the unpacked records of a batch, as (timestamp, offset)."""
+    """Apply `look` to the decompressed records of a batch; it returns (timestamp, offset)."""
     batch = segment.read_bytes(header["position"], header["size"])
     info = read_info(batch)
     try:

@@ -26,16 +26,16 @@ class TopicSource(Protocol):
     """The topics of a data directory, and the partitions that it holds."""
 
     def open(self, found: Journal) -> Iterable[Topic]:
-        """The topics that are known at a start, with their logs opened; those that come later it publishes itself."""
+        """Return the topics known at a start, with their logs open. The source publishes later ones itself."""
 
     def logs_of(self, topic: Topic) -> Iterable[PartitionLog]:
-        """The logs of a topic that are here."""
+        """Return a topic's logs on this broker."""
 
     def state_of(self, topic: Topic) -> TopicState:
         """Return the source's state of a topic."""
 
     def went_offline(self, log: PartitionLog) -> None:
-        """A log's storage failed. Any thread, maybe under the log's lock; does not block."""
+        """Note that a log's storage failed. Any thread, maybe under the log's lock; does not block."""
 
 
 class JournalTopics:
@@ -46,7 +46,7 @@ class JournalTopics:
         self._removals = removals
 
     def logs_of(self, topic: Topic) -> Iterable[PartitionLog]:
-        """All are here."""
+        """Return all partitions: a standalone broker has every log."""
         return topic.partitions
 
     def state_of(self, topic: Topic) -> TopicState:
@@ -57,7 +57,7 @@ class JournalTopics:
         """Do nothing: a standalone broker has no controller to notify."""
 
     def open(self, found: Journal) -> Iterable[Topic]:
-        """Sorts out the directories of partitions, and opens those of the topics that there are."""
+        """Adopt or remove partition directories, and open the logs of all topics."""
         opener = self._opener
         present, deleted = directory.partition_directories(opener.directory)
         changed, leftovers, strays = adoption.sort_out(
@@ -72,8 +72,8 @@ class JournalTopics:
         self._removals.keep_strays(strays)
         self._removals.remove_leftovers(deleted, leftovers)
         if changed or deleted or leftovers or not opener.clean_start:
-            # Once for all partitions: whose directory's name an earlier process left unsynced, or somebody copied here.
-            # And what is removed must not come back once the journal forgets its id.
+            # Once for all partitions: an earlier process may have left their names unsynced, or they were copied here.
+            # Also, removed directories must not come back once the journal forgets their topic ids.
             opener.services.sync_root()
         opener.cleaner.load()
         return self._load_all(found, {topic.name for topic in changed})
@@ -98,7 +98,7 @@ class JournalTopics:
 
     @staticmethod
     def _correct_epochs(found: Journal, logs: Iterable[PartitionLog]) -> None:
-        """Writes down epochs that a directory put in place of ours is ahead of the journal with."""
+        """Raise the journal's leader epochs for logs that are ahead of it, since their directories were copied here."""
         state = found.state
         changes = []
         for log in logs:

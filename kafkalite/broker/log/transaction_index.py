@@ -1,15 +1,15 @@
-"""`NNN.txnindex`: the aborted transactions whose markers are in a segment; Apache Kafka's file, byte for byte.
+"""Read and write `NNN.txnindex`, the aborted transactions whose markers are in a segment, in Kafka's format.
 
     34 bytes an entry, big-endian, markers rising
       0  version i16 = 0        18  marker offset i64 (Kafka's last offset)
       2  producer id i64        26  last stable offset after the marker i64
       10 first offset i64
 
-No file means no entries. It is written as a whole, and on the disk before a snapshot of the producers that counts on it
-(see kafkalite.broker.log.snapshots), whose companion has each file's entry count and CRC-32C.
-One that is missing, torn or not the one meant is made again from the log.
+No file means no entries. It is written as a whole, and is durable before any producer snapshot that relies on it
+(kafkalite.broker.log.snapshots). The snapshot's companion has each file's entry count and CRC-32C. A file that is
+missing, torn or not the marked one is rebuilt from the log.
 
-Everything here may block. OSError of a write goes to the caller.
+Everything here may block. OSError of a write reaches the caller.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def path_of(directory: str, base_offset: int) -> str:
 
 
 def encode(rows: Sequence[Row]) -> bytes:
-    """The bytes of a file."""
+    """Return the contents of a file with these entries."""
     return b"".join(ENTRY.pack(VERSION, *row) for row in rows)
 
 
 def decode(data: bytes, base_offset: int, limit: int) -> list[Row] | None:
-    """The entries of a segment that holds offsets [base_offset, limit); None when they cannot be right."""
+    """Return the entries of a segment with offsets [base_offset, limit); None if they are not plausible."""
     if len(data) % ENTRY.size:
         return None
     rows: list[Row] = []
@@ -61,12 +61,12 @@ def decode(data: bytes, base_offset: int, limit: int) -> list[Row] | None:
 
 
 def begins_from(data: bytes, offset: int) -> bool:
-    """Whether the first of these entries, if there is a whole one, is of a marker at this offset or behind it."""
+    """Return whether the first complete entry, if any, belongs to a marker at this offset or later."""
     return len(data) < ENTRY.size or ENTRY.unpack_from(data)[3] >= offset
 
 
 def mark_of(data: bytes) -> tuple[int, int]:
-    """(count, CRC) of entries, as a snapshot's companion names a file."""
+    """Return (count, CRC) of entries, by which a snapshot's companion identifies a file."""
     return len(data) // ENTRY.size, crc32c(data)
 
 
@@ -81,7 +81,7 @@ def read(directory: str, base_offset: int) -> bytes:
 
 
 def write(directory: str, base_offset: int, data: bytes) -> None:
-    """Replaces a segment's file, on the disk when this returns; without entries there is none."""
+    """Replace a segment's file, durably; without entries, remove it."""
     path = path_of(directory, base_offset)
     if data:
         files.write_atomically(path, data, durable=True)
@@ -90,7 +90,7 @@ def write(directory: str, base_offset: int, data: bytes) -> None:
 
 
 def cut(directory: str, base_offset: int, log_end: int) -> None:
-    """Drops entries of markers that a log which was cut has no more."""
+    """Drop entries whose markers are above the new end of a truncated log."""
     data = read(directory, base_offset)
     whole = len(data) - len(data) % ENTRY.size
     kept = 0

@@ -30,10 +30,10 @@ class LogDirectory(Protocol):
     expiry_checkpoint: ExpiryCheckpoint
 
     def logs(self) -> Iterable[PartitionLog]:
-        """All logs, those that are offline too."""
+        """Return all logs, including offline ones."""
 
     def compact_journal(self) -> None:
-        """Shortens the journal of topics and settings where that pays."""
+        """Shorten the journal of topics and settings if it has many surplus lines."""
 
     def serve_backup(self) -> None:
-        """Makes what a backup that was asked for needs."""
+        """Make the links for a pending backup request."""

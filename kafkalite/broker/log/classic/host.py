@@ -1,11 +1,11 @@
-"""What the 0.7 listener leaves to Python: topics made by their first message, blocking appends and reads, OFFSETS.
+"""Serve the parts of Kafka 0.7's protocol that may block: topic creation by a first message, appends, reads, OFFSETS.
 
-    ValueError   the request has no answer: its text is logged, and the connection is closed
+    ValueError   the request has no response: the error's text is logged, and the connection is closed
 
 Source: `kafkalite.classic`, fact 1. Differences: docs/kafka-0.7.md and the docstring of `kafkalite.broker.log.classic`.
 
-Thread rule: `dropped`, `reason` and `code_without_log` are called by network workers and only look; the rest runs on
-the I/O pool.
+Thread rule: network workers call `dropped`, `reason` and `code_without_log`, which never block; the rest runs on the
+I/O pool.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 logger = RepeatLogger(logging.getLogger("kafkalite.classic"))
 
 WRONG_PARTITION: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-"""0.7's name of code 3. All of its codes are the first of today's table, some under another name."""
+"""0.7's name of code 3. All of 0.7's codes have the same number today, some under another name."""
 
 
 class Topics(Protocol):
-    """What is asked of the log manager."""
+    """The parts of the log manager that the 0.7 protocol uses."""
 
     @property
     def config(self) -> BrokerConfig: ...
@@ -51,7 +51,7 @@ class Topics(Protocol):
 
 
 class Authorizer(Protocol):
-    """Who may do what."""
+    """Decides by ACLs."""
 
     def allows(
         self, principal: str, host: str, operation: AclOperation, kind: ResourceType, name: str, api: str
@@ -59,11 +59,11 @@ class Authorizer(Protocol):
 
 
 Asker = tuple[str, str]
-"""Principal and host; None stands for no authoriser to ask."""
+"""Principal and host of a client; None if the listener has no authorizer."""
 
 
 class ClassicHost:
-    """The data directory as the 0.7 protocol sees it. One for all workers."""
+    """The data directory as the 0.7 protocol sees it, shared by all workers."""
 
     def __init__(self, logs: Topics, authorizer: Authorizer | None = None) -> None:
         self._logs = logs
@@ -75,22 +75,22 @@ class ClassicHost:
         return self._authorizer.allows(*asker, operation, kind, name, "0.7")
 
     def _may(self, asker: Asker | None, operation: AclOperation, name: bytes) -> bool:
-        """Whether this may be done with a topic, which need not be there."""
+        """Return whether the client may do this with a topic, which need not exist."""
         return self._allows(asker, operation, ResourceType.TOPIC, name.decode("utf-8", "replace"))
 
     def dropped(self, log: ClassicLog) -> None:
-        """A set with a message larger than max.message.size was dropped; the connection lives on, as in 0.7.2."""
+        """Log a dropped message set with a message above max.message.size; the connection stays open, as in 0.7.2."""
         logger.warning(
             "dropped a message set with a message larger than max.message.size",
             extra=fields(log=log.name, max_message_size=log.core.message_size_max),
         )
 
     def reason(self, log: ClassicLog, error: int) -> str:
-        """Why an append was refused."""
+        """Return the log text for a refused append."""
         return f"{log.name} refused a message set: {ErrorCode(error).name}"
 
     def code_without_log(self, name: bytes, partition: int) -> int:
-        """FETCH of a topic that is not there: nothing yet where it could be, whatever the offset."""
+        """Return 0.7's error code for a FETCH of a topic that does not exist: none if a message could create it."""
         topic = _text(name)
         if topic is None or topic in INTERNAL_TOPICS or topic_name_error(topic) is not None:
             return ErrorCode.UNKNOWN_SERVER_ERROR
@@ -99,9 +99,9 @@ class ClassicHost:
     def append(
         self, name: bytes, partition: int, data: bytes, asker: Asker | None = None
     ) -> tuple[ClassicLog, int] | None:
-        """Appends a set, making the topic where need be; (log, end offset) where its flush has to be waited for.
+        """Append a message set, creating the topic if needed; return (log, end offset) if its flush has to be awaited.
 
-        Whether the asker may write to the topic was looked at before; here, whether he may make it.
+        The caller has checked the permission to write; this checks the one to create. ValueError if it is refused.
         """
         topic = self._topic(name, asker)
         if partition == ANY_PARTITION:
@@ -122,7 +122,7 @@ class ClassicHost:
         text = _text(name)
         if text is None:
             raise ValueError("the topic name is not UTF-8")
-        if text in INTERNAL_TOPICS:  # the coordinators make theirs when they need it, and would find a classic one
+        if text in INTERNAL_TOPICS:  # the coordinators create these, and could not use a classic one
             raise ValueError(f"{text} is an internal topic")
         if not self._logs.config.auto_create_topics_enable:
             raise ValueError(f"topic {text!r:.300} does not exist, and auto.create.topics.enable is false")
@@ -134,14 +134,14 @@ class ClassicHost:
             count = self._logs.config.classic_partition_count(text)
             return self._logs.create_topic(text, count, {"message.format": "classic"})
         except TopicAlreadyExists:
-            return self._logs.topics[text]  # somebody was faster
+            return self._logs.topics[text]  # another request was faster
         except KafkaError as error:
             raise ValueError(f"topic {text!r:.300} could not be created: {error}") from error
 
     def read(
         self, name: bytes, partition: int, offset: int, size_max: int, asker: Asker | None = None
     ) -> tuple[int, LogSlice | None]:
-        """(error code of 0.7, bytes) of one part of a FETCH; the caller releases the slice."""
+        """Return (error code of 0.7, bytes) for one part of a FETCH; the caller releases the slice."""
         if not self._may(asker, AclOperation.READ, name):
             return WRONG_PARTITION, None
         topic = self._logs.table.get(name)
@@ -160,7 +160,7 @@ class ClassicHost:
     def offsets_before(
         self, name: bytes, partition: int, time_ms: int, count_max: int, asker: Asker | None = None
     ) -> list[int]:
-        """The offsets that OFFSETS answers."""
+        """Return the offsets for an OFFSETS response, as ClassicLog.offsets_before does; ValueError."""
         if not self._may(asker, AclOperation.DESCRIBE, name):
             raise ValueError("the client is not authorized to describe the topic of an OFFSETS request")
         topic = self._logs.table.get(name)
@@ -179,7 +179,7 @@ def _text(name: bytes) -> str | None:
 
 
 def _log_of(topic: Topic, partition: int) -> ClassicLog:
-    """The log of a classic topic's partition; ValueError when it is not there or of another format."""
+    """Return the log of a classic topic's partition; ValueError if there is none or it has another format."""
     if not 0 <= partition < len(topic.partitions):
         raise ValueError(f"topic {topic.name} has no partition {partition}; it has {len(topic.partitions)}")
     log = topic.partitions[partition]

@@ -1,10 +1,10 @@
-"""The log of a classic topic's partition: what differs from v2, on top of everything a PartitionLog does.
+"""ClassicLog: a PartitionLog whose records are Kafka 0.7's messages.
 
     append set ─▶ log end rises ─▶ flush (log.flush.interval messages, or its time) ─▶ visible: high watermark = flushed
 
-A message has no time and no producer. A segment is as old as its file; what a roll closes is on the disk before the
-next segment takes messages, so that a recovery need look at the last one only. Checksums are the reader's business, as
-in 0.7: bytes are served as they are, and a range may begin and end anywhere.
+A message has no time and no producer. A segment is as old as its file's modification time. A roll makes the closed
+segment durable before the next one takes messages, so recovery checks only the last segment. As in 0.7, consumers check
+the checksums: bytes are served unchanged, and a range may begin and end anywhere.
 
 Thread rule: PartitionLog's.
 """
@@ -42,27 +42,27 @@ OFFSETS_EARLIEST: Final = -2
 
 
 class SetInfo(NamedTuple):
-    """Where an append went; both offsets are -1 for an empty set."""
+    """The offsets of an append; both are -1 for an empty set."""
 
     base_offset: int
     end_offset: int
 
 
 class NoProducers(ProducerState):
-    """Messages of 0.7 have no producer ids: nothing is read, nothing written."""
+    """Empty producer state: messages of 0.7 have no producer ids."""
 
     __slots__ = ()
 
     def load_locked(self) -> ProducerTable:
-        """An empty table."""
+        """Return an empty table."""
         return ProducerTable(1)
 
-    def is_due_locked(self, *, stopping: bool) -> bool:  # noqa: ARG002 - the base's
-        """Never."""
+    def is_due_locked(self, *, stopping: bool) -> bool:  # noqa: ARG002 - the base class's signature
+        """Return False: there is nothing to save."""
         return False
 
     def save(self, captured: CapturedProducers, *, durable: bool = False) -> None:
-        """There is nothing."""
+        """Do nothing."""
 
 
 class ClassicLog(PartitionLog):
@@ -89,7 +89,7 @@ class ClassicLog(PartitionLog):
         self.core.set_producers(ProducerTable(1))
 
     def configure(self, config: TopicConfig) -> None:
-        """Takes over the topic's settings; those of records mean nothing to messages."""
+        """Apply the topic's settings; settings for records have no effect on messages."""
         super().configure(config)
         self.core.configure(
             segment_size_max=config.segment_bytes,
@@ -109,13 +109,13 @@ class ClassicLog(PartitionLog):
 
     @property
     def empty_forever(self) -> bool:
-        """Whether nothing was ever written: then there is no file, and 0.7 knows no log."""
+        """Whether nothing was ever appended; 0.7 then has no file and no log."""
         return not self.active.has_file and self.log_end_offset == 0
 
     # --- append -------------------------------------------------------------------------------------------------------
 
     def append_set(self, data: bytes) -> SetInfo:
-        """Appends a message set, blocking where need be; KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE, storage."""
+        """Append a message set; may block. KafkaError: MESSAGE_TOO_LARGE, CORRUPT_MESSAGE or a storage error."""
         _, error, base_offset, end_offset, flush_due = native.append(self.core, data)
         if error:
             raise error_for(error, f"{self.name} refused a message set: {ErrorCode(error).name}")
@@ -124,7 +124,7 @@ class ClassicLog(PartitionLog):
         return SetInfo(base_offset, end_offset)
 
     def check_wrappers(self, data: bytes) -> tuple[int, int, bytes | None]:
-        """(error code, messages in all, the set in another form or None) of a set that holds wrappers."""
+        """Return (error code, number of messages, the set in another form or None) for a set with wrapper messages."""
         with UNPACKING:
             return self._check_wrappers(data)
 
@@ -145,9 +145,10 @@ class ClassicLog(PartitionLog):
         )
 
     def roll_locked(self) -> None:
-        """As in 0.7, what is closed is on the disk first; it becomes visible with the flush that is asked for here.
+        """Roll, after making the closed segment and its name durable, as in 0.7; then request the flush that makes it
+        visible.
 
-        Its name, too: a log in which a segment is missing could not be opened.
+        The name has to be durable because a log with a missing segment could not be opened.
         """
         with self.flush_lock:
             try:
@@ -162,14 +163,14 @@ class ClassicLog(PartitionLog):
     # --- flush --------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """As of a PartitionLog; what is on the disk then can be seen, and who waits for it is told."""
+        """Flush as a PartitionLog does, and wake the listeners: flushed bytes are visible."""
         seen = self.flushed_offset
         super().flush()
         if self.flushed_offset > seen:
             self.core.wake_listeners()
 
     def end_bulk_flush(self, state: BulkFlush, *, synced: bool) -> None:
-        """As of a PartitionLog, with the same consequence."""
+        """End a bulk flush as a PartitionLog does, and wake the listeners: flushed bytes are visible."""
         seen = self.flushed_offset
         super().end_bulk_flush(state, synced=synced)
         if self.flushed_offset > seen:
@@ -178,7 +179,7 @@ class ClassicLog(PartitionLog):
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def read_range(self, offset: int, size_max: int) -> bytes:
-        """A copy of the visible bytes from `offset` on, up to size_max of one segment; KafkaError. May block."""
+        """Return a copy of visible bytes from `offset`, at most size_max and in one segment; KafkaError. May block."""
         error, found = self.range_blocking(offset, size_max)
         if error:
             raise error_for(error, f"{self.name} cannot be read at offset {offset}: {ErrorCode(error).name}")
@@ -192,7 +193,8 @@ class ClassicLog(PartitionLog):
             found.release()
 
     def range_blocking(self, offset: int, size_max: int) -> tuple[int, LogSlice | None]:
-        """(error code, what a read on a worker gives), after opening the segment; the caller releases the slice."""
+        """Return (error code, slice) as a worker's read does, opening the segment first; the caller releases the
+        slice."""
         for _ in range(3):
             outcome, error, found = native.read(self.core, offset, size_max)
             if outcome != READ_DEFER:
@@ -201,7 +203,7 @@ class ClassicLog(PartitionLog):
                 with segment_at(self, offset):
                     outcome, error, found = native.read(self.core, offset, size_max)
             except FileNotFoundError:
-                continue  # retention was faster: the next look says that the offset is gone
+                continue  # retention deleted the segment; the next look returns the error for the offset
             except OSError as failure:
                 self.storage_failed(failure, "a segment could not be opened")
                 break
@@ -210,13 +212,13 @@ class ClassicLog(PartitionLog):
         return ErrorCode.KAFKA_STORAGE_ERROR, None
 
     def as_batches(self, offset: int, size_max: int) -> tuple[int, bytes]:
-        """(error code, record batch) for a client of today: messages from an offset on, or nothing yet. May block."""
+        """Return (error code, record batch or nothing) for a current client: messages from an offset on. May block."""
         return BatchView(self, offset, size_max).read()
 
     def offsets_before(self, time_ms: int, count_max: int) -> list[int]:
-        """What 0.7's OFFSETS answers: starts of segments whose files are not younger than a time, newest first.
+        """Return 0.7's OFFSETS: base offsets of segments whose files are at least as old as a time, newest first.
 
-        -1 asks from the end of the log on, -2 for its start alone. Blocks: it asks the file system.
+        A time of -1 adds the log's end, -2 returns its start alone. May block.
         """
         if self.empty_forever:
             return [0] if time_ms in {OFFSETS_LATEST, OFFSETS_EARLIEST} else []
@@ -224,7 +226,7 @@ class ClassicLog(PartitionLog):
         entries = [
             (segment.base_offset, self._modified_ms(segment))
             for segment in self.segments
-            if segment.base_offset <= flushed  # a roll comes before the flush that makes what it closed visible
+            if segment.base_offset <= flushed  # a rolled segment becomes visible with the flush that follows
         ]
         if flushed > entries[-1][0]:
             entries.append((flushed, self.services.clock.time_ms()))
@@ -237,9 +239,9 @@ class ClassicLog(PartitionLog):
         return [offset for offset, _ in reversed(entries[: last + 1])][:count_max]
 
     def find_timestamp(self, timestamp: int, upper_offset: int | None = None) -> OffsetAndTimestamp | None:
-        """Where messages written at `timestamp` (ms) or later may begin: the start of the first segment so young.
+        """Return the start of the first segment whose file was written at `timestamp` (ms) or later, with that time.
 
-        Messages have no times, so the answer's is the segment's. None when every file is older. May block.
+        Messages have no times of their own. None if every file is older. May block.
         """
         upper = self.high_watermark if upper_offset is None else min(upper_offset, self.high_watermark)
         for segment in self.segments:
@@ -252,19 +254,19 @@ class ClassicLog(PartitionLog):
         return None
 
     def _modified_ms(self, segment: Segment) -> int:
-        """When a segment's file was last written, ms; 0 once it is gone. StorageError: it was cut."""
+        """Return when a segment's file was last written, in ms; 0 once it is deleted. StorageError if it was cut."""
         try:
             return segment.modified_ms()
         except SegmentUnreadable as error:
             raise self.unreadable(error) from error
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
-        """No message has a time."""
+        """Return None: messages have no times."""
         return None
 
 
 def check_contiguous(directory: str, sizes: dict[int, int]) -> None:
-    """OSError when segments do not follow each other without a gap, as 0.7 demands: offsets would lie."""
+    """Raise OSError for a gap between segments: 0.7's offsets are byte positions and would be wrong after it."""
     bases = sorted(sizes)
     for base, following in itertools.pairwise(bases):
         if base + sizes[base] != following:
@@ -276,7 +278,7 @@ def check_contiguous(directory: str, sizes: dict[int, int]) -> None:
 
 
 def make_visible(segments: tuple[Segment, ...]) -> None:
-    """Puts recovered bytes on the disk, so that they can be seen. OSError."""
+    """Make recovered bytes durable and therefore visible. OSError."""
     for segment in segments:
         if segment.flushed_size < segment.size:
             segment.sync()

@@ -1,12 +1,12 @@
-"""A classic log as record batches, for clients that do not know 0.7's messages.
+"""Convert a classic log to record batches, for clients that do not read 0.7's messages.
 
     message at P          ─▶ record with offset P                      offsets have gaps: the next one is P + its size
-    wrapper at W          ─▶ record i of it with offset W + i          while it holds no more messages than bytes
-    offset inside one     ─▶ goes on with the next message             clients commit a record's offset + 1
+    wrapper at W          ─▶ record i of it with offset W + i          if it has at most as many messages as bytes
+    offset inside one     ─▶ continues with the next message           clients commit a record's offset + 1
     inside the last one   ─▶ nothing yet
 
-A wrapper that holds more messages than it has bytes cannot be addressed so: appends re-wrap it, and one in a log that
-was copied in is an error, never left out. Everything here blocks; `UNPACKING` is a leaf.
+A wrapper with more messages than bytes has no offsets for all of them. Appends rewrap it; one in a log that was copied
+in is an error and is never skipped. Everything here blocks. `UNPACKING` is a leaf lock.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 logger = RepeatLogger(logging.getLogger(__name__))
 
 CHUNK_SIZE_MIN: Final = 64 * 1024
-"""Bytes read at a time, at least."""
+"""Minimum number of bytes per read."""
 UNPACKING: Final = threading.Lock()
-"""Held while a wrapper is unpacked, so that one at a time takes memory for it."""
+"""Held while a wrapper is decompressed, so that only one at a time uses memory for it."""
 RECORD_OVERHEAD: Final = 16
-"""What a record is reckoned to need beside its payload, in bytes."""
+"""Estimated size of a record without its payload, in bytes."""
 
 
 class BatchView:
-    """What one fetch reads: fills up to `size_max` bytes of records, from `offset` on."""
+    """The records of one fetch: up to `size_max` bytes, from `offset` on."""
 
     def __init__(self, log: PartitionLog, offset: int, size_max: int) -> None:
         self._log = log
@@ -49,7 +49,7 @@ class BatchView:
         self._last_offset = -1
 
     def read(self) -> tuple[int, bytes]:
-        """(error code, one batch or nothing)."""
+        """Return (error code, one batch or nothing)."""
         log = self._log
         try:
             at = self._wanted
@@ -67,21 +67,21 @@ class BatchView:
         return 0, make_batch(self._records, self._last_offset) if self._records else b""
 
     def _read_chunk(self, segment: Segment, at: int) -> int:
-        """Takes in the messages of one chunk; the offset to go on at."""
+        """Take the messages of one chunk; return the offset to continue at."""
         end = min(segment.size, self._log.flushed_offset - segment.base_offset)
         position = self._log.indexes.position_of_offset(segment, at)
         data = self._chunk(segment, position, end)
         start = segment.base_offset + position
         iterator = MessageIterator(data, start, shallow=True)
         for message in iterator:
-            behind = iterator.next_offset
-            if behind > at and not self._take(message, start, behind):
+            next_offset = iterator.next_offset
+            if next_offset > at and not self._take(message, start, next_offset):
                 break
-            start = behind
+            start = next_offset
         return max(start, at + 1)
 
     def _chunk(self, segment: Segment, position: int, end: int) -> bytes:
-        """Bytes from a message on, the whole of it in any case."""
+        """Return bytes from a message's start: at least this message, even if it exceeds the chunk size."""
         size = min(max(self._size_max, CHUNK_SIZE_MIN), end - position)
         data = segment.read_bytes(position, size)
         needed = struct.unpack_from(">i", data)[0] + 4 if size >= 4 else 0
@@ -91,8 +91,8 @@ class BatchView:
             raise MessageSetError(PARTIAL, segment.base_offset + position)
         return segment.read_bytes(position, needed)
 
-    def _take(self, message: Message, start: int, behind: int) -> bool:
-        """Adds what is wanted of a message; False when there is no room for more."""
+    def _take(self, message: Message, start: int, next_offset: int) -> bool:
+        """Add the requested records of a message; return False if there is no room for more."""
         if not message.codec:
             if start >= self._wanted and not self._add(start, message.payload):
                 return False
@@ -104,13 +104,13 @@ class BatchView:
             if not fits:
                 return False
         if self._records:
-            self._last_offset = behind - 1
+            self._last_offset = next_offset - 1
         return True
 
     def _unwrap(self, wrapper: Message, offset: int) -> tuple[list[tuple[int, bytes]], bool]:
-        """What is wanted of a wrapper's messages and has room, and whether that is all of it.
+        """Return the requested messages of a wrapper that have room, and whether that is all of them.
 
-        MessageSetError where the messages cannot have offsets of their own, or the wrapper is damaged anywhere.
+        MessageSetError if there are more messages than offsets, or the wrapper is damaged anywhere.
         """
         services = self._log.services
         entry = encode([wrapper])
@@ -142,6 +142,6 @@ class BatchView:
 
 
 def segment_at(log: PartitionLog, offset: int) -> Segment:
-    """The segment in which an offset lies, the first one for what lies before."""
+    """Return the segment that contains an offset; the first one for an offset before it."""
     segments = log.segments
     return next((s for s in reversed(segments) if s.base_offset <= offset), segments[0])
