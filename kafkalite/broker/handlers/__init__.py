@@ -1,11 +1,11 @@
-"""What the broker answers: one module per API or small family, found through `table`.
+"""Handle requests: one module per API or small family of APIs, found through `table`.
 
-A handler is `handle(context, request) -> response`: typed messages in and out, no bytes, no sockets. It fills the union
-of all versions' fields and the codec drops what the version asked for lacks; it looks at `context.api_version` only
-where the versions mean different things. What a client did wrong is a code in the response, never an exception; an
-exception is the broker's own fault and ends the connection (see `kafkalite.broker.dispatch`).
+A handler is `handle(context, request) -> response`: typed messages in and out, without bytes or sockets. It sets the
+fields of all versions, and the codec drops those that the request's version lacks. It reads `context.api_version` only
+if versions differ in meaning. A client's mistake is an error code in the response, never an exception; an exception is
+the broker's own fault and ends the connection (`kafkalite.broker.dispatch`).
 
-Thread rule: rows marked blocking in the table run on the I/O pool, all others on a network worker, where nothing may
-wait. Handlers keep no state of their own but the rest of a block of producer ids (`init_producer_id`) and the rows that
-answers share (`metadata`).
+Thread rule: rows marked as blocking in the table run on the I/O pool, all others on a network worker, where nothing may
+wait. Handlers keep no state, except the rest of a block of producer ids (`init_producer_id`) and the rows that
+responses share (`metadata`).
 """

@@ -1,10 +1,10 @@
-"""DescribeAcls, CreateAcls, DeleteAcls 1-3: the rules of the authoriser; SECURITY_DISABLED, as in Kafka, without one.
+"""DescribeAcls, CreateAcls and DeleteAcls 1-3; SECURITY_DISABLED without an authorizer, as in Kafka.
 
-They are served without one too because tools ask them as a matter of course and take this answer for "none".
+They are served without an authorizer, too, because tools always ask and take this error for "no ACLs".
 
-A rule or a filter with a number that has no meaning makes the request malformed: the connection is closed, as Kafka
-does it. What cannot be a rule for another reason is INVALID_REQUEST, for that rule alone. A change is durable, and in
-force for every request that comes after, when it is answered.
+An ACL or a filter with a number that has no meaning makes the request malformed: the connection is closed, as by Kafka.
+An ACL that is invalid for another reason gets INVALID_REQUEST, and the others are applied. A change is durable, and
+applies to every later request, before the response.
 
 Thread rule: changes run on the I/O pool.
 """
@@ -47,7 +47,7 @@ _UNKNOWN: Final = 0
 
 
 def changes(context: RequestContext, _request: object) -> bool:
-    """Whether there is something to change, which waits for the disk."""
+    """Return whether there is an authorizer to change, which waits for the disk."""
     return context.broker.authorizer is not None
 
 

@@ -1,14 +1,13 @@
-"""AlterConfigs 0-2, IncrementalAlterConfigs 0-1: settings of topics, groups, client metrics, the broker, its loggers.
+"""AlterConfigs 0-2, IncrementalAlterConfigs 0-1: change settings of topics, groups, client metrics, brokers, loggers.
 
-    AlterConfigs      the given settings become all that the resource has of its own
-    Incremental       SET, DELETE, and for lists APPEND and SUBTRACT, applied to what it has; other settings stay
+    AlterConfigs      replaces all of the resource's own settings
+    Incremental       SET, DELETE, and for lists APPEND and SUBTRACT; other settings stay
 
-Each resource for itself, all of its settings or none. A resource or a setting named twice is INVALID_REQUEST. What
-results is checked as a whole; a bad value is INVALID_CONFIG, on a broker INVALID_REQUEST, as in Kafka, whose client
-metrics have both. A subscription to client metrics that has no settings left is no more.
-Names that mean nothing to a broker are kept and do nothing, as in Kafka. Changes are durable before the answer. Broker
-"" is all brokers, whose settings stand behind a broker's own; min.insync.replicas Kafka 4.1 keeps for the cluster alone
-and lets nobody remove.
+Each resource is changed on its own, with all of its settings or none. A resource or a setting that the request names
+twice is INVALID_REQUEST. The resulting settings are checked together; a bad value is INVALID_CONFIG, for a broker
+INVALID_REQUEST, as in Kafka. A client metrics subscription without settings is deleted. As in Kafka, a broker keeps
+unknown names, without effect. Changes are durable before the response. Broker "" stands for all brokers; a broker's own
+settings override these. Kafka 4.1 keeps min.insync.replicas only there, and never deletes it.
 
 Thread rule: runs on the I/O pool; `_changing` makes read, check and write of a resource one step.
 """
@@ -72,7 +71,7 @@ Overrides = dict[str, str]
 
 
 def replace(context: RequestContext, request: alter_configs.AlterConfigsRequest) -> alter_configs.AlterConfigsResponse:
-    """AlterConfigs."""
+    """Handle AlterConfigs."""
     make = alter_configs.AlterConfigsResourceResponse
     return alter_configs.AlterConfigsResponse(
         responses=_answers(context, request.resources, make, _replacement, validate_only=request.validate_only)
@@ -82,7 +81,7 @@ def replace(context: RequestContext, request: alter_configs.AlterConfigsRequest)
 def change(
     context: RequestContext, request: incremental_alter_configs.IncrementalAlterConfigsRequest
 ) -> incremental_alter_configs.IncrementalAlterConfigsResponse:
-    """IncrementalAlterConfigs."""
+    """Handle IncrementalAlterConfigs."""
     make = incremental_alter_configs.AlterConfigsResourceResponse
     return incremental_alter_configs.IncrementalAlterConfigsResponse(
         responses=_answers(context, request.resources, make, _changed, validate_only=request.validate_only)
@@ -90,8 +89,8 @@ def change(
 
 
 def settled_here(context: RequestContext, resource: Any, *, incremental: bool, validate_only: bool) -> bool:
-    """What a broker in a cluster does with a resource itself: it checks the request, of brokers also the settings that
-    would result, and changes the levels of its loggers. Whether that was all: of the rest the controller decides."""
+    """Do a cluster broker's own part of a change: check the request, for brokers also the resulting settings, and
+    change levels of its loggers. Return whether that was all; if not, the controller makes the change."""
     _check_request(resource)
     if resource.resource_type == BROKER_LOGGER and incremental:
         check_access(context, ALTER_CONFIGS, resource.resource_type, resource.resource_name)
@@ -131,7 +130,7 @@ def _answers(
 
 
 def _check_request(resource: Any) -> None:
-    """What is wrong whatever the resource has now."""
+    """Raise InvalidRequest for errors that do not depend on the resource's present settings."""
     named = Counter(item.name for item in checkpointed(resource.configs))
     twice = sorted(name for name, count in named.items() if count > 1)
     if twice:
@@ -240,7 +239,7 @@ def _alter_broker(
 
 
 def _check_written_default(broker: str, item: Any) -> None:
-    """What the cluster has written down for all brokers is changed there, and not taken away."""
+    """Raise InvalidConfig if a cluster-wide setting is altered for one broker, or deleted."""
     if item.name != WRITTEN_DEFAULT:
         return
     if broker:
@@ -269,7 +268,7 @@ def _replacement(configs: list[Any], _table: Mapping[str, Setting], _own: Mappin
 
 
 def _changed(configs: list[Any], table: Mapping[str, Setting], own: Mapping[str, str], effective: object) -> Overrides:
-    """The resource's own settings after the operations; `effective` has the value a list starts from."""
+    """Return the resource's own settings after the operations; lists start from the value in `effective`."""
     overrides = dict(own)
     for item in configs:
         if item.config_operation == SET:
@@ -288,7 +287,7 @@ def _changed(configs: list[Any], table: Mapping[str, Setting], own: Mapping[str,
 
 
 def _default_list(item: Any, table: Mapping[str, Setting], effective: object) -> str:
-    """The value of a list that the resource does not set itself; InvalidConfig for what is no list."""
+    """Return the value of a list that the resource does not set itself; InvalidConfig if it is no list."""
     row = table.get(item.name)
     if row is None:
         if table is BROKER_SETTINGS and item.name in FOREIGN_LISTS:

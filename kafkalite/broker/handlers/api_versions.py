@@ -1,16 +1,16 @@
-"""ApiVersions 0-5: what this broker serves, straight from the handler table.
+"""ApiVersions 0-5: report the APIs and versions that the handler table serves.
 
-v3 tells the client's name and version, which have to look like names (KIP-511). v3 also has tagged features (KIP-584),
-those of `kafkalite.broker.features`:
+From v3 on the request has the client's name and version, which have to look like names (KIP-511), and the response has
+features (KIP-584), those of `kafkalite.broker.features`:
 
-    v3    without supported features whose range begins at 0, which is more than old clients can read
-    v4    all of them
+    v3    without supported features whose range begins at 0, which old clients cannot read
+    v4    with all of them
 
-v5 may name the cluster and the node that the client means to reach, both or neither. A client that reaches another one
-gets REBOOTSTRAP_REQUIRED, and looks up the cluster again (KIP-1242).
+v5 may name the cluster and node that the client means to reach, both or neither. A client that reaches another one gets
+REBOOTSTRAP_REQUIRED, and looks up the cluster again (KIP-1242).
 
-librdkafka before 2.2 reads tagged fields wrongly and cannot connect when it meets one it does not expect; it is told no
-features, and has no use for them. A version above 5 never gets here: see `table.unsupported_api_versions`.
+librdkafka before 2.2 misreads tagged fields and cannot connect if it gets an unexpected one. It does not use features,
+so its response has none. A version above 5 never gets here: see `table.unsupported_api_versions`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ UNKNOWN_NODE: Final = -1
 _LIBRDKAFKA: Final = "librdkafka"
 _LIBRDKAFKA_OWN: Final = re.compile(r"v?(\d+)\.(\d+)")
 _LIBRDKAFKA_INSIDE: Final = re.compile(r"librdkafka-v?(\d+)\.(\d+)")
-"""The end of a wrapper's version: 2.1.0-librdkafka-2.1.0."""
+"""The end of a wrapper's version, for example: 2.1.0-librdkafka-2.1.0."""
 _TAGS_SINCE: Final = (2, 2)
 
 TELEMETRY: Final = frozenset({api.GET_TELEMETRY_SUBSCRIPTIONS, api.PUSH_TELEMETRY})
@@ -54,7 +54,7 @@ _SUPPORTED: Final = [
     SupportedFeatureKey(name=name, min_version=oldest, max_version=newest) for name, (oldest, newest) in LEVELS.items()
 ]
 _KEYS: Final = {True: _ALL_KEYS, False: [row for row in _ALL_KEYS if row.api_key not in TELEMETRY]}
-"""By whether there is somebody to push metrics to: clients push to whoever tells of these APIs (KIP-714)."""
+"""With and without telemetry: a client pushes metrics to any broker that lists these APIs (KIP-714)."""
 _PLAIN: Final = {telemetry: ApiVersionsResponse(api_keys=keys) for telemetry, keys in _KEYS.items()}
 INVALID: Final = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
 REBOOTSTRAP: Final = ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
@@ -74,7 +74,7 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
 def answer(
     version: int, request: ApiVersionsRequest, features: Features, identity: tuple[str, int], *, telemetry: bool
 ) -> ApiVersionsResponse:
-    """Return the answer, which is the same for all clients; `identity` is this broker's (cluster id, node id)."""
+    """Return the response, which no connection's state changes; `identity` is this broker's (cluster id, node id)."""
     if version < SOFTWARE_SINCE:
         return _PLAIN[telemetry]
     refused = refusal(version, request, identity)
@@ -86,7 +86,7 @@ def answer(
 
 
 def refusal(version: int, request: ApiVersionsRequest, identity: tuple[str, int]) -> ApiVersionsResponse | None:
-    """Return the error that a client gets since v3, or None; `identity` is this broker's (cluster id, node id).
+    """Return the error response for a bad request since v3, or None; `identity` is this broker's (cluster id, node id).
 
     Source: KafkaApis and ApiVersionsRequest of Kafka 4.4.
     """
@@ -102,7 +102,7 @@ def refusal(version: int, request: ApiVersionsRequest, identity: tuple[str, int]
 
 
 def names_software(request: ApiVersionsRequest) -> bool:
-    """Whether the client's name and version look like names (KIP-511)."""
+    """Return whether the client's name and version look like names (KIP-511)."""
     return bool(
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     )
@@ -123,6 +123,6 @@ def _with_features(features: Features, version: int, telemetry: bool) -> ApiVers
 
 
 def reads_tags_wrongly(name: str, version: str) -> bool:
-    """Whether a client is, or has inside, a librdkafka before 2.2 (confluentinc/librdkafka #4278)."""
+    """Return whether a client is, or contains, a librdkafka before 2.2 (confluentinc/librdkafka #4278)."""
     found = _LIBRDKAFKA_OWN.match(version) if name == _LIBRDKAFKA else _LIBRDKAFKA_INSIDE.search(version)
     return found is not None and (int(found[1]), int(found[2])) < _TAGS_SINCE

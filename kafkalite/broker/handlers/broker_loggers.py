@@ -1,7 +1,7 @@
-"""The broker's loggers as settings: DescribeConfigs shows their levels, IncrementalAlterConfigs changes them.
+"""Show and change the levels of the broker's loggers, for DescribeConfigs and IncrementalAlterConfigs.
 
-A logger is a setting of resource type BROKER_LOGGER, its level the value, in Kafka's names. Deleting a level lets the
-logger follow its parent. Changes last until the process ends, as in Kafka.
+A logger is a setting of resource type BROKER_LOGGER; its value is the level, in Kafka's names. If a level is deleted,
+the logger follows its parent. Changes last until the process ends, as in Kafka.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = "kafkalite"
 DYNAMIC_BROKER_LOGGER: Final = 6
-"""ConfigSource of a level, numbered as DescribeConfigs numbers it."""
+"""The ConfigSource of a level in DescribeConfigs."""
 
 _LEVELS: Final = {
     "TRACE": 5,
@@ -30,19 +30,19 @@ _LEVELS: Final = {
 
 
 def level_name(level: int) -> str:
-    """Kafka's name for the mildest level that a logger of this level lets through."""
+    """Return Kafka's name for the lowest level that a logger of this level emits."""
     return next((name for name, number in _LEVELS.items() if level <= number), "OFF")
 
 
 def levels() -> Iterator[tuple[str, str]]:
-    """Every logger of this package and the level it works at."""
+    """Yield every logger of this package with its effective level."""
     for name in sorted(logging.root.manager.loggerDict | {ROOT: None}):
         if name == ROOT or name.startswith(ROOT + "."):
             yield name, level_name(logging.getLogger(name).getEffectiveLevel())
 
 
 def check(name: str, level: str | None) -> None:
-    """Raises unless `apply` may be called with these."""
+    """Raise InvalidConfig or InvalidRequest unless `apply` accepts these arguments."""
     if name not in dict(levels()):
         raise InvalidConfig(f"unknown logger {name!r}")
     if level is None:
@@ -53,5 +53,5 @@ def check(name: str, level: str | None) -> None:
 
 
 def apply(name: str, level: str | None) -> None:
-    """Sets a checked logger's level; None lets it follow its parent."""
+    """Set a checked logger's level; None lets it follow its parent."""
     logging.getLogger(name).setLevel(logging.NOTSET if level is None else _LEVELS[level])

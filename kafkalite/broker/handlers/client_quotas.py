@@ -1,7 +1,7 @@
-"""DescribeClientQuotas 0-1, AlterClientQuotas 0-1: how much clients may do in a second (KIP-546).
+"""DescribeClientQuotas 0-1, AlterClientQuotas 0-1: show and change client quotas (KIP-546).
 
-A change is on the disk, and holds for every request that comes after, when it is answered. Each entity is answered for
-itself: what is wrong with one does not keep the others from being changed.
+A change is durable, and applies to every later request, before the response. Each entity has its own result: an error
+for one does not prevent the change of others.
 
 Thread rule: changes run on the I/O pool.
 """
@@ -75,7 +75,7 @@ def alter(context: RequestContext, request: AlterClientQuotasRequest) -> AlterCl
 
 
 def _refused(request: AlterClientQuotasRequest, error: KafkaError) -> AlterClientQuotasResponse:
-    """Nothing was changed: every entry of the request is told so."""
+    """Return the error for every entry; nothing was changed."""
     return AlterClientQuotasResponse(
         entries=[
             _answer([(part.entity_type, part.entity_name) for part in checkpointed(entry.entity)], error)

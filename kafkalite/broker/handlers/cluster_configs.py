@@ -1,8 +1,9 @@
 """AlterConfigs 0-2, IncrementalAlterConfigs 0-1 and ListConfigResources 0-1 of a broker in a cluster.
 
-Each resource of a change is looked at here first (`alter_configs.settled_here`): what is wrong with it, and levels of
-this broker's loggers, are answered here; the rest goes to the controller, as it came when that is all. The answers are
-joined in the order of the request. Of other brokers' settings nothing is known: a broker changes its own, and all's.
+The broker checks each resource of a change first (`alter_configs.settled_here`). It responds to invalid resources and
+changes levels of its own loggers; the rest goes to the controller, unchanged if that is the whole request. The results
+are joined in the order of the request. A broker cannot check another broker's settings: it accepts its own and all
+brokers'.
 
 Source: ConfigAdminManager of Kafka 4.1.
 """
@@ -43,9 +44,9 @@ _MESSAGES: Final[dict[int, tuple[Any, Any]]] = {
 
 
 def alter(context: RequestContext, request: Forwarded) -> Any:
-    """AlterConfigs and IncrementalAlterConfigs."""
+    """Handle AlterConfigs and IncrementalAlterConfigs."""
     resources = request.message.resources
-    settled: dict[int, KafkaError | None] = {}  # by the place in the request
+    settled: dict[int, KafkaError | None] = {}  # position in the request → result
     named = Counter((each.resource_type, each.resource_name) for each in checkpointed(resources))
     for place, resource in enumerate(resources):
         try:
@@ -78,7 +79,7 @@ def alter(context: RequestContext, request: Forwarded) -> Any:
 def _joined(
     context: RequestContext, resources: list[Any], settled: dict[int, KafkaError | None], others: Iterable[Any]
 ) -> Any:
-    """The answer in the order of the request; `others` are the controller's."""
+    """Return the response in the order of the request; `others` are the controller's results."""
     make, make_one = _MESSAGES[context.api_key]
     found = {(each.resource_type, each.resource_name): each for each in others}
     responses = []
@@ -98,7 +99,7 @@ def _joined(
 
 
 def list_resources(context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    """ListConfigResources: topics and brokers are the cluster's, fenced ones too."""
+    """Handle ListConfigResources; topics and brokers are the cluster's, including fenced brokers."""
     view, logs = in_cluster.view_of(context), context.broker.logs
 
     def names(kind: int) -> Iterable[str]:

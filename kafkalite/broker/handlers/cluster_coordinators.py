@@ -1,8 +1,8 @@
-"""FindCoordinator 0-6 in a cluster: who leads the partition that keeps a group or a transactional id.
+"""FindCoordinator 0-6 in a cluster: find the leader of the partition that holds a group or a transactional id.
 
-A coordinator's topic that is not there yet is asked for at the controller, with this broker's settings of it; until it
-is there, and where its partition has no leader that the client can reach, the answer is COORDINATOR_NOT_AVAILABLE, and
-the client asks again. Versions and texts are those of `kafkalite.broker.handlers.find_coordinator`.
+If a coordinator's topic does not exist, the controller is asked to create it, with this broker's settings for it. Until
+it exists, and while its partition has no leader that the client can reach, the error is COORDINATOR_NOT_AVAILABLE, and
+clients retry. Versions and messages are those of `kafkalite.broker.handlers.find_coordinator`.
 
 Source: KafkaApis.getCoordinator and AutoTopicCreationManager of Kafka 4.1.
 """
@@ -55,7 +55,7 @@ def _ask_for(context: RequestContext, name: str) -> None:
 
 
 def _wanted(config: BrokerConfig, name: str) -> tuple[int, int, dict[str, str]]:
-    """(partitions, replicas, settings) of a coordinator's topic."""
+    """Return (partitions, replication factor, settings) for a coordinator's topic."""
     if name == OFFSETS_TOPIC:
         settings = {
             **_COMPACTED,

@@ -1,8 +1,8 @@
-"""What a broker serves in a cluster whose controllers are Apache Kafka's: rows as in `kafkalite.broker.handlers.table`.
+"""The handler table of a broker in a cluster with Kafka's controllers; rows as in `kafkalite.broker.handlers.table`.
 
-A client that begins here learns of the cluster's brokers, and what it asks of a controller is passed on to that; of
-those APIs a client is told the versions that both sides know. What is asked of a partition's leader or of a coordinator
-is served as by a broker that stands alone, which refuses what others lead. Used by such a broker alone.
+A client that bootstraps here learns of the cluster's brokers. Requests for a controller are forwarded to it; of those
+APIs ApiVersions lists the versions that both sides know. Requests for a partition's leader or a coordinator are served
+as by a standalone broker, with an error for what another broker leads.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FORWARDED: Final = (
     api.ADD_RAFT_VOTER,
     api.REMOVE_RAFT_VOTER,
 )
-"""What the controller answers."""
+"""APIs that are forwarded to the controller."""
 _CONFIGS: Final = (api.ALTER_CONFIGS, api.INCREMENTAL_ALTER_CONFIGS)
 _TOKENS: Final = (api.CREATE_DELEGATION_TOKEN, api.RENEW_DELEGATION_TOKEN, api.EXPIRE_DELEGATION_TOKEN)
 
@@ -87,7 +87,7 @@ _ALIKE: Final = (
     api.SASL_AUTHENTICATE,
     api.DESCRIBE_ACLS,
 )
-"""What this broker answers itself, as one that stands alone does."""
+"""APIs that this broker serves itself, as a standalone broker does."""
 
 ROWS: Final[tuple[Row, ...]] = tuple(
     sorted(
@@ -126,5 +126,5 @@ call_directly(ROWS)
 
 
 def find(key: int) -> Row | None:
-    """The row of an API key, None when it is not served."""
+    """Return the row of an API key; None if it is not served."""
     return _BY_KEY.get(key)

@@ -1,15 +1,15 @@
 """ConsumerGroupHeartbeat 0-1, ConsumerGroupDescribe 0-1: groups of the newer protocol (KIP-848).
 
-    ConsumerGroupHeartbeat  epoch 0 joins, -1 leaves, -2 leaves a static member's place free for a session timeout. A
-                            field that is null has not changed · v1 subscriptions by regular expression; the client
-                            makes the member id (KIP-1082), in v0 the broker does if there is none
-    ConsumerGroupDescribe   GROUP_ID_NOT_FOUND for a group that is not there or is classic, as clients then ask
-                            DescribeGroups · v1 tells which protocol a member speaks (KIP-1099)
+    ConsumerGroupHeartbeat  epoch 0 joins, -1 leaves, -2 leaves and reserves a static member's place for a session
+                            timeout; a null field is unchanged · v1 subscriptions by regular expression; the client
+                            generates the member id (KIP-1082); in v0 the broker does if there is none
+    ConsumerGroupDescribe   GROUP_ID_NOT_FOUND for a group that does not exist or is classic; clients then send
+                            DescribeGroups · v1 has the protocol that a member uses (KIP-1099)
 
-Where the feature group.version is 0, both are UNSUPPORTED_VERSION.
+If the feature group.version is 0, both are UNSUPPORTED_VERSION.
 
-A request that contradicts itself is INVALID_REQUEST, whatever the group. Heartbeats that join, leave or subscribe run
-on the I/O pool, because they may have to look at all topics and to make a target assignment.
+A request that contradicts itself is INVALID_REQUEST, whether or not the group exists. Heartbeats that join, leave or
+subscribe run on the I/O pool, because they may match all topics and compute a target assignment.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ def heartbeat(
         text = f"unsupported assignor {request.server_assignor!r}; expected one of {', '.join(known)}"
         return completed(refused(ErrorCode.UNSUPPORTED_ASSIGNOR, text))
     if request.member_epoch >= JOIN_EPOCH and request.subscribed_topic_regex:
-        try:  # now, so that no group is made for it, and none waits
+        try:  # before a group is created for it, or waits for it
             topic_regex.prepare(request.subscribed_topic_regex, context.broker.logs.topics)
         except InvalidRegularExpression as error:
             if request.member_epoch == JOIN_EPOCH:
                 return completed(refused(error.code, str(error)))
     caller = HeartbeatCaller(
         client_id=context.client_id or "",
-        client_host=f"/{context.client_host}",  # as Java writes an address, which Kafka's tools show
+        client_host=f"/{context.client_host}",  # in Java's format, which Kafka's tools show
         describes=describer(context, TOPIC),
         holder=context.holder,
     )
@@ -100,12 +100,12 @@ def heartbeat(
 
 
 def _off(context: RequestContext) -> bool:
-    """Whether the cluster's features leave this protocol out."""
+    """Return whether the cluster's features disable this protocol."""
     return context.broker.feature_level(GROUP_VERSION) == 0
 
 
 def _denial(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> KafkaError | None:
-    """Why the asker may not be a member, or may not subscribe to what he names."""
+    """Return the error if the client may not be a member of the group or subscribe to its topics."""
     if not allows(context, READ, GROUP, request.group_id):
         return refusal(GROUP)
     names = frozenset(request.subscribed_topic_names or ())
@@ -113,7 +113,7 @@ def _denial(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> 
 
 
 def _contradiction(request: ConsumerGroupHeartbeatRequest, version: int) -> str | None:
-    """What is wrong with a heartbeat in itself."""
+    """Return what is wrong with a heartbeat in itself, or None."""
     epoch = request.member_epoch
     named = version >= _CLIENT_MAKES_ID_SINCE or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH
     problems = {
@@ -136,7 +136,7 @@ def _contradiction(request: ConsumerGroupHeartbeatRequest, version: int) -> str 
 
 
 def describe(context: RequestContext, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
-    tells = request.include_authorized_operations
+    with_operations = request.include_authorized_operations
     if _off(context):
         off = [
             DescribedGroup(group_id=name, error_code=ErrorCode.UNSUPPORTED_VERSION)
@@ -145,13 +145,14 @@ def describe(context: RequestContext, request: ConsumerGroupDescribeRequest) -> 
         return ConsumerGroupDescribeResponse(groups=off)
     return ConsumerGroupDescribeResponse(
         groups=[
-            _visible(context, _describe(context, group_id, tells=tells)) for group_id in checkpointed(request.group_ids)
+            _visible(context, _describe(context, group_id, with_operations=with_operations))
+            for group_id in checkpointed(request.group_ids)
         ]
     )
 
 
 def _visible(context: RequestContext, group: DescribedGroup) -> DescribedGroup:
-    """A group as it was described, or, if it reads topics that the asker may not see, that he may not see it."""
+    """Return a described group, or an error if it reads topics that the client may not describe."""
     names = {
         topic.topic_name
         for member in checkpointed(group.members)
@@ -167,8 +168,8 @@ def _visible(context: RequestContext, group: DescribedGroup) -> DescribedGroup:
     )
 
 
-def _describe(context: RequestContext, group_id: str, *, tells: bool) -> DescribedGroup:
-    """A group, and, where it `tells` that, what the asker may do with it."""
+def _describe(context: RequestContext, group_id: str, *, with_operations: bool) -> DescribedGroup:
+    """Return a group's description; with `with_operations`, including the client's authorized operations."""
     if not allows(context, DESCRIBE, GROUP, group_id):
         return DescribedGroup(group_id=group_id, error_code=refusal(GROUP).code)
     group, code = context.broker.groups.lookup(group_id)
@@ -193,7 +194,7 @@ def _describe(context: RequestContext, group_id: str, *, tells: bool) -> Describ
                 _member(context, member, state.targets.get(member.member_id, {}), by_id)
                 for member in state.members.values()
             ],
-            authorized_operations=operations(context, GROUP, group_id) if tells else OPERATIONS_NOT_ASKED,
+            authorized_operations=operations(context, GROUP, group_id) if with_operations else OPERATIONS_NOT_ASKED,
         )
 
 
@@ -216,7 +217,7 @@ def _member(context: RequestContext, member: ConsumerMember, target: Assigned, b
 
 
 def _named(assignment: Assigned, by_id: dict[bytes, Topic]) -> Assignment:
-    """With the topics' names; those that are gone are left out, as in Kafka."""
+    """Return the assignment with topic names; deleted topics are left out, as in Kafka."""
     return Assignment(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, topic_name=by_id[topic_id].name, partitions=sorted(numbers))

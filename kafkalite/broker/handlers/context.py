@@ -1,6 +1,6 @@
-"""What a handler is given beside the request: the broker's parts, and whose request it is.
+"""Define what a handler gets with a request: the broker's parts, and the request's client.
 
-Thread rule: shared by all workers and immutable, but for `BrokerServices.config`, which is replaced as a whole.
+Thread rule: shared by all workers and immutable, except `BrokerServices.config`, which is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Who is in the cluster: one node today; handlers ask here, so that more can come."""
+    """The cluster of a standalone broker: one node."""
 
     cluster_id: str
     node_id: int
@@ -46,18 +46,18 @@ class ClusterView:
 
     @property
     def identity(self) -> tuple[str, int]:
-        """(cluster id, node id) of this broker."""
+        """(Cluster id, node id) of this broker."""
         return self.cluster_id, self.node_id
 
     @property
     def controller_id(self) -> int:
-        """The node that answers for the cluster."""
+        """The node id that is reported as the controller."""
         return self.node_id
 
 
 @dataclass(slots=True)
 class BrokerServices:
-    """What handlers may use. `config` is replaced as a whole when dynamic settings change, by `use_config`."""
+    """The parts of the broker that handlers use. `use_config` replaces `config` when dynamic settings change."""
 
     config: BrokerConfig
     logs: LogManager
@@ -68,21 +68,21 @@ class BrokerServices:
     transactions: TransactionCoordinator
     quotas: Quotas
     member: Member | None = None
-    """In a cluster with controllers of Apache Kafka's: who knows it; None: the broker stands alone."""
+    """This broker's membership in a cluster with Kafka's controllers; None for a standalone broker."""
     authorizer: Authorizer | None = None
-    """Who may do what; None: everybody everything."""
+    """Checks ACLs; None: every client may do everything."""
     client_metrics: ClientMetrics | None = None
-    """Clients' own metrics; None: nobody asks for them."""
+    """Clients' pushed metrics (KIP-714); None: no plug-in receives them."""
     config_checks: list[Callable[[BrokerConfig], None]] = field(default_factory=list)
-    """Asked before settings change while running; they raise ConfigError."""
+    """Checks of dynamic settings before a change; they raise ConfigError."""
     config_listeners: list[Callable[[BrokerConfig], None]] = field(default_factory=list)
     partition_shares: PartitionShares = field(default_factory=PartitionShares)
-    """Who created how many of the partitions that count towards max.partitions."""
+    """Counts of partitions created by each client, within max.partitions."""
     metric_sources: list[Source] = field(default_factory=list)
-    """What parts tell of themselves, where somebody asks for metrics."""
+    """Sources of metrics, read when metrics are requested."""
 
     def feature_level(self, name: str) -> int:
-        """The level of a feature; 0 is off."""
+        """Return the level of a feature; 0 is off."""
         if self.member is None:
             return self.logs.metadata.features.level(name)
         return self.member.image.features.get(name, 0)
@@ -93,7 +93,7 @@ class BrokerServices:
         return self.config.cordoned and self.feature_level(METADATA_VERSION) >= CORDON_LEVEL
 
     def topic_config(self, name: str) -> TopicConfig | None:
-        """The settings of a topic, of a cluster's wherever it is; None for one that is not there."""
+        """Return a topic's settings, in a cluster those of any topic; None if there is no such topic."""
         if self.member is None:
             topic = self.logs.topics.get(name)
             return None if topic is None else topic.config
@@ -103,7 +103,7 @@ class BrokerServices:
         return topic_config(self.config, image, name) if name in image.topic_ids else None
 
     def use_config(self, config: BrokerConfig) -> None:
-        """Settings changed while running: from now on these count. The log manager, which knows them, is not told."""
+        """Apply changed settings, except to the log manager, which has them already."""
         self.config = config
         for listener in self.config_listeners:
             listener(config)
@@ -111,7 +111,7 @@ class BrokerServices:
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One request's surroundings."""
+    """The context of one request."""
 
     broker: BrokerServices
     connection: Connection
@@ -119,12 +119,12 @@ class RequestContext:
     api_version: int
     client_id: str | None
     throttle_ms: int = 0
-    """What the client is to be told to wait, for what it did before."""
+    """Throttle time in ms that the response reports, for earlier requests of the client."""
     request_meter: Meter | None = None
-    """Of the time that threads spend on it; None: that is not counted."""
+    """Meters the thread time spent on the request; None: it is not counted."""
 
     def mutations(self, *, strict_since: int) -> Mutations:
-        """What the client's quota has to say of partitions that this request creates and deletes."""
+        """Return the client's quota check for partitions that this request creates or deletes (KIP-599)."""
         control = self.broker.quotas.control
         quota = control.quota_of(self.principal, self.client_id)
         strict = self.api_version >= strict_since
@@ -137,17 +137,17 @@ class RequestContext:
 
     @property
     def holder(self) -> Holder:
-        """Whom entries of the broker's tables are charged to."""
+        """The holder that entries of the broker's tables are charged to."""
         return holder_of(self.principal, self.client_host)
 
     @property
     def endpoint(self) -> Endpoint:
-        """What this broker is called on the listener the request came through."""
+        """This broker's advertised address on the request's listener."""
         endpoint: Endpoint = self.connection.listener.endpoint
         return endpoint
 
     @property
     def principal(self) -> str:
-        """Who asks, as `User:name`: the authoriser's seam."""
+        """The client's principal, as `User:name`."""
         principal: str = self.connection.principal
         return principal

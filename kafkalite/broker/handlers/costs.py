@@ -1,7 +1,7 @@
-"""Estimate what a request costs beyond the items that it names: what a null list or one name stands for.
+"""Estimate a request's cost beyond the items that it names, for example for a null list.
 
-Each function gives microseconds, from counts that the broker has at hand. They are rough on purpose: only whether a
-request is short or long depends on them (`kafkalite.broker.handlers.table`).
+Each function returns microseconds, from counts that are at hand. They are rough on purpose: they only decide whether a
+request is short or long (`kafkalite.broker.handlers.table`).
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from kafkalite.broker.handlers.context import RequestContext
 
 ROW_US: Final = 3.0
-"""One object of an answer."""
+"""One object in a response."""
 SHARED_ROW_US: Final = 0.3
-"""One that all answers share: it is encoded alone."""
+"""One object that all responses share: it is only encoded."""
 QUESTION_US: Final = 5.0
-"""One question to the authoriser."""
+"""One authorization check."""
 MATCH_US: Final = 3.0
-"""A regular expression that is tried on the name of one topic."""
+"""One match of a regular expression with a topic name."""
 ASSIGN_US: Final = 12.0
-"""One topic that a joining member of a consumer group is assigned."""
+"""One topic in the assignment of a joining member of a consumer group."""
 OPERATIONS_US: Final = 40.0
-"""All questions about one resource."""
+"""All authorization checks for one resource."""
 _NULL_TOPICS_SINCE: Final = 1
 _MANY_GROUPS_SINCE: Final = 8
 _PAGE_PARTITIONS_MAX: Final = 2000
 
 
 def metadata(context: RequestContext, request: Any) -> float:
-    """Partitions, and of all topics each topic."""
+    """Return the cost of the partitions; for all topics, plus the cost per topic."""
     topics = context.broker.logs.topics
-    if context.broker.authorizer is None and request.topics and len(request.topics) == 1:  # most requests of all
+    if context.broker.authorizer is None and request.topics and len(request.topics) == 1:  # the most frequent case
         only = topics.get(request.topics[0].name)
         return ROW_US if only is None else ROW_US * len(only.partitions)
     row_us = SHARED_ROW_US if context.broker.member is None else ROW_US
@@ -53,19 +53,19 @@ def metadata(context: RequestContext, request: Any) -> float:
 
 
 def topic_pages(context: RequestContext, request: Any) -> float:
-    """A page of partitions; of all topics, a question about each."""
+    """Return the cost of a page of partitions; for all topics, plus a check of each."""
     rows: int = min(max(request.response_partition_limit, 1), _PAGE_PARTITIONS_MAX)
     return ROW_US * rows + (0.0 if request.topics else QUESTION_US * len(context.broker.logs.topics))
 
 
 def all_partitions(context: RequestContext, request: Any) -> float:
-    """Those of every topic, where none is named (DescribeLogDirs, ElectLeaders)."""
+    """Return the cost of all partitions if the request names none (DescribeLogDirs, ElectLeaders)."""
     asked = request.topics if hasattr(request, "topics") else request.topic_partitions
     return ROW_US * partition_total(context.broker.logs.topics) if asked is None else 0.0
 
 
 def committed(context: RequestContext, request: Any) -> float:
-    """All that groups have committed, where no topics are named."""
+    """Return the cost of all of the groups' committed offsets if the request names no topics."""
     if context.api_version < _MANY_GROUPS_SINCE:
         return _committed(context, [request.group_id] if request.topics is None else [])
     return _committed(context, (group.group_id for group in request.groups if group.topics is None))
@@ -77,14 +77,14 @@ def _committed(context: RequestContext, group_ids: Iterable[str]) -> float:
 
 
 def members(context: RequestContext, request: Any) -> float:
-    """Those of the groups that are described."""
+    """Return the cost of the members of the described groups."""
     names = request.groups if hasattr(request, "groups") else request.group_ids
     found = (context.broker.groups.find(name) for name in names)
     return ROW_US * sum(group.member_count for group in found if group is not None)
 
 
 def subscription(context: RequestContext, request: Any) -> float:
-    """Topics that a member's expression is tried on, and that an assignment is made of."""
+    """Return the cost of matching a member's regular expression with all topics, and of an assignment."""
     if not request.subscribed_topic_regex:
         return 0.0
     count: int = len(context.broker.logs.topics)
@@ -92,44 +92,44 @@ def subscription(context: RequestContext, request: Any) -> float:
 
 
 def all_groups(context: RequestContext, _request: Any) -> float:
-    """Each group."""
+    """Return the cost of all groups."""
     return (ROW_US + QUESTION_US * (context.broker.authorizer is not None)) * context.broker.groups.count
 
 
 def all_transactions(context: RequestContext, _request: Any) -> float:
-    """Each transactional id."""
+    """Return the cost of all transactional ids."""
     return (ROW_US + QUESTION_US * (context.broker.authorizer is not None)) * context.broker.transactions.count
 
 
 def all_acls(context: RequestContext, _request: Any) -> float:
-    """Each ACL."""
+    """Return the cost of all ACLs."""
     authorizer = context.broker.authorizer
     return 0.0 if authorizer is None else ROW_US * len(authorizer)
 
 
 def each_filter_all_acls(context: RequestContext, request: Any) -> float:
-    """Each ACL, for each filter."""
+    """Return the cost of all ACLs for each filter."""
     return all_acls(context, request) * len(request.filters)
 
 
 def all_quotas(context: RequestContext, _request: Any) -> float:
-    """Each quota."""
+    """Return the cost of all quotas."""
     return ROW_US * len(context.broker.quotas.table.entries)
 
 
 def all_users(context: RequestContext, _request: Any) -> float:
-    """Each user with a password."""
+    """Return the cost of all users with SCRAM credentials."""
     return ROW_US * len(context.broker.logs.metadata.credentials)
 
 
 def config_names(context: RequestContext, _request: Any) -> float:
-    """Each topic, group and subscription that has settings."""
+    """Return the cost of all topics, groups and client metrics subscriptions with settings."""
     logs = context.broker.logs
     return ROW_US * (len(logs.topics) + len(logs.metadata.group_configs) + len(logs.metadata.client_metrics))
 
 
 def producers(context: RequestContext, request: Any) -> float:
-    """Those that the partitions know."""
+    """Return the cost of the partitions' producers."""
     topics = context.broker.logs.topics
     total = 0
     for item in request.topics:

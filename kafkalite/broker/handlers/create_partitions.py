@@ -1,7 +1,7 @@
-"""CreatePartitions 0-3: more partitions for topics that exist; durable before the answer.
+"""CreatePartitions 0-3: add partitions to topics; durable before the response.
 
-`count` is the new total and has to grow. A manual assignment names the replicas of each new partition: this broker.
-A topic named twice is INVALID_REQUEST, answered once. Since v3 partitions over the client's quota are refused.
+`count` is the new total and has to grow. A manual assignment names the replicas of each new partition: this broker. A
+topic that is named twice gets INVALID_REQUEST, once. Since v3 partitions above the client's quota are refused.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def _grow(
             context.broker.logs.add_partitions(topic.name, topic.count)
             charge(context, topic.name, added)
     except (UnknownTopicOrPartition, TopicAuthorizationFailed) as error:
-        return CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=None)  # as Kafka
+        return CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=None)  # as in Kafka
     except KafkaError as error:
         return CreatePartitionsTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
     return CreatePartitionsTopicResult(name=topic.name)
 
 
 def _check(context: RequestContext, topic: CreatePartitionsTopic) -> int:
-    """How many partitions are added; KafkaError where that cannot be."""
+    """Return the number of partitions to add; KafkaError if they cannot be added."""
     found = context.broker.logs.topics.get(topic.name)
     if found is None:
         raise UnknownTopicOrPartition

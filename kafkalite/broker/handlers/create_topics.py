@@ -1,13 +1,13 @@
-"""CreateTopics 2-7: topics with partitions, settings and a replica on this one broker; durable before the answer.
+"""CreateTopics 2-7: create topics, with their one replica on this broker; durable before the response.
 
-    v4   -1 partitions or replicas means the broker's default (taken in every version)
-    v5   the answer tells partitions, replicas and settings
-    v6   what is over the client's quota of partitions is refused, topic by topic; before, it is done (KIP-599)
-    v7   the answer tells the topic id
+    v4   -1 partitions or replicas means the broker's default (accepted in every version)
+    v5   the response has partitions, replication factor and settings
+    v6   topics above the client's partition quota are refused, one by one; older versions are throttled (KIP-599)
+    v7   the response has the topic id
 
-Checks in Kafka's order, each topic for itself: a name given twice in the request (answered once), whether the asker may
-create it, the name, whether it exists, settings, then either the manual assignment or the two numbers. A replication
-factor above 1 is an error, unless replication.factor.accept.any takes it; one copy is kept and told either way.
+Each topic is checked on its own, in Kafka's order: named twice in the request (one result), permission to create it,
+name, existence, settings, then either the manual assignment or the two numbers. A replication factor above 1 is an
+error, unless replication.factor.accept.any accepts it. The broker keeps one replica, and reports one, in either case.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 _STRICT_SINCE: Final = 6
 
 _Described = dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]]
-"""Settings of a topic's own → all that it has."""
+"""A topic's own settings → all of its settings."""
 
 logger = RepeatLogger(logging.getLogger(__name__))
 
@@ -129,7 +129,7 @@ def _overrides(topic: CreatableTopic) -> dict[str, str]:
 
 
 def _configs(context: RequestContext, overrides: dict[str, str], described: _Described) -> list[CreatableTopicConfigs]:
-    """The settings that a topic gets; topics of one request that are given the same share one list."""
+    """Return the settings of a new topic; topics of one request with the same own settings share one list."""
     given = frozenset(overrides.items())
     if given not in described:
         described[given] = list(_settings(context, _resolve(context, overrides)))
@@ -154,7 +154,7 @@ def _numbers(context: RequestContext, topic: CreatableTopic) -> int:
 
 
 def _manual_partitions(context: RequestContext, topic: CreatableTopic) -> int:
-    """The number of partitions a manual assignment spells out; it may name this broker only, once each."""
+    """Return the number of partitions in a manual assignment, which may name only this broker, once per partition."""
     if topic.replication_factor != USE_DEFAULT:
         raise InvalidRequest("the replication factor must be -1 when the request assigns replicas")
     if topic.num_partitions != USE_DEFAULT:
@@ -171,7 +171,7 @@ def _manual_partitions(context: RequestContext, topic: CreatableTopic) -> int:
 
 
 def check_replicas(context: RequestContext, broker_ids: list[int]) -> None:
-    """Raises InvalidReplicaAssignment unless these are the replicas one partition can have here."""
+    """Raise InvalidReplicaAssignment unless this broker is the only replica."""
     node_id = context.broker.cluster.node_id
     if not broker_ids:
         raise InvalidReplicaAssignment("a partition is assigned to no broker")

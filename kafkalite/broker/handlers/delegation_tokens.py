@@ -1,7 +1,8 @@
-"""CreateDelegationToken, RenewDelegationToken, ExpireDelegationToken, DescribeDelegationToken: there are none.
+"""Create-, Renew-, Expire- and DescribeDelegationToken: there are no delegation tokens.
 
-Answered as a Kafka broker without delegation.token.secret.key does: 64 on a connection that does not show who asks,
-else 61. In a cluster the controllers may make tokens, which hold at other brokers: who is known is passed on to them.
+The errors are those of a Kafka broker without delegation.token.secret.key: 64 on a connection without authentication,
+else 61. In a cluster the controllers may have tokens, which other brokers accept, so authenticated requests are
+forwarded.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def _code(context: RequestContext) -> ErrorCode:
 
 
 def _no_time(context: RequestContext) -> int:
-    """What stands for a time, by whether Kafka's broker or its controller answers."""
+    """Return the times in an error response, which differ between Kafka's brokers and controllers."""
     return 0 if _code(context) == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED else -1
 
 
@@ -79,7 +80,7 @@ _HERE: Final[dict[int, Callable[[RequestContext, Any], Any]]] = {
 
 
 def pass_on(context: RequestContext, request: Forwarded) -> Any:
-    """Of a broker in a cluster. The controller sees its own listener alone, so nobody unknown may get there."""
+    """Forward a request to the controller, unless the client is not authenticated: the controller cannot check that."""
     if context.principal == ANONYMOUS:
         return _HERE[context.api_key](context, request.message)
     from kafkalite.broker.handlers import forwarding

@@ -1,12 +1,12 @@
-"""DeleteRecords 0-2: moves the start of partitions up, so that older records are gone.
+"""DeleteRecords 0-2: raise the log start of partitions, so that older records are deleted.
 
 Offset -1 means the high watermark. An offset below the log start changes nothing and is no error; one above the high
-watermark is OFFSET_OUT_OF_RANGE. A topic that is only compacted refuses (POLICY_VIOLATION), and so do the internal
-topics (INVALID_TOPIC_EXCEPTION). The answer is the new log start, -1 with an error.
+watermark is OFFSET_OUT_OF_RANGE. Topics whose only cleanup policy is compact refuse (POLICY_VIOLATION), as do internal
+topics (INVALID_TOPIC_EXCEPTION). The result is the new log start, -1 with an error.
 
-Where others follow, the answer waits until the logs of all followers that are alive start there too, and has the least
-of their starts, the low watermark; REQUEST_TIMED_OUT where that takes longer than the request says. What is deleted
-stays so. A partition that is named twice is answered once, with the offset that was named last, as by Kafka.
+If a partition has followers, the response waits until the logs of all live ones start there, too. It has the lowest of
+their log starts, the low watermark, or REQUEST_TIMED_OUT after the request's timeout; the records stay deleted then. As
+in Kafka, a partition that is named twice has one result, for the last offset.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NO_LOW_WATERMARK: Final = -1
 
 
 class _Followed(NamedTuple):
-    """A log that has been cut, and whose followers are to follow."""
+    """A log whose start was raised, and whose followers still have to do the same."""
 
     log: PartitionLog
     offset: int
@@ -55,7 +55,7 @@ class _Followed(NamedTuple):
 
 
 class _Waiting:
-    """A request whose answer waits for followers. `reached` is called by any thread."""
+    """A request that waits for followers. Any thread calls `_end` when one log's followers are done."""
 
     def __init__(self, response: DeleteRecordsResponse, followed: Sequence[_Followed], timers: TimerQueue) -> None:
         self.answer: Deferred[DeleteRecordsResponse] = Deferred(abandoned=self.expire)
@@ -73,13 +73,13 @@ class _Waiting:
             self._timer.cancel()
 
     def expire(self) -> None:
-        """The request's time is over, or its client has gone."""
+        """End the wait after the timeout, or when the client has disconnected."""
         for at, each in list(self._left.items()):
             cancel_low_wait(each.log.core, self._numbers[at])
             self._end(at, ErrorCode.REQUEST_TIMED_OUT)
 
     def _end(self, at: int, code: int) -> None:
-        """One log is done with: its followers start at the offset, or why they will not."""
+        """Complete one log's result: its followers start at the offset, or an error."""
         with self._lock:
             ended = self._left.pop(at, None)
             if ended is None:
@@ -95,7 +95,7 @@ def handle(
     context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse | Deferred[DeleteRecordsResponse]:
     allowed = allowed_names(context, DELETE, TOPIC, (topic.name for topic in checkpointed(request.topics)))
-    asked: dict[str, dict[int, DeleteRecordsPartition]] = {}  # of what is named twice the last counts
+    asked: dict[str, dict[int, DeleteRecordsPartition]] = {}  # if a partition is named twice, the last one wins
     for topic in checkpointed(request.topics):
         asked.setdefault(topic.name, {}).update((item.partition_index, item) for item in checkpointed(topic.partitions))
     followed: list[_Followed] = []
@@ -121,25 +121,25 @@ def handle(
 def _result(
     context: RequestContext, topic: str, item: DeleteRecordsPartition, followed: list[_Followed], *, allowed: bool
 ) -> DeleteRecordsPartitionResult:
-    """The result; where followers are to follow it is `followed`'s to complete."""
+    """Return a partition's result; if it has to wait for followers, add it to `followed`."""
     log, start, code = None, NO_LOW_WATERMARK, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if allowed:
         log, start, code = _delete(context, topic, item)
     result = DeleteRecordsPartitionResult(partition_index=item.partition_index, low_watermark=start, error_code=code)
-    if log is not None and log.core.replicated:  # by now it may not be led here any more, which ends the wait
+    if log is not None and log.core.replicated:  # if leadership was lost since, the wait ends at once
         followed.append(_Followed(log, start, result))
     return result
 
 
 def _only_compacted(context: RequestContext, topic_name: str) -> bool:
-    topic = context.broker.logs.topics.get(topic_name)  # None: deleted a moment ago, which delete_records will say
+    topic = context.broker.logs.topics.get(topic_name)  # None: just deleted, which delete_records will report
     return topic is not None and topic.config.cleanup_policy == ("compact",)
 
 
 def _delete(
     context: RequestContext, topic_name: str, item: DeleteRecordsPartition
 ) -> tuple[PartitionLog | None, int, ErrorCode]:
-    """The log and its new start, or None and why not."""
+    """Return (log, new log start, NONE), or (None, -1, error code)."""
     log, error = find_partition(context, topic_name, item.partition_index)
     if log is None:
         return None, NO_LOW_WATERMARK, error

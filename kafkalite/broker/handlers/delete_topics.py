@@ -1,8 +1,8 @@
-"""DeleteTopics 1-6: topics with all they hold; gone durably before the answer, their space soon after.
+"""DeleteTopics 1-6: delete topics with their records; durable before the response, their files are removed later.
 
-v6 names a topic by name or by id, never both; the answer tells both. A topic named twice is INVALID_REQUEST, answered
-once. Since v5 topics with partitions over the client's quota are refused. delete.topic.enable=false refuses everything:
-INVALID_REQUEST before v3, TOPIC_DELETION_DISABLED since.
+v6 names a topic by name or by id, not both; the response has both. A topic that is named twice gets INVALID_REQUEST,
+once. Since v5 topics with partitions above the client's quota are refused. delete.topic.enable=false refuses
+everything: INVALID_REQUEST before v3, TOPIC_DELETION_DISABLED since.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def handle(context: RequestContext, request: DeleteTopicsRequest) -> DeleteTopic
         for key, state in checkpointed(unique.items())
     ]
     try:
-        context.broker.logs.removals.sync_renames()  # one sync for all of them
+        context.broker.logs.removals.sync_renames()  # one sync for all topics
     except KafkaError as error:
         for result in checkpointed(results):
             if result.error_code == 0:
@@ -96,7 +96,7 @@ def _check_naming(state: DeleteTopicState) -> None:
 
 
 def _check_permission(context: RequestContext, name: str) -> None:
-    """Of somebody who may describe a topic and not delete it, its absence is no secret."""
+    """Raise the error if the client may not delete a topic; if it may describe it, a missing topic is no error here."""
     if not allows(context, DESCRIBE, TOPIC, name):
         raise refusal(TOPIC)
     if name in context.broker.logs.topics and not allows(context, DELETE, TOPIC, name):

@@ -1,7 +1,7 @@
-"""DescribeCluster 0-2: the brokers, as Metadata tells them, without topics.
+"""DescribeCluster 0-2: list the brokers, as Metadata does, without topics.
 
-v1 asks for brokers or controllers; controllers have no listener of their own here, so asking for them is
-MISMATCHED_ENDPOINT_TYPE, as at a Kafka broker. v2 may include fenced brokers; there are none.
+v1 asks for brokers or controllers; controllers have no listener here, so asking for them is MISMATCHED_ENDPOINT_TYPE,
+as at a Kafka broker. v2 may include fenced brokers; there are none.
 """
 
 from __future__ import annotations

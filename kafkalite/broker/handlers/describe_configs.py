@@ -1,12 +1,12 @@
-"""DescribeConfigs 1-4: settings of topics, groups, client metrics, the broker, its loggers, each with its source.
+"""DescribeConfigs 1-4: show the settings of topics, groups, client metrics, brokers and loggers, with their sources.
 
-    v1   source and synonyms in place of "is default"
-    v3   type, and documentation when asked
+    v1   source and synonyms instead of "is default"
+    v3   type, and documentation on request
 
-Null or no keys mean all; keys that do not exist are left out. Broker "" is the cluster-wide default: what was
-changed while running, and min.insync.replicas, which Kafka 4.1 writes there itself. Names that mean nothing here are
-shown as sensitive, without value. Any group and any subscription to client metrics has settings, whether it is there or
-not. Resources of other kinds are INVALID_REQUEST.
+Null or no keys mean all; unknown keys are left out. Broker "" is the cluster-wide default: dynamic settings of all
+brokers, and min.insync.replicas, which Kafka 4.1 always has there. Settings that this broker does not know are shown as
+sensitive, without value. Any group and any client metrics subscription has settings, even if it does not exist. Other
+resource types are INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ _GUARDED: Final = {
     BROKER_LOGGER: ResourceType.CLUSTER,
     CLIENT_METRICS: ResourceType.CLUSTER,
 }
-"""Kind of settings → the type of resource whose permissions guard them."""
+"""Resource type of settings → the type of the resource whose permissions protect them."""
 
 _Described = dict[Hashable, list[DescribeConfigsResourceResult]]
-"""What tells the settings of resources apart → the settings as an answer has them, described once in a request."""
+"""Key that resources with the same settings share → these settings, described once per request."""
 
 
 def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
@@ -87,7 +87,7 @@ def _describe(
         result.configs = configs
     except KafkaError as error:
         result.error_code = error.code
-        # Kafka has nothing to say about a topic that is not there.
+        # Kafka's message for a missing topic is empty.
         result.error_message = "" if isinstance(error, UnknownTopicOrPartition) else error.message
     return result
 
@@ -95,13 +95,13 @@ def _describe(
 def _configs(
     context: RequestContext, item: DescribeConfigsResource, request: DescribeConfigsRequest, described: _Described
 ) -> list[DescribeConfigsResourceResult]:
-    """The settings of a resource. Those that have the same share one list: describing one takes 0.3 ms."""
+    """Return the settings of a resource. Resources with the same settings share one list: to make it takes 0.3 ms."""
     kind, name = item.resource_type, item.resource_name
     given: Hashable = name
     if kind == TOPIC:
         topic = _topic_config(context, name)
         given = frozenset(topic.overrides.items())
-        if topic.message_format == "classic":  # which may have settings of the broker's for this topic
+        if topic.message_format == "classic":  # broker settings may name this topic
             given = (name, given)
     elif kind == GROUP:
         given = _group_overrides(context, name)
@@ -122,7 +122,7 @@ def _configs(
 def _settings(
     context: RequestContext, kind: int, name: str, request: DescribeConfigsRequest
 ) -> Iterable[DescribeConfigsResourceResult]:
-    """The settings of a resource that was checked."""
+    """Return the settings of a resource whose name was checked."""
     config = context.broker.config
     entries: Iterable[ConfigEntry]
     if kind == BROKER_LOGGER:
@@ -145,14 +145,14 @@ def _settings(
 
 
 def check_access(context: RequestContext, operation: AclOperation, kind: int, name: str) -> None:
-    """Raises what somebody is told who may not do this with these settings. Kinds that do not exist are nobody's."""
+    """Raise the authorization error unless the client may do this; no permission protects unknown resource types."""
     guard = _GUARDED.get(kind)
     if guard is not None:
         check(context, operation, guard, CLUSTER_NAME if guard is ResourceType.CLUSTER else name)
 
 
 def check_broker_name(context: RequestContext, name: str, *, cluster_default: bool = True) -> None:
-    """Raises InvalidRequest unless this names this broker or, where that is allowed, all brokers."""
+    """Raise InvalidRequest unless the name is this broker's or, with `cluster_default`, stands for all brokers."""
     node_id = context.broker.cluster.node_id
     if name != str(node_id) and not (cluster_default and name == CLUSTER_DEFAULT):
         wanted = f"{node_id}, or empty for the cluster-wide default," if cluster_default else f"{node_id}"
@@ -175,7 +175,7 @@ def _group_overrides(context: RequestContext, group_id: str) -> frozenset[tuple[
 
 
 def group_config(context: RequestContext, group_id: str) -> GroupConfig:
-    """The settings that a group has, or would have."""
+    """Return a group's settings, or the defaults for a group without any; InvalidRequest for an empty id."""
     if not group_id:
         raise InvalidRequest("the group id is empty; defaults for all groups are broker settings (group.*)")
     services = context.broker
@@ -183,7 +183,7 @@ def group_config(context: RequestContext, group_id: str) -> GroupConfig:
 
 
 def client_metrics_config(context: RequestContext, name: str) -> ClientMetricsConfig:
-    """The settings that a subscription to client metrics has, or would have."""
+    """Return a client metrics subscription's settings, or the defaults; InvalidRequest for an empty name."""
     if not name:
         raise InvalidRequest("the name of the client metrics subscription is empty")
     return context.broker.logs.metadata.client_metrics.get(name) or ClientMetricsConfig()
@@ -232,9 +232,9 @@ def _cluster_defaults(
 def _kept(
     context: RequestContext, source: ConfigSource, *, alone: bool = True
 ) -> Iterator[DescribeConfigsResourceResult]:
-    """Names that mean nothing here and were set all the same: nobody knows whether their values are secrets.
+    """Yield stored settings that this broker does not know, without values, since they may be secrets.
 
-    Of all brokers' names, where they do not stand `alone`, those that this broker has not too.
+    Unless `alone`, settings of all brokers omit those that this broker sets itself.
     """
     cluster = source == ConfigSource.DYNAMIC_DEFAULT_BROKER
     config = context.broker.config

@@ -1,9 +1,9 @@
-"""DescribeProducers 0: what partitions know of their producers, so that a hanging transaction can be found (KIP-664).
+"""DescribeProducers 0: show the producers of partitions, to find a hanging transaction (KIP-664).
 
-Producers with an idempotent or transactional batch, or a marker, in the log, until they are forgotten
-(producer.id.expiration.ms). A transaction's start offset is -1 while none is open. A follower answers of its replica as
-a leader does: `kafka-transactions.sh find-hanging --broker-id` asks one broker for all that it has. A partition's
-producers may have to be loaded first, so it blocks.
+The response has producers with an idempotent or transactional batch, or a marker, until they expire
+(producer.id.expiration.ms). A transaction's start offset is -1 if none is open. A follower responds for its replica as
+a leader does: `kafka-transactions.sh find-hanging --broker-id` asks one broker for all of its partitions. It blocks,
+since a partition's producer state may have to be loaded first.
 """
 
 from __future__ import annotations
@@ -40,9 +40,11 @@ def handle(context: RequestContext, request: DescribeProducersRequest) -> Descri
 
 def _partitions(context: RequestContext, topic: str, indexes: list[int]) -> list[PartitionResponse]:
     if not allows(context, READ, TOPIC, topic):
-        return [_failure(index, refusal(TOPIC).code, told=True) for index in checkpointed(indexes)]
+        return [_failure(index, refusal(TOPIC).code, whole_topic=True) for index in checkpointed(indexes)]
     if topic not in context.broker.logs.topics:
-        return [_failure(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, told=True) for index in checkpointed(indexes)]
+        return [
+            _failure(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, whole_topic=True) for index in checkpointed(indexes)
+        ]
     return [_partition(context, topic, index) for index in checkpointed(indexes)]
 
 
@@ -70,7 +72,7 @@ def _partition(context: RequestContext, topic: str, index: int) -> PartitionResp
     )
 
 
-def _failure(index: int, code: ErrorCode, *, told: bool = False) -> PartitionResponse:
-    """An error; `told` in words too, which are of the topic as a whole."""
-    text = code.text if told else None
+def _failure(index: int, code: ErrorCode, *, whole_topic: bool = False) -> PartitionResponse:
+    """Return an error; with `whole_topic`, one of the whole topic, with a message."""
+    text = code.text if whole_topic else None
     return PartitionResponse(partition_index=index, error_code=code, error_message=text, active_producers=[])

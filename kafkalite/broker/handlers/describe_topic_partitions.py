@@ -1,10 +1,10 @@
-"""DescribeTopicPartitions 0: Metadata's topics in pages, for tools that describe very many (KIP-966).
+"""DescribeTopicPartitions 0: describe topics in pages, for tools that describe very many (KIP-966).
 
-Topics come in the order of their names, all of them when none is named. A page ends after `response_partition_limit`
-partitions (at most PAGE_PARTITIONS_MAX), and the cursor in the answer says where the next begins. A cursor that is
-negative, or whose topic is not among those named, is INVALID_REQUEST for all of them. Kafka's eligible leader replicas
-mean nothing on one broker: empty lists, since Java's Admin fails on the null the schema allows; in a cluster they are
-the image's (`in_cluster.describe_topic_partitions`). Topics are never created here.
+Topics come in the order of their names, all of them if none is named. A page ends after `response_partition_limit`
+partitions (at most PAGE_PARTITIONS_MAX), and its cursor is the start of the next page. A cursor that is negative, or
+whose topic is not among those named, is INVALID_REQUEST for all topics. Eligible leader replicas have no meaning on one
+broker: the lists are empty, since Java's Admin fails on the null that the schema allows. In a cluster they are the
+image's (`in_cluster.describe_topic_partitions`). Topics are never created here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PAGE_PARTITIONS_MAX: Final = 2000
 
 
 Described = tuple[list[DescribeTopicPartitionsResponsePartition], bool]
-"""A page of a topic's partitions, and whether there are more."""
+"""A page of a topic's partitions, and whether more follow."""
 
 
 def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
@@ -57,8 +57,8 @@ def answer(
     known: Iterable[str],
     describe: Callable[[str, int, int], tuple[bytes, Described] | None],
 ) -> DescribeTopicPartitionsResponse:
-    """Pages of the topics that are `known`; `describe` gives a topic's id and so many partitions from a number on, None
-    for one that is not there."""
+    """Return a page of the `known` topics. `describe(name, first partition, maximum count)` returns a topic's id and
+    partitions; None if it does not exist."""
     cursor = request.cursor
     named = {item.name for item in checkpointed(request.topics)}
     if cursor is not None and (cursor.partition_index < 0 or (named and cursor.topic_name not in named)):
@@ -105,7 +105,7 @@ def answer(
 def _topic(
     context: RequestContext, name: str, described: tuple[bytes, Described] | None
 ) -> tuple[DescribeTopicPartitionsResponseTopic, bool]:
-    """A topic's partitions, and whether there are more."""
+    """Return the response's entry for a topic, and whether more partitions follow."""
     if described is None:
         invalid = topic_name_error(name) is not None
         code = ErrorCode.INVALID_TOPIC_EXCEPTION if invalid else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,10 +1,10 @@
-"""ElectLeaders 0-2: of one broker the leader of a partition is always the preferred one.
+"""ElectLeaders 0-2 of a standalone broker, where the leader of a partition is always the preferred one.
 
-    v0   the preferred leader alone
-    v1   election types: 0 the preferred leader, 1 any live one; an error of the whole request
+    v0   only the preferred leader
+    v1   election types: 0 the preferred leader, 1 any live replica; an error for the whole request
 
-ELECTION_NOT_NEEDED for each partition that is asked about by name; asked about all of them (null), it is left out, as
-in Kafka. An offline partition has no leader, and nobody else has a copy.
+Each partition that the request names gets ELECTION_NOT_NEEDED; in a request for all partitions (null) these are left
+out, as in Kafka. An offline partition has no leader and no other replica.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.handlers.context import RequestContext
 
 _NO_LEADER: Final = {0: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, 1: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
-"""Election type → what an offline partition is told."""
+"""Election type → error for an offline partition."""
 
 
 def handle(context: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:

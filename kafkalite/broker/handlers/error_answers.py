@@ -1,9 +1,9 @@
-"""What a broker answers a request with when it fails as a whole: the same error wherever the answer has room for one.
+"""Build the response to a request that fails as a whole: the same error wherever the response has a place for one.
 
-    request ─▶ lists of topics, partitions, groups ... in it ─▶ the same lists in the answer, each item with the code
+    request ─▶ its lists of topics, partitions, groups ... ─▶ the same lists in the response, each item with the code
 
-As Kafka's AbstractRequest.getErrorResponse does for each API. Which list of the answer goes with which list of the
-request is in LISTS; items keep what names them (topic, partition, group). Pure functions, any thread.
+As Kafka's AbstractRequest.getErrorResponse does for each API. LISTS maps lists of the response to lists of the request;
+items keep the fields that identify them (topic, partition, group). Pure functions, any thread.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ LISTS: Final[Mapping[int, Mapping[str, tuple[str, ...]]]] = {
     api.CONSUMER_GROUP_DESCRIBE: {"groups": ("group_ids",)},
     api.DESCRIBE_TOPIC_PARTITIONS: {"topics": ("topics",)},
 }
-"""API → list in its answer → where the request may name the same things. Other lists are empty."""
+"""API → list in its response → lists of the request with the same items. Other lists of the response are empty."""
 
 _NAMES: Final = {
     **{
@@ -77,15 +77,15 @@ _NAMES: Final = {
     "entity_type": ("entity_type",),
     "entity_name": ("entity_name",),
 }
-"""Field that names an item of the answer → the request's fields for it."""
+"""Field that identifies an item of the response → the request's fields for it."""
 _NAMED_BY_VALUE: Final = frozenset({"name", "partition_index", "partition_id", "group_id", "key", "transactional_id"})
-"""Those that a bare number or text in the request is."""
+"""Fields that a bare number or text in the request stands for."""
 _UNKNOWN: Final = {"base_offset": -1, "high_watermark": -1, "node_id": -1}
-"""What is not known when there is an error, where the message's own default is another."""
+"""Values of unknown fields in an error that differ from the message's defaults."""
 
 
 class MetadataView(NamedTuple):
-    """What an answer to Metadata has to tell all the same."""
+    """The facts that Metadata reports even with an error."""
 
     node_id: int
     cluster_id: str
@@ -94,9 +94,9 @@ class MetadataView(NamedTuple):
 
 
 def error_answer(key: int, version: int, request: Any, code: int, text: str, view: MetadataView | None = None) -> Any:
-    """The response message; None where there is none, or none with room for an error: the connection is closed then.
+    """Return the response message for an error; None if there is no response, so that the connection is closed.
 
-    Without a `view` Metadata is answered with the error alone.
+    Without a `view` a Metadata response has only the error.
     """
     known = api.APIS[key]
     namespace = vars(import_module(f"kafkalite.wire.protocol.messages.{known.module}"))
@@ -164,7 +164,7 @@ class _Builder:
 def _complete_metadata(
     response: Any, namespace: Mapping[str, Any], request: Any, view: MetadataView, code: int
 ) -> None:
-    """The broker is there; of the topics asked for (none, all of them) it says nothing but the error."""
+    """Report this broker in a Metadata response, and the error for each requested topic, or for all topics."""
     broker = namespace["MetadataResponseBroker"]
     response.brokers = [broker(node_id=view.node_id, host=view.endpoint.host, port=view.endpoint.port)]
     response.cluster_id = view.cluster_id

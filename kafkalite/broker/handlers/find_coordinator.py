@@ -1,8 +1,8 @@
-"""FindCoordinator 0-6: which broker keeps a group or a transactional id. There is one broker, so it is this one.
+"""FindCoordinator 0-6 of a standalone broker, which is the coordinator of every group and transactional id.
 
 v0      one key, always a group
-v1-3    one key with its type; success has the text NONE
-v4+     many keys of one type, success without text; v6 adds share groups, which are not served: INVALID_REQUEST
+v1-3    one key with its type; the message of a success is NONE
+v4+     many keys of one type, no message for a success; v6 adds share groups, which are not supported: INVALID_REQUEST
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TRANSACTION: Final = 1
 _KINDS: Final = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIONAL_ID}
 _MANY_KEYS_SINCE: Final = 4
 _SUCCESS: Final = "NONE"
-"""What Kafka writes in place of a text, before v4."""
+"""Kafka's message for a success before v4."""
 
 
 def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -41,7 +41,7 @@ def answered(
     request: FindCoordinatorRequest,
     coordinator_of: Callable[[RequestContext, str, int], Coordinator],
 ) -> FindCoordinatorResponse:
-    """The answer, in the form of the request's version."""
+    """Return the response in the form of the request's version; `coordinator_of` looks up one key."""
     many = context.api_version >= _MANY_KEYS_SINCE
     keys = request.coordinator_keys if many else [request.key]
     found = [coordinator_of(context, key, request.key_type) for key in checkpointed(keys)]
@@ -58,7 +58,7 @@ def answered(
 
 
 def refused(context: RequestContext, key: str, key_type: int) -> Coordinator | None:
-    """Why the asker is not told of a key, None where he is."""
+    """Return the error for an unsupported key type or a missing permission, or None."""
     if key_type not in {GROUP, TRANSACTION}:
         return failure(key, ErrorCode.INVALID_REQUEST, f"unsupported coordinator type {key_type}")
     try:
@@ -77,5 +77,5 @@ def _coordinator(context: RequestContext, key: str, key_type: int) -> Coordinato
 
 
 def failure(key: str, code: ErrorCode, message: str) -> Coordinator:
-    """A key of which nobody is told."""
+    """Return the entry for a key without a coordinator."""
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)

@@ -1,8 +1,8 @@
-"""Requests that the controller of a cluster answers, in place of this broker: each goes to it as it came (KIP-590).
+"""Forward requests to the cluster's controller, each unchanged (KIP-590).
 
-A request is read first, so that what does not follow its schema ends here, as everywhere. The controller's answer is
-the client's, under his correlation id. When none came he is told in his API's own form: REQUEST_TIMED_OUT where no
-controller was found in time, UNKNOWN_SERVER_ERROR where it refused to take the request from this broker.
+A request is decoded first, so that a malformed one ends here, as everywhere. The client gets the controller's response
+with its own correlation id. Without one it gets an error in its API's form: REQUEST_TIMED_OUT if no controller was
+found in time, UNKNOWN_SERVER_ERROR if the controller refused to take the request from this broker.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 
 
 class Forwarded(NamedTuple):
-    """A request that was read, and the bytes of its body."""
+    """A decoded request, and the bytes of its body."""
 
     message: Any
     body: bytes
 
 
 class ControllerAnswer(NamedTuple):
-    """The controller's response, header and body."""
+    """The controller's response: header and body."""
 
     data: bytes
 
 
 class ForwardRow(Row):
-    """A row of an API that the controller answers."""
+    """The row of an API that is forwarded to the controller."""
 
     __slots__ = ()
 
     @property
     def gated(self) -> bool:
-        return False  # the controller decides who may
+        return False  # the controller checks permissions
 
     def decode(
         self,

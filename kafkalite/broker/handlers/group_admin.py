@@ -1,12 +1,10 @@
-"""DescribeGroups 0-6, ListGroups 0-5, DeleteGroups 0-3: groups as an administrator sees them.
+"""DescribeGroups 0-6, ListGroups 0-5, DeleteGroups 0-3: administer groups.
 
-DescribeGroups  a group that does not exist, or is of the newer protocol, is in state Dead without an error; since v6
-                GROUP_ID_NOT_FOUND. What members said is shown while the group is stable; what the last rebalance gave
-                them, always
-ListGroups      v4 may ask for some states (KIP-518), v5 for some types (KIP-848); `classic`, `consumer`
-DeleteGroups    NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND; answered when the group is gone for good. v3 has room for a message
-                beside the code, which is for GROUP_DELETION_FAILED: of groups that another part of the broker deletes
-                as well, and there are none here
+DescribeGroups  a group that does not exist, or is of the newer protocol, has state Dead without an error; since v6
+                GROUP_ID_NOT_FOUND. Members' metadata is shown only while the group is stable; their assignments, always
+ListGroups      v4 may filter by state (KIP-518), v5 by type (KIP-848): `classic`, `consumer`
+DeleteGroups    NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND; the response comes when the deletion is durable. v3 adds a message
+                for GROUP_DELETION_FAILED, for groups that another part of a broker deletes, too; there are none here
 """
 
 from __future__ import annotations
@@ -41,14 +39,16 @@ _NOT_FOUND_SINCE: Final = 6
 
 
 def describe(context: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    tells = request.include_authorized_operations
+    with_operations = request.include_authorized_operations
     return DescribeGroupsResponse(
-        groups=[_describe(context, group_id, tells=tells) for group_id in checkpointed(request.groups)]
+        groups=[
+            _describe(context, group_id, with_operations=with_operations) for group_id in checkpointed(request.groups)
+        ]
     )
 
 
-def _describe(context: RequestContext, group_id: str, *, tells: bool) -> DescribedGroup:
-    """A group, and, where it `tells` that, what the asker may do with it."""
+def _describe(context: RequestContext, group_id: str, *, with_operations: bool) -> DescribedGroup:
+    """Return a group's description; with `with_operations`, including the client's authorized operations."""
     if not allows(context, DESCRIBE, GROUP, group_id):
         return DescribedGroup(group_id=group_id, error_code=_DENIED)
     groups = context.broker.groups
@@ -65,7 +65,9 @@ def _describe(context: RequestContext, group_id: str, *, tells: bool) -> Describ
         with group.changing():
             described = _described(group)
     if context.api_version >= 3:
-        described.authorized_operations = operations(context, GROUP, group_id) if tells else OPERATIONS_NOT_ASKED
+        described.authorized_operations = (
+            operations(context, GROUP, group_id) if with_operations else OPERATIONS_NOT_ASKED
+        )
     return described
 
 

@@ -1,13 +1,13 @@
-"""JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5: the life of a group's member (classic protocol).
+"""JoinGroup 0-9, SyncGroup 0-5, Heartbeat 0-4, LeaveGroup 0-5: membership in groups of the classic protocol.
 
-    JoinGroup   v1 rebalance timeout · v4 first answer is MEMBER_ID_REQUIRED with an id (KIP-394) · v5 static members
-                (KIP-345) · v7 protocol type in the answer · v9 skip_assignment (KIP-814)
-    SyncGroup   v3 static members · v5 checks protocol type and name, which must be there (KIP-559)
-    LeaveGroup  v3 many members at once, each with a result of its own; before, one, whose result is the request's.
-                Administrators take members of groups of the newer protocol out with it, too
+    JoinGroup   v1 rebalance timeout · v4 the first response is MEMBER_ID_REQUIRED with an id (KIP-394) · v5 static
+                members (KIP-345) · v7 protocol type in the response · v9 skip_assignment (KIP-814)
+    SyncGroup   v3 static members · v5 checks protocol type and name, which are required (KIP-559)
+    LeaveGroup  v3 several members, each with its own result; before, one, whose result is the request's. Administrators
+                also use it to remove members of groups of the newer protocol
 
-Joins and syncs wait for others without holding a thread: their answers are Deferred. In a group of the newer protocol
-(KIP-848) they wait for nobody, and what a member gets is the broker's decision.
+Joins and syncs wait for other members without holding a thread: their responses are Deferred. In a group of the newer
+protocol (KIP-848) they do not wait for members, and the broker computes the assignment.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PROTOCOL_NEEDED_SINCE: Final = 5
 
 
 def needs_blocking(context: RequestContext, request: JoinGroupRequest) -> bool:
-    """In a group of the newer protocol a join makes the broker assign."""
+    """Return whether the group is of the newer protocol, in which the broker computes an assignment at a join."""
     return context.broker.groups.is_of_newer_protocol(request.group_id)
 
 
@@ -50,7 +50,7 @@ def join(context: RequestContext, request: JoinGroupRequest) -> Deferred[JoinGro
         return completed(JoinGroupResponse(error_code=_DENIED, protocol_name=name))
     caller = Caller(
         client_id=context.client_id or "",
-        client_host=f"/{context.client_host}",  # as Java writes an address, which Kafka's tools show
+        client_host=f"/{context.client_host}",  # in Java's format, which Kafka's tools show
         takes_member_id=context.api_version >= _MEMBER_ID_FIRST_SINCE,
         skips_assignment=context.api_version >= _SKIP_ASSIGNMENT_SINCE,
         holder=context.holder,
@@ -60,13 +60,13 @@ def join(context: RequestContext, request: JoinGroupRequest) -> Deferred[JoinGro
 
 
 def _without_empty_protocol(response: JoinGroupResponse) -> JoinGroupResponse:
-    """Where the name of the protocol may be null, it is not empty."""
+    """Replace an empty protocol name by null, in versions that allow it."""
     response.protocol_name = response.protocol_name or None
     return response
 
 
 def sync(context: RequestContext, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
-    # Kafka looks at this first, before permissions and the group (KafkaApis.handleSyncGroupRequest).
+    # Kafka checks this first, before permissions and the group (KafkaApis.handleSyncGroupRequest).
     if context.api_version >= _PROTOCOL_NEEDED_SINCE and None in (request.protocol_type, request.protocol_name):
         return completed(SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
     if not allows(context, READ, GROUP, request.group_id):

@@ -1,16 +1,15 @@
-"""OffsetCommit 2-10, OffsetFetch 1-10, OffsetDelete 0: how far a group has got.
+"""OffsetCommit 2-10, OffsetFetch 1-10, OffsetDelete 0: commit, fetch and delete a group's offsets.
 
-    OffsetCommit  v2-4 the client names a retention · v6 leader epoch · v7 static members · v9 GROUP_ID_NOT_FOUND for a
+    OffsetCommit  v2-4 the client gives a retention · v6 leader epoch · v7 static members · v9 GROUP_ID_NOT_FOUND for a
                   generation of a group that does not exist (before: ILLEGAL_GENERATION), epochs of the newer protocol
                   (KIP-848) · v10 topics by id, UNKNOWN_TOPIC_ID
-    OffsetFetch   null topics mean everything committed, an empty list means nothing (v1 cannot say null) · v2 an error
-                  for all; v1 has room for it in the partitions alone · v7 whether only stable offsets are wanted
-                  (UNSTABLE_OFFSET_COMMIT while a transaction may replace one, KIP-447) · v8 many groups, each with its
-                  error · v9 who asks, and in which epoch (KIP-848) · v10 topics by id; of everything committed, topics
-                  that are gone are left out, as they have no id
+    OffsetFetch   null topics mean everything committed, an empty list means nothing (v1 has no null) · v2 one error for
+                  all; v1 only has errors of partitions · v7 require_stable (UNSTABLE_OFFSET_COMMIT while a transaction
+                  may replace an offset, KIP-447) · v8 several groups, each with its error · v9 member id and epoch
+                  (KIP-848) · v10 topics by id; deleted topics, which have no id, are left out of everything committed
 
-A commit is answered when it is durable. The topics of an answer come in the order of the request. Offsets are kept as
-they are: no client is told that one lies outside its log, as in Kafka.
+A commit is durable before the response. The topics of a response have the order of the request. As in Kafka, offsets
+are returned as committed, even if they lie outside their log.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ _TOPIC_IDS_SINCE: Final = 10
 _MANY_GROUPS_SINCE: Final = 8
 _ERROR_FOR_ALL_SINCE: Final = 2
 _AT_ONCE: Final = 500
-"""Partitions that are looked up in one go."""
+"""Maximum number of partitions per look-up."""
 
 
 def commit(context: RequestContext, request: OffsetCommitRequest) -> Deferred[OffsetCommitResponse]:
@@ -105,7 +104,7 @@ def commit(context: RequestContext, request: OffsetCommitRequest) -> Deferred[Of
 
 
 def merged(denied: list[int], codes: list[int]) -> list[int]:
-    """The codes of all partitions of a commit, from those that were denied and the codes of those that were not (0)."""
+    """Return the codes of all partitions of a commit: `denied` has a code or 0 for each, `codes` those for the 0s."""
     found = iter(codes)
     return [code or next(found) for code in denied]
 
@@ -116,7 +115,7 @@ def name_of(context: RequestContext, topic_id: bytes) -> str | None:
 
 
 def _commit_response(request: OffsetCommitRequest, codes: list[int]) -> OffsetCommitResponse:
-    """`codes` are those of the partitions in the order of the request."""
+    """Return the response; `codes` are those of the partitions in the order of the request."""
     results = iter(codes)
     return OffsetCommitResponse(
         topics=[
@@ -145,8 +144,9 @@ def fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchRe
 
 
 def _of_one_coordinator(context: RequestContext, group_id: str, fetch: Callable[[], T]) -> T:
-    """An answer that is put together while a group is served in one leader epoch: behind its end nothing is known of
-    the group, which must not be told as that it has committed nothing."""
+    """Return `fetch`'s result from within one leader epoch of the group's partition.
+
+    After the epoch's end the group is unknown here, which must not look like a group without commits."""
     groups = context.broker.groups
     while True:
         home = groups.shards.home_of(group_id)
@@ -193,9 +193,9 @@ def _fetch_group(
 
 
 def _asked(context: RequestContext, group: OffsetFetchRequestGroup) -> list[tuple[str | None, bytes, list[int]]]:
-    """(topic, its id, partitions) in the order asked; all that are committed when the topics are null.
+    """Return (topic, topic id, partitions) as requested; everything committed if the topics are null.
 
-    By name the id is zero; by id the name is None where nothing has that id.
+    By name the id is zero; by id the name is None if no topic has that id.
     """
     by_id = context.api_version >= _TOPIC_IDS_SINCE
     if group.topics is not None:
@@ -211,7 +211,7 @@ def _asked(context: RequestContext, group: OffsetFetchRequestGroup) -> list[tupl
 
 
 def _all_committed(context: RequestContext, group_id: str) -> list[tuple[str, list[int]]]:
-    """(topic, partitions) of everything committed that the asker may see."""
+    """Return (topic, partitions) of everything committed whose topics the client may describe."""
     committed = context.broker.groups.offsets.committed_partitions(group_id)
     return [
         (name, numbers) for name, numbers in checkpointed(committed.items()) if allows(context, DESCRIBE, TOPIC, name)
@@ -219,7 +219,7 @@ def _all_committed(context: RequestContext, group_id: str) -> list[tuple[str, li
 
 
 def _topic_code(context: RequestContext, name: str) -> int:
-    """Why the asker is not told of a topic's offsets, or 0."""
+    """Return the error code if the client may not describe the topic, or 0."""
     return 0 if allows(context, DESCRIBE, TOPIC, name) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
@@ -248,7 +248,7 @@ def _found(
     if code:
         return [(number, None) for number in checkpointed(numbers)]
     found: list[Committed | None] = []
-    for start in checkpointed(range(0, len(numbers), _AT_ONCE)):  # the group's lock is held for each of these
+    for start in checkpointed(range(0, len(numbers), _AT_ONCE)):  # each look-up holds the group's lock
         some = numbers[start : start + _AT_ONCE]
         found += context.broker.groups.offsets.fetch(group_id, topic, some, stable=request.require_stable)
     return checkpointed(zip(numbers, found, strict=True))

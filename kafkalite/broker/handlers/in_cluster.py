@@ -1,11 +1,11 @@
-"""Metadata 0-13, DescribeCluster 0-2 and ApiVersions 0-4 of a broker in a cluster: all from one image of it.
+"""Metadata 0-13, DescribeCluster 0-2 and ApiVersions 0-5 of a broker in a cluster, from one metadata image per request.
 
-Brokers that are registered and not fenced are told, at the address of the listener that the client came in on; whoever
-has none of that name is left out. A leader that cannot be told is LEADER_NOT_AVAILABLE, or since v6 LISTENER_NOT_FOUND
-where it is registered. Any living broker may be called the controller: admin clients send to whom they like.
+Responses have the registered brokers that are not fenced, with their address on the client's listener; brokers without
+this listener are left out. A leader without an address is LEADER_NOT_AVAILABLE, or, if it is registered, since v6
+LISTENER_NOT_FOUND. Any live broker may be reported as the controller: admin clients may send to any broker.
 
-A topic that is not there is asked for at the controller, where that is allowed, and the client asks again: it is never
-answered finished at once. Of all topics, those that the asker may not describe are left out.
+If a client asks for a topic that does not exist, and may create it, the controller is asked to create it. The client
+gets an error and retries. A list of all topics leaves out those that the client may not describe.
 
 Source: KRaftMetadataCache and AuthHelper of Kafka 4.1.
 """
@@ -67,29 +67,29 @@ _NULL_NAMES_SINCE: Final = 12
 
 
 class View:
-    """An image as clients of one listener see it."""
+    """A metadata image as clients of one listener see it."""
 
     def __init__(self, image: Image, listener: str) -> None:
         self.image = image
         self.listener = listener
 
     def living(self) -> list[tuple[BrokerState, Address]]:
-        """Brokers that are not fenced, with their address on the listener, by id."""
+        """Return the brokers that are not fenced, with their address on the listener, in the order of their ids."""
         living = [each for _, each in sorted(self.image.brokers.items()) if not each.fenced]
         return [(each, each.addresses[self.listener]) for each in living if self.listener in each.addresses]
 
     def address(self, node_id: int) -> Address | None:
-        """Where a registered broker is; None for one without this listener."""
+        """Return a registered broker's address; None if it does not have this listener."""
         broker = self.image.brokers.get(node_id)
         return None if broker is None else broker.addresses.get(self.listener)
 
     def controller_id(self) -> int:
-        """Some living broker's."""
+        """Return the node id of any live broker, or NOBODY."""
         living = self.living()
         return living[randomness.below(len(living))][0].node_id if living else NOBODY
 
     def offline(self, partition: PartitionState) -> list[int]:
-        """Replicas that cannot be reached on this listener, or whose directory is not there."""
+        """Return the replicas that cannot be reached on this listener, or whose directory is offline."""
         pairs = zip(partition.replicas, partition.directories, strict=True)
         return [node_id for node_id, directory in pairs if not self._online(node_id, directory)]
 
@@ -103,7 +103,7 @@ class View:
 
 
 def view_of(context: RequestContext) -> View:
-    """The cluster as this client sees it, now."""
+    """Return the current cluster as this client sees it."""
     assert context.broker.member is not None, "served in a cluster alone"
     return View(context.broker.member.image, context.endpoint.name)
 
@@ -126,7 +126,7 @@ def metadata(context: RequestContext, request: MetadataRequest) -> MetadataRespo
 
 def _topics(context: RequestContext, request: MetadataRequest, view: View) -> list[MetadataResponseTopic]:
     version = context.api_version
-    tells = request.include_topic_authorized_operations
+    with_operations = request.include_topic_authorized_operations
     if request.topics is None or (not request.topics and version < _ALL_TOPICS_NULL_SINCE):
         described = (
             each for each in checkpointed(view.image.topics.values()) if may_describe(context, each.name, probe=True)
@@ -138,13 +138,13 @@ def _topics(context: RequestContext, request: MetadataRequest, view: View) -> li
         if request.allow_auto_topic_creation and context.broker.config.auto_create_topics_enable:
             _ask_for(context, found)
     for each in checkpointed(found):
-        if tells and each.name and each.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        if with_operations and each.name and each.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             each.topic_authorized_operations = operations(context, TOPIC, each.name)
     return found
 
 
 def _ask_for(context: RequestContext, found: list[MetadataResponseTopic]) -> None:
-    """Has the controller make what is not there, and the asker may make; he asks again."""
+    """Ask the controller to create missing topics that the client may create; the client retries."""
     missing = []
     for each in checkpointed(found):
         if each.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not each.name:
@@ -218,7 +218,7 @@ def _partition(view: View, index: int, partition: PartitionState, version: int) 
 def describe_topic_partitions(
     context: RequestContext, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
-    """As of a broker that stands alone, with those that may lead though they are not in sync (KIP-966)."""
+    """Handle DescribeTopicPartitions as a standalone broker does, with eligible leader replicas (KIP-966)."""
     view = view_of(context)
 
     def describe(name: str, start: int, room: int) -> tuple[bytes, pages.Described] | None:
@@ -292,7 +292,7 @@ def api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
 def versions_answer(
     member: Member, version: int, request: ApiVersionsRequest, identity: tuple[str, int], *, telemetry: bool
 ) -> ApiVersionsResponse:
-    """Return the answer, which is the same for all clients; `identity` is this broker's (cluster id, node id)."""
+    """Return the response, which no connection's state changes; `identity` is this broker's (cluster id, node id)."""
     keys = _api_keys(member, telemetry=telemetry)
     if version < alone.SOFTWARE_SINCE:
         return ApiVersionsResponse(api_keys=keys)
@@ -318,7 +318,7 @@ def versions_answer(
 
 
 def _api_keys(member: Member, *, telemetry: bool) -> list[ApiVersion]:
-    """What is served, and of what the controller answers the versions that it knows too."""
+    """Return the served APIs; for forwarded ones, the versions that the controller supports, too."""
     controller = member.controller_apis
     keys = []
     for row in ROWS:

@@ -1,9 +1,9 @@
-"""InitProducerId 0-5: a producer id, for a transactional producer the one of its id, which fences the producer before.
+"""InitProducerId 0-5: allocate a producer id, or return a transactional id's and fence its older producer.
 
-Without a transactional id every request gets a fresh id at epoch 0, also one that brings its old id and epoch (v3,
-KIP-360). With one, see `kafkalite.broker.coordinator.transaction_rules`.
+Without a transactional id every request gets a new id at epoch 0, even if it has its old id and epoch (v3, KIP-360).
+With one, see `kafkalite.broker.coordinator.transaction_rules`.
 
-    v0-3    INVALID_PRODUCER_EPOCH where v4+ say PRODUCER_FENCED (KIP-588)
+    v0-3    INVALID_PRODUCER_EPOCH instead of v4's PRODUCER_FENCED (KIP-588)
 
 Thread rule: runs on the I/O pool, since a new block of ids waits for the disk.
 """
@@ -56,7 +56,7 @@ def handle(
 
 
 def _refusal(context: RequestContext, request: InitProducerIdRequest) -> ErrorCode:
-    """Why the asker may have no producer id, or NONE."""
+    """Return the error code if the client may not get a producer id, or NONE."""
     transactional_id = request.transactional_id
     if transactional_id is None:
         may = allows(context, IDEMPOTENT_WRITE, CLUSTER, probe=True) or allows_any(context, WRITE, TOPIC)

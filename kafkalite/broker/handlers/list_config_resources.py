@@ -1,7 +1,7 @@
-"""ListConfigResources 0-1: the names DescribeConfigs may be asked for.
+"""ListConfigResources 0-1: list the names of resources that DescribeConfigs describes.
 
-v0 is the older ListClientMetricsResources: those alone. v1 names the types wanted, none named
-meaning all; a type nobody knows is UNSUPPORTED_VERSION. Of groups those with settings of their own are named.
+v0 is the older ListClientMetricsResources: client metrics only. v1 names the requested types; none means all. An
+unknown type is UNSUPPORTED_VERSION. Only groups with their own settings are listed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def handle(context: RequestContext, request: ListConfigResourcesRequest) -> List
 def listed(
     version: int, request: ListConfigResourcesRequest, names: Callable[[int], Iterable[str]]
 ) -> ListConfigResourcesResponse:
-    """The answer, where `names` tells the resources of a kind."""
+    """Return the response; `names` returns the names of a type's resources."""
     older = version < _TYPES_SINCE
     wanted = frozenset({CLIENT_METRICS} if older else request.resource_types) or _KNOWN
     if not wanted <= _KNOWN:

@@ -1,18 +1,19 @@
-"""ListOffsets 1-11: first, last, or first-since-a-time offset of partitions.
+"""ListOffsets 1-11: return the first or last offset of partitions, or the first one since a time.
 
     -1 latest (v1)                the readable end: high watermark, or the last stable offset for read_committed (v2)
-    -2 earliest (v1)              the log start
-    -3 of the largest time (v7)   the record's offset and timestamp; as in Kafka none when the readable end is below
-    -4 earliest local (v8)        the log start, since nothing is tiered
-    -5 latest tiered (v9)         offset -1: nothing is tiered
+    -2 earliest (v1)              the log start offset
+    -3 max timestamp (v7)         the record's offset and timestamp; as in Kafka, none if it is above the readable end
+    -4 earliest local (v8)        the log start offset, since there is no tiered storage
+    -5 latest tiered (v9)         offset -1: there is no tiered storage
     -6 earliest to upload (v11)   the same
     >= 0 a time                   the first record (not batch) of that time or later below the readable end
 
-A follower, or whoever asks like one (replica id other than -1), is told the log's end. In a cluster a consumer is told
-that the latest offset is not available until the high watermark has reached the leader's epoch (KIP-207).
+A follower, or any request with a replica id other than -1, gets the log end offset. In a cluster a consumer gets
+OFFSET_NOT_AVAILABLE for the latest offset until the high watermark has reached the leader's epoch (KIP-207).
 
-Special values before their version, and unknown ones, are UNSUPPORTED_VERSION. A partition named twice is
-INVALID_REQUEST, answered once. Nothing found is offset -1 without an error. Times look into batches, so they block.
+Special timestamps before their version, and unknown ones, are UNSUPPORTED_VERSION. A partition that is named twice gets
+INVALID_REQUEST, once. If nothing is found, the offset is -1 without an error. Look-ups by time read batches, so they
+block.
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ _SINCE: Final = {
     OFFSET_LATEST_TIERED: 9,
     OFFSET_EARLIEST_PENDING_UPLOAD: 11,
 }
-"""Special timestamp → the first version that may ask for it."""
+"""Special timestamp → the first version that supports it."""
 
 
 def needs_blocking(context: RequestContext, request: ListOffsetsRequest) -> bool:
-    """Whether a log has to be searched, or does not know its last stable offset yet."""
+    """Return whether a log has to be searched, or has to load its last stable offset first."""
     committed = request.isolation_level == READ_COMMITTED
     return any(
         partition.timestamp >= 0
@@ -105,19 +106,19 @@ def handle(context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsR
 
 
 class _Reader(NamedTuple):
-    """Who asks."""
+    """The kind of client that sent the request."""
 
     replica_id: int
-    """-1: a consumer."""
+    """-1 for a consumer."""
     committed: bool
-    """It reads no further than the last stable offset."""
+    """Whether it reads only below the last stable offset."""
 
     @property
     def consumes(self) -> bool:
         return self.replica_id == _CONSUMER
 
     def end(self, log: PartitionLog) -> int:
-        """Up to where it may read."""
+        """Return the offset below which it may read."""
         if not self.consumes:
             return log.log_end_offset
         return log.last_stable_offset if self.committed else log.high_watermark
@@ -145,7 +146,8 @@ def _partition(
 
 
 def _look_up(log: PartitionLog, timestamp: int, reader: _Reader) -> tuple[int, int, int]:
-    """(timestamp, offset, leader epoch), each -1 where there is none; OFFSET_NOT_AVAILABLE where that is not known."""
+    """Return (timestamp, offset, leader epoch), each -1 if there is none; OFFSET_NOT_AVAILABLE if the result is
+    unknown."""
     if timestamp in (OFFSET_EARLIEST, OFFSET_EARLIEST_LOCAL):
         start = log.log_start_offset
         return -1, start, log.epoch_at(start)
@@ -168,7 +170,7 @@ def _look_up(log: PartitionLog, timestamp: int, reader: _Reader) -> tuple[int, i
 
 
 def _check_known(log: PartitionLog, reader: _Reader) -> None:
-    """Raises OFFSET_NOT_AVAILABLE while an elected leader has not seen that its followers have what it has."""
+    """Raise OFFSET_NOT_AVAILABLE until a new leader knows its high watermark (KIP-207)."""
     followers = log.core.followers
     if reader.consumes and followers is not None and log.high_watermark < followers.epoch_start:
         raise error_for(

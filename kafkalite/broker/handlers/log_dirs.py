@@ -1,9 +1,10 @@
-"""DescribeLogDirs 1-5, AlterReplicaLogDirs 1-2: the data directory.
+"""DescribeLogDirs 1-5, AlterReplicaLogDirs 1-2: describe the data directory; refuse to move partitions out of it.
 
-    DescribeLogDirs       how large its partitions are, how full its file system is (v4), whether it is cordoned (v5).
-                          Null topics mean all; topics and partitions that are not here are left out, as in Kafka
-    AlterReplicaLogDirs   there is one directory, so each partition is where it may be: moving it there is done at once,
-                          any other path is LOG_DIR_NOT_FOUND. While the directory is cordoned, nothing moves there
+    DescribeLogDirs       sizes of partitions, size and free space of the file system (v4), whether the directory is
+                          cordoned (v5). Null topics mean all; topics and partitions that are not here are left out, as
+                          in Kafka
+    AlterReplicaLogDirs   there is one directory: a move to it is done already, any other path is LOG_DIR_NOT_FOUND. A
+                          cordoned directory takes no moves
 
 Source: ReplicaManager.alterReplicaLogDirs and describeLogDirs of Kafka 4.4.
 """
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 _NAME_SIZE_MAX: Final = 255
 _MOVING_SUFFIX_SIZE: Final = len(".-future") + 32
-"""What Kafka adds to the name of a partition's directory while it moves to another data directory."""
+"""Length of the suffix of a partition's directory while Kafka moves it to another data directory."""
 
 
 def describe(context: RequestContext, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
@@ -60,7 +61,7 @@ def describe(context: RequestContext, request: DescribeLogDirsRequest) -> Descri
 
 def alter(context: RequestContext, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
     own = str(context.broker.config.data_directory.absolute())
-    rows: dict[str, dict[int, AlterReplicaLogDirPartitionResult]] = {}  # of what is named twice the last counts
+    rows: dict[str, dict[int, AlterReplicaLogDirPartitionResult]] = {}  # if a partition is named twice, the last wins
     for directory in checkpointed(request.dirs):
         for item in checkpointed(directory.topics):
             for index in checkpointed(item.partitions):

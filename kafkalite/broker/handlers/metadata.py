@@ -1,19 +1,19 @@
-"""Metadata 0-13: brokers, topics, partitions; and the one door through which topics are created by asking (KIP-361).
+"""Metadata 0-13: list brokers, topics and partitions, and create missing topics (auto-creation, KIP-361).
 
     v0      an empty list means all topics; since v1 null does, and an empty list means none
-    v4      the request may forbid creation; absent means allowed
-    v8-10   authorised operations of the cluster, of topics since v8
+    v4      the request may forbid auto-creation; if absent, it is allowed
+    v8-10   authorized operations of the cluster; of topics since v8
     v10     topic ids; v12 may ask by id, with a null name
 
-A missing topic is created first and answered finished, so that a client can write to it at once (Kafka answers
-UNKNOWN_TOPIC_OR_PARTITION and is asked again). One that was deleted is answered as Kafka does, so that a client that
-looks whether it has gone sees that; the next question finds the new one. Creating blocks, so `needs_blocking` sends
-such requests to the I/O pool; all others are served where they arrive.
+A missing topic is created before the response, so that a client can write to it at once (Kafka responds with
+UNKNOWN_TOPIC_OR_PARTITION, and clients retry). A topic that was deleted gets Kafka's error first, so that a client that
+waits for the deletion sees it; the next request finds the new topic. Creation blocks, so `needs_blocking` sends such
+requests to the I/O pool; all others are served on the network worker.
 
-An offline partition has no leader, as in Kafka. The internal topics are never created here.
+An offline partition has no leader, as in Kafka. Internal topics are never created here.
 
-Of all topics, those that the asker may not describe are left out; one that was named is TOPIC_AUTHORIZATION_FAILED,
-without id by its name and without name by its id.
+A list of all topics leaves out those that the client may not describe. A topic that the request names gets
+TOPIC_AUTHORIZATION_FAILED, without id if named by name, and without name if named by id.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ _NULL_TOPICS_SINCE: Final = 1
 _ROWS_MAX: Final = 100_000
 
 _rows: dict[tuple[int, int, int], MetadataResponsePartition] = {}
-"""(node id, partition index, leader epoch) → the row that says so. The same few rows describe all partitions of all
-topics, so an answer for 10,000 partitions makes no objects for them. Nobody may change a row. Any thread may add."""
+"""(Node id, partition index, leader epoch) → response row. Partitions of all topics share these few rows, so a response
+with 10,000 partitions creates no objects for them. Rows are never changed. Any thread may add one."""
 
 
 def needs_blocking(context: RequestContext, request: MetadataRequest) -> bool:
-    """Whether a topic has to be created first."""
+    """Return whether a topic has to be created first."""
     topics = context.broker.logs.topics
     if not _may_create(context, request):
         return False
@@ -87,7 +87,7 @@ def handle(context: RequestContext, request: MetadataRequest) -> MetadataRespons
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
         topics=[
-            _answer(context, item, tells=request.include_topic_authorized_operations)
+            _answer(context, item, with_operations=request.include_topic_authorized_operations)
             for item in _asked(context, request)
         ],
         cluster_authorized_operations=(
@@ -97,14 +97,14 @@ def handle(context: RequestContext, request: MetadataRequest) -> MetadataRespons
 
 
 def this_broker(context: RequestContext) -> MetadataResponseBroker:
-    """The one broker there is, under the address of the listener that was asked."""
+    """Return the only broker, with its address on the client's listener."""
     endpoint = context.endpoint
     cluster = context.broker.cluster
     return MetadataResponseBroker(node_id=cluster.node_id, host=endpoint.host, port=endpoint.port, rack=cluster.rack)
 
 
 def partition_rows(context: RequestContext, topic: Topic) -> list[MetadataResponsePartition]:
-    """What is said about each partition of a topic."""
+    """Return the response rows of a topic's partitions."""
     node_id = context.broker.cluster.node_id
     return [_partition_row(node_id, index, log) for index, log in enumerate(topic.partitions)]
 
@@ -140,7 +140,7 @@ def _may_create(context: RequestContext, request: MetadataRequest) -> bool:
 
 
 def _asked(context: RequestContext, request: MetadataRequest) -> list[Topic | MetadataResponseTopic]:
-    """The topics to describe, and finished answers for those that cannot be; each once, in the order asked."""
+    """Return the topics to describe, or their error entries; each once, in the order of the request."""
     if request.topics is None or (not request.topics and context.api_version < _NULL_TOPICS_SINCE):
         every = context.broker.logs.topics.values()
         return [topic for topic in checkpointed(every) if may_describe(context, topic.name, probe=True)]
@@ -180,18 +180,18 @@ def _find(context: RequestContext, item: MetadataRequestTopic, *, may_create: bo
         return created if not deleted else _failure(context, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
     except KafkaError as error:
         if error.code == ErrorCode.THROTTLING_QUOTA_EXCEEDED:
-            return _failure(context, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)  # asked again, it is there in the end
+            return _failure(context, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)  # clients retry until the quota allows
         logger.warning("could not auto-create topic %s: %s", name, error)
         return _failure(context, error.code, name)
 
 
 def may_describe(context: RequestContext, name: str, *, probe: bool = False) -> bool:
-    """Whether the asker may know of a topic of this name, be it there or not."""
+    """Return whether the client may describe a topic of this name, whether or not it exists."""
     return allows(context, DESCRIBE, TOPIC, name, probe=probe)
 
 
 def may_make(context: RequestContext, name: str) -> bool:
-    """Whether the asker may have this topic made by asking for it."""
+    """Return whether the client may create this topic by auto-creation."""
     return allows(context, CREATE, CLUSTER, probe=True) or allows(context, CREATE, TOPIC, name)
 
 
@@ -203,7 +203,7 @@ def _create(context: RequestContext, name: str) -> Topic:
         count = partition_count(context, USE_DEFAULT)
         context.mutations(strict_since=0).record(count)
         created = services.logs.create_topic(name, count, {})
-    except TopicAlreadyExists:  # another request made it in the meantime
+    except TopicAlreadyExists:  # another request created it meanwhile
         found = services.logs.topics.get(name)
         if found is None:  # and a third one deleted it
             raise UnknownTopicOrPartition from None
@@ -212,10 +212,13 @@ def _create(context: RequestContext, name: str) -> Topic:
     return created
 
 
-def _answer(context: RequestContext, item: Topic | MetadataResponseTopic, *, tells: bool) -> MetadataResponseTopic:
-    """A topic, and, where it `tells` that, what the asker may do with it: also with one that is not there, by name."""
+def _answer(
+    context: RequestContext, item: Topic | MetadataResponseTopic, *, with_operations: bool
+) -> MetadataResponseTopic:
+    """Return a topic's entry; with `with_operations`, including the client's authorized operations, also for a missing
+    topic that is named by name."""
     if isinstance(item, MetadataResponseTopic):
-        if tells and item.name and item.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        if with_operations and item.name and item.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             item.topic_authorized_operations = operations(context, TOPIC, item.name)
         return item
     return MetadataResponseTopic(
@@ -223,7 +226,7 @@ def _answer(context: RequestContext, item: Topic | MetadataResponseTopic, *, tel
         topic_id=item.id,
         is_internal=item.internal,
         partitions=partition_rows(context, item),
-        topic_authorized_operations=operations(context, TOPIC, item.name) if tells else OPERATIONS_NOT_ASKED,
+        topic_authorized_operations=operations(context, TOPIC, item.name) if with_operations else OPERATIONS_NOT_ASKED,
     )
 
 

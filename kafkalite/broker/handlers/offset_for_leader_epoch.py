@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch 2-4: where a leader epoch ended in this log, so that a consumer can tell it was cut (KIP-320).
+"""OffsetForLeaderEpoch 2-4: return a leader epoch's end offset, by which a consumer detects truncation (KIP-320).
 
-The epoch is kept per partition and rises only when a start was unclean. The current epoch ends at the log end; one this
-log never had, or a younger one, is answered -1/-1. librdkafka speaks only v2.
+Each partition has its own epoch; a standalone broker raises it only at an unclean start. The current epoch ends at the
+log end. An epoch that the log never had, or a later one, gets -1/-1. librdkafka supports only v2.
 """
 
 from __future__ import annotations

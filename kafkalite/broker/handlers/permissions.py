@@ -1,15 +1,15 @@
-"""THE table of permissions: what each API asks the authoriser, and how handlers ask it.
+"""The table of permissions: which operations each API checks, and functions by which handlers check them.
 
-A row says which operation on which type of resource an API may ask about, and, where its very first question is about
-the cluster, that this is a `gate`: dispatch asks it before the handler runs, and answers CLUSTER_AUTHORIZATION_FAILED
-in the response's one error code. Everything else is asked by the handler through `allows`, which holds it to its row.
-Produce and Fetch ask in C (native AccessView), by the rows that stand here.
+A row has the (operation, resource type) pairs that an API may check. If its first check is one on the cluster, this is
+its `gate`: dispatch checks it before the handler runs, and responds with CLUSTER_AUTHORIZATION_FAILED in the response's
+one error code. Handlers make all other checks through `allows`, which asserts that the row has them. Produce and Fetch
+check in C (native AccessView), by the rows here.
 
     denied      topic 29, group 30, cluster 31, transactional id 53 (CODES)
 
-A name is asked about before it is looked up, so that a denied one is answered the same whether it is there or not. In
-lists of everything, what may not be described is left out. Without an authoriser everybody may do everything, and
-nothing is asked.
+A name is checked before it is looked up, so that a denial does not show whether the resource exists. Lists of
+everything leave out what the client may not describe. Without an authorizer every client may do everything, and nothing
+is checked.
 
 Source: KafkaApis, ControllerApis, AclApis and ConfigHelper of Kafka 4.1.
 """
@@ -45,19 +45,19 @@ CODES: Final = {
     CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
     TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-"""What somebody is told who may not."""
+"""Resource type → error code of a denial."""
 
 Question = tuple[AclOperation, ResourceType]
 
 
 class Permissions(NamedTuple):
-    """A row: the questions an API may ask, and the one that is asked before all else."""
+    """A row: the checks that an API may make, and the one that comes first."""
 
     questions: frozenset[Question]
     gate: AclOperation | None = None
-    """What has to be allowed on the cluster for the request as a whole."""
+    """The operation on the cluster that the whole request requires."""
     each: bool = False
-    """Whether the refusal stands beside everything that the request names."""
+    """Whether a denial is reported for each item that the request names."""
 
 
 def _asks(*questions: Question) -> Permissions:
@@ -138,7 +138,7 @@ PERMISSIONS: Final[dict[int, Permissions]] = {
     api.LIST_CONFIG_RESOURCES: _gate(DESCRIBE_CONFIGS),
     api.DESCRIBE_TOPIC_PARTITIONS: _asks((DESCRIBE, TOPIC)),
 }
-"""API key → its row. An API that is served and has none is a mistake that a test finds."""
+"""API key → its row. A test finds a served API without one."""
 
 
 def allows(
@@ -149,7 +149,7 @@ def allows(
     *,
     probe: bool = False,
 ) -> bool:
-    """Whether the asker may do this. A `probe` is no attempt to do it, and its denial is not told in the log."""
+    """Return whether the client may do this. A `probe` is no attempt to do it, so its denial is not logged."""
     authorizer = context.broker.authorizer
     if authorizer is None:
         return True
@@ -161,29 +161,29 @@ def allows(
 
 
 def check(context: RequestContext, operation: AclOperation, kind: ResourceType, name: str = CLUSTER_NAME) -> None:
-    """Raises the KafkaError of CODES unless the asker may do this."""
+    """Raise the KafkaError of CODES unless the client may do this."""
     if not allows(context, operation, kind, name):
         raise refusal(kind)
 
 
 def refusal(kind: ResourceType) -> KafkaError:
-    """What somebody is told who may not; it names nothing."""
+    """Return the error of a denial, which names no resource."""
     return error_for(CODES[kind])
 
 
 def allowed_names(
     context: RequestContext, operation: AclOperation, kind: ResourceType, names: Iterable[str], *, probe: bool = False
 ) -> frozenset[str]:
-    """Those of the names with which the asker may do this; each is asked about once."""
+    """Return the names with which the client may do this; each is checked once."""
     if context.broker.authorizer is None:
         return frozenset(names)
     return frozenset(name for name in checkpointed(set(names)) if allows(context, operation, kind, name, probe=probe))
 
 
 def describer(context: RequestContext, kind: ResourceType) -> Callable[[frozenset[str]], frozenset[str]] | None:
-    """Of names, those that the asker may describe whenever it is asked: for what goes on after the request.
+    """Return a function that filters names by permission to describe them, at any later time; None without authorizer.
 
-    It holds nothing of the connection. None: there is no authoriser.
+    It is for work that continues after the request, and keeps no reference to the connection.
     """
     authorizer = context.broker.authorizer
     if authorizer is None:
@@ -199,7 +199,7 @@ def describer(context: RequestContext, kind: ResourceType) -> Callable[[frozense
 
 
 def allows_any(context: RequestContext, operation: AclOperation, kind: ResourceType) -> bool:
-    """Whether the asker may do this with at least one resource of a type."""
+    """Return whether the client may do this with at least one resource of a type."""
     authorizer = context.broker.authorizer
     if authorizer is None:
         return True
@@ -210,7 +210,7 @@ def allows_any(context: RequestContext, operation: AclOperation, kind: ResourceT
 
 
 def operations(context: RequestContext, kind: ResourceType, name: str = CLUSTER_NAME) -> int:
-    """The field of authorised operations: what the asker may do with a resource."""
+    """Return the bit field of the client's authorized operations on a resource (KIP-430)."""
     authorizer = context.broker.authorizer
     if authorizer is None:
         return operation_bits(OPERATIONS[kind])
@@ -218,12 +218,12 @@ def operations(context: RequestContext, kind: ResourceType, name: str = CLUSTER_
 
 
 def cluster_operations(context: RequestContext) -> int:
-    """The same of the cluster, which only those are told who may describe it."""
+    """Return the same for the cluster; 0 unless the client may describe it."""
     return operations(context, CLUSTER) if allows(context, DESCRIBE, CLUSTER) else 0
 
 
 def refused(context: RequestContext, request: Any) -> Any:
-    """The answer to somebody who may not come through the API's gate; None: go on."""
+    """Return the error response if the client may not pass the API's gate, or None."""
     row = PERMISSIONS[context.api_key]
     if row.gate is None or allows(context, row.gate, CLUSTER):
         return None
@@ -234,7 +234,7 @@ def refused(context: RequestContext, request: Any) -> Any:
 
 
 def closed_gate(api_key: int) -> Any:
-    """What whoever may not come through an API's gate is told."""
+    """Return the response of an API whose gate the client may not pass."""
     known = api.APIS[api_key]
     make = getattr(import_module(f"kafkalite.wire.protocol.messages.{known.module}"), f"{known.name}Response")
     response = make(error_code=CODES[CLUSTER])

@@ -1,13 +1,13 @@
-"""DescribeQuorum 0-2, UnregisterBroker 0: who keeps the cluster's metadata, and who is in the cluster.
+"""DescribeQuorum 0-2, UnregisterBroker 0 of a standalone broker.
 
-This broker is the quorum's one voter, its metadata log the journal: the high watermark is the number of changes that
-the journal holds (a start may write it anew, shorter), the leader's epoch rises with each unclean start.
+The broker is the quorum's only voter, and the journal its metadata log: the high watermark is the number of changes in
+the journal (a start may compact it, which lowers the number), and the leader epoch rises with each unclean start.
 
-    v1   when a replica last fetched and caught up: the leader now
-    v2   texts of errors, ids of data directories, and where the voters listen: the listener that was asked
+    v1   times of a replica's last fetch and of its last catch-up: for the leader, the current time
+    v2   messages of errors, ids of data directories, and voters' addresses: the listener of the request
 
-A broker that is unregistered is forgotten until it comes again. This one is its own controller and comes again at once,
-so that nothing changes; nobody else is registered. (Apache Kafka of one node serves nobody until it is restarted.)
+An unregistered broker is forgotten until it registers again. This one is its own controller and would register at once,
+so nothing changes; no other broker is registered. (A single Apache Kafka node serves no client until it restarts.)
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def describe(context: RequestContext, request: DescribeQuorumRequest) -> Describ
 
 
 def _unknown(request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-    """What is asked about is not the one partition that a quorum keeps."""
+    """Return the error for requests about other partitions than the metadata log."""
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return DescribeQuorumResponse(
         topics=[

@@ -1,8 +1,8 @@
-"""AlterPartitionReassignments 0-1, ListPartitionReassignments 0: which brokers have which partitions.
+"""AlterPartitionReassignments 0-1, ListPartitionReassignments 0 of a standalone broker, where nothing ever moves.
 
-There is one broker, so a partition is where it is asked to be, or it cannot be there; nothing ever moves. Asking for
-this broker is done at once, any other list of brokers is INVALID_REPLICA_ASSIGNMENT, and to cancel (no list) is
-NO_REASSIGNMENT_IN_PROGRESS. Tools send both: kafka-reassign-partitions, `kafka-topics --describe`.
+A reassignment to this broker is done already, any other list of brokers is INVALID_REPLICA_ASSIGNMENT, and to cancel
+(no list) is NO_REASSIGNMENT_IN_PROGRESS. Tools send both requests: kafka-reassign-partitions, `kafka-topics
+--describe`.
 
 Source: ReplicationControlManager of Kafka 4.1.
 """
@@ -62,7 +62,7 @@ def _result(context: RequestContext, topic: str, partition: ReassignablePartitio
         _check(context, topic, partition)
     except KafkaError as error:
         answer.error_code = error.code
-        answer.error_message = None if error.message == error.code.text else error.message  # as Kafka
+        answer.error_message = None if error.message == error.code.text else error.message  # as in Kafka
     return answer
 
 
@@ -75,9 +75,9 @@ def _check(context: RequestContext, name: str, partition: ReassignablePartition)
     node_id = context.broker.cluster.node_id
     if not partition.replicas:
         raise InvalidReplicaAssignment("the replica list is empty")
-    strangers = sorted(set(partition.replicas) - {node_id})
-    if strangers:
-        raise InvalidReplicaAssignment(f"unknown broker {strangers[0]}; the only broker is {node_id}")
+    unknown = sorted(set(partition.replicas) - {node_id})
+    if unknown:
+        raise InvalidReplicaAssignment(f"unknown broker {unknown[0]}; the only broker is {node_id}")
     if len(partition.replicas) > 1:
         raise InvalidReplicaAssignment(f"broker {node_id} is listed more than once")
     if context.broker.cordoned:

@@ -1,19 +1,20 @@
-"""SaslHandshake 0-1 and SaslAuthenticate 0-2: how a client of a listener with SASL shows who it is.
+"""SaslHandshake 0-1 and SaslAuthenticate 0-2: authenticate the clients of a listener with SASL.
 
     START ─ApiVersions─▶ EXPECT_HANDSHAKE ─SaslHandshake─▶ TOKENS ─the mechanism's last token─▶ OPEN
       └───────────────────SaslHandshake──────────────────▶   ▲                                   │
                                                              └── SaslHandshake, in a session ────┘
 
-    START             ApiVersions 0-4; an unknown version or a bad name is answered, and may be asked again
-    EXPECT_HANDSHAKE  SaslHandshake alone, as START does. A mechanism that is not offered: 33 with those that are, and a
-                      close
-    TOKENS            SaslAuthenticate, or, after SaslHandshake 0, tokens after their length and nothing else. A
-                      refusal is 58, a moment later, and a close; any other request is 34 and a close
-    OPEN              requests. A client whose session ends (KIP-368) signs in again, as the same user and by the same
-                      mechanism; when it is over nothing else is served
+    START             ApiVersions 0-5; after an error for an unknown version or a bad name the client may try again
+    EXPECT_HANDSHAKE  only SaslHandshake, as in START. A mechanism that is not enabled gets error 33 with those that
+    are,
+                      then the connection is closed
+    TOKENS            SaslAuthenticate, or, after SaslHandshake 0, only length-prefixed tokens. A refusal is error 58,
+                      after a delay, then the connection is closed; any other request is error 34 and a close
+    OPEN              requests. A client whose session has a limit (KIP-368) re-authenticates, as the same user with the
+                      same mechanism; after the session has expired nothing else is served
 
-Between refusals nothing differs but the line in our log. Steps that take long run on the I/O pool, a few at a time.
-Thread rule: the connection's worker, but for `_respond`.
+All refusals look the same to the client; only our log has the reason. Slow steps run on the I/O pool, a few at a time.
+Thread rule: the connection's worker, except `_respond`.
 """
 
 from __future__ import annotations
@@ -47,35 +48,35 @@ if TYPE_CHECKING:
     from kafkalite.wire.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 AGAIN_S_MIN: Final = 1.0
-"""Between two times of signing in on one connection."""
+"""Minimum number of seconds between two authentications on one connection."""
 LONG_STEPS_MAX: Final = 2
-"""Steps that may run on the I/O pool side by side, of all connections of a listener."""
+"""Maximum number of authentication steps of one listener that run on the I/O pool at the same time."""
 _HANDSHAKE_SINCE_TOKENS: Final = 1
 _RAW: Final = -1
 
 
 class Outcome(StrEnum):
-    """How an exchange ended."""
+    """The result of an authentication exchange."""
 
     SUCCESS = "success"
     CREDENTIALS = "credentials"
-    """A wrong password, token or proof, or a user who is not there: nobody is told which."""
+    """A wrong password, token or proof, or an unknown user; clients cannot tell which."""
     IDENTITY = "identity"
-    """Who signs in again may not become another."""
+    """A re-authentication as another user or with another mechanism."""
     MECHANISM = "mechanism"
-    """One that is not offered."""
+    """A mechanism that is not enabled."""
     PROTOCOL = "protocol"
-    """Bytes that are no exchange, or not this one's next step."""
+    """Bytes that are no exchange, or a step out of order."""
 
 
 class SignInCount(NamedTuple):
-    """What exchanges are counted by."""
+    """The key by which finished exchanges are counted."""
 
     mechanism: str
-    """As offered; "" where the client has not chosen one that is."""
+    """The mechanism's name; "" if the client has not chosen an enabled one."""
     outcome: Outcome
     again: bool
-    """Whether the client had signed in before on its connection (KIP-368)."""
+    """Whether it was a re-authentication (KIP-368)."""
 
 
 class State(Enum):
@@ -86,7 +87,7 @@ class State(Enum):
 
 
 class SignIns:
-    """What the connections of one listener share."""
+    """The state that the connections of one listener share."""
 
     def __init__(
         self,
@@ -108,17 +109,17 @@ class SignIns:
         self.clock = clock
         self.receive_size_max = listener.receive_size_max
         self.expired_count = 0
-        """Connections closed since their session was over and the client went on without signing in again."""
+        """Number of connections closed because their session expired without re-authentication."""
         self._counts: Counter[SignInCount] = Counter()
         self._lock = threading.Lock()
         self._lanes = itertools.cycle([(listener, number) for number in range(LONG_STEPS_MAX)])
 
     def use_cluster(self, member: Member) -> None:
-        """The broker is in a cluster, and serves what such a one does."""
+        """Report the APIs of a broker in a cluster from now on."""
         self._member = member
 
     def versions(self, version: int, request: ApiVersionsRequest) -> ApiVersionsResponse:
-        """What clients are told before anybody knows who they are."""
+        """Return the ApiVersions response for clients that are not authenticated yet."""
         if self._member is None:
             features = self._features()
             return api_versions.answer(version, request, features, self._identity, telemetry=self._telemetry)
@@ -127,39 +128,39 @@ class SignIns:
         return versions_answer(self._member, version, request, self._identity, telemetry=self._telemetry)
 
     def start(self) -> None:
-        """Begins what runs beside it: the keys of bearer tokens are fetched. ConfigError."""
+        """Start background work, such as fetching the keys of bearer tokens. ConfigError."""
         self.listener.start()
 
     def stop(self) -> None:
-        """Ends what runs beside it. Idempotent."""
+        """Stop background work. Idempotent."""
         self.listener.stop()
 
     def begin(self, connection: SaslConnection) -> SignIn:
-        """What this connection's frames go to."""
+        """Return the authentication state of a new connection."""
         return SignIn(self, connection)
 
     def counts(self) -> dict[SignInCount, int]:
-        """Exchanges that came to an end since the start. Any thread."""
+        """Return the number of finished exchanges since the start, by SignInCount. Any thread."""
         with self._lock:
             return dict(self._counts)
 
     def count(self, ended: SignInCount) -> None:
-        """One more. Any thread."""
+        """Count a finished exchange. Any thread."""
         with self._lock:
             self._counts[ended] += 1
 
     def count_expired(self) -> None:
-        """One more connection whose session was over. Any thread."""
+        """Count a connection whose session expired. Any thread."""
         with self._lock:
             self.expired_count += 1
 
     def next_lane(self) -> object:
-        """Steps of one lane follow one another."""
+        """Return the next lane; the pool runs the steps of one lane in order."""
         return next(self._lanes)
 
 
 class SignIn:
-    """One connection's; see the module."""
+    """The authentication state of one connection; see the module."""
 
     def __init__(self, shared: SignIns, connection: SaslConnection) -> None:
         self._shared = shared
@@ -173,11 +174,11 @@ class SignIn:
         self._began = -math.inf
 
     def may_begin_again(self) -> bool:
-        """Whether a SaslHandshake of a client that has signed in begins it anew."""
+        """Return whether an authenticated client may re-authenticate with a SaslHandshake now."""
         return self._session_ends and self._shared.clock.monotonic() - self._began >= AGAIN_S_MIN
 
     def request(self, key: int, version: int, correlation_id: int, body: bytes) -> bytes | None:
-        """The answer; None when there is none, or it comes later."""
+        """Return the response frame; None if there is none, or if it comes later."""
         connection = self._connection
         if self._state is State.OPEN:
             if key != api.SASL_HANDSHAKE or not self.may_begin_again():
@@ -205,15 +206,15 @@ class SignIn:
         return None
 
     def token(self, raw: bytes) -> bytes | None:
-        """A frame that is a token, after SaslHandshake 0."""
+        """Handle a raw token frame, after SaslHandshake 0."""
         return self._step(raw, None, _RAW, 0)
 
     def close(self) -> None:
-        """The connection is closed."""
+        """Note that the connection is closed."""
         self._server = None
 
     def count_failure(self, outcome: str) -> None:
-        """The exchange has failed: what the connection is closed for."""
+        """Count a failed exchange; `outcome` is why the connection is closed."""
         self._count(Outcome(outcome))
 
     def _count(self, outcome: Outcome) -> None:
@@ -277,7 +278,7 @@ class SignIn:
         correlation_id: int,
         answer: Answer,
     ) -> None:
-        """On the I/O pool; what comes of it is for the worker."""
+        """Run a step on the I/O pool; pass the outcome to the worker."""
         outcome = _respond(server, token)
         self._connection.post(lambda: self._go_on(outcome, row, version, correlation_id, answer))
 
@@ -320,7 +321,8 @@ class SignIn:
         )
 
     def _lifetime_ms(self, server: MechanismServer) -> int:
-        """How long what the client has shown counts, as Kafka's brokers have it; notes whether it ends at all."""
+        """Return the session lifetime in ms, as Kafka's brokers compute it (0: no limit); note whether it has a
+        limit."""
         limit = self._shared.listener.session_ms_max(server.mechanism)
         ends = [] if limit == 0 else [limit]
         if server.expires_ms is not None:
@@ -357,12 +359,12 @@ def _respond(server: MechanismServer, token: bytes) -> bytes | Refused:
 
 
 def handshake(_context: RequestContext, _request: SaslHandshakeRequest) -> SaslHandshakeResponse:
-    """Where nobody has to sign in, or somebody has."""
+    """Refuse: the listener has no SASL, or the client is authenticated already."""
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 
 def authenticate(_context: RequestContext, _request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
-    """Where nobody has to sign in, or somebody has."""
+    """Refuse: the listener has no SASL, or the client is authenticated already."""
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
         error_message="unexpected SaslAuthenticate: the listener has no SASL, or the client is already authenticated",

@@ -1,13 +1,13 @@
-"""THE table of APIs: key, versions, handler, and whether it may block. ApiVersions is answered from it.
+"""The table of APIs: key, versions, handler, and whether it may block. ApiVersions reports it.
 
-`advertised` is the range clients are told, `oldest` the first version really served. They differ for Produce alone:
-librdkafka before 2.11.1 turns compression off unless the range begins at 0 (KAFKA-18659), while Kafka 4 and this broker
-refuse 0 to 2. Produce and Fetch are served in C by the connection, which is given their rows (`native_apis`).
+`advertised` is the first version that clients are told, `oldest` the first version that is served. They differ only for
+Produce: librdkafka before 2.11.1 disables compression unless the range begins at 0 (KAFKA-18659), while Kafka 4 and
+this broker refuse 0 to 2. The connection serves Produce and Fetch in C, and gets their rows from `native_apis`.
 
-Whether a request may block is said by a function of (context, request), as it is answered by one: `never`, `always`, or
-one of the handler's module. Handlers are imported when first called, so that starting loads none of them.
+A function of (context, request) decides whether a request may block: `never`, `always`, or one in the handler's module.
+Handlers are imported at their first call, so that a start loads none of them.
 
-Thread rule: immutable but for what a LazyFunction has loaded, which two threads may both load, and find the same.
+Thread rule: immutable, except what a LazyFunction has loaded; two threads may both load it, with the same result.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ if TYPE_CHECKING:
 API_VERSIONS_KEY: Final = api.API_VERSIONS
 
 PARTITIONS_MAX: Final = 100_000
-"""request.max.partitions where nobody says otherwise."""
+"""The default of request.max.partitions."""
 OBJECTS_PER_PARTITION: Final = 5
-"""What one partition may decode to at most in an honest request: its struct, a topic of its own, the topic's name, and
-room for short lists. The codec counts structs and list items, not partitions."""
+"""Maximum number of objects that one partition in a valid request decodes to: its struct, its own topic with a name,
+and short lists. The codec counts structs and list items, not partitions."""
 
 
 INLINE_US: Final = 1_000
-"""What a request may cost a network thread by the estimate of its row; one that costs more runs on the thread for long
-requests (`kafkalite.broker.limits.long_requests`). A slow machine takes twice as long as the estimates say."""
+"""The highest estimated cost in microseconds of a request that a network thread serves. Costlier requests run on the
+thread for long requests (`kafkalite.broker.limits.long_requests`). A slow machine takes twice as long as estimated."""
 
 
 INLINE_SIZE: Final = 4096
-"""The most bytes of a body that a network thread decodes: of one-byte items that takes half a millisecond."""
+"""Maximum body size in bytes that a network thread decodes; with one-byte items that takes half a millisecond."""
 BYTE_US: Final = INLINE_US / 2 / INLINE_SIZE
-"""What a byte of a body costs to decode at most."""
+"""Maximum cost of decoding one byte of a body."""
 SHORT_SIZE: Final = 128
-"""The bytes of a body whose items are not counted: it counts as one item."""
+"""Body size in bytes up to which items are not counted: it counts as one item."""
 REQUEST_US: Final = 30.0
-"""What a request costs that names nothing."""
+"""Cost of a request that names nothing."""
 ITEM_US: Final = 5.0
-"""What an item of a request costs where its row says nothing else: decoding, handling, encoding and freeing it."""
+"""Default cost of one item of a request: to decode, handle, encode and free it."""
 
 
 class LazyFunction:
-    """The function of "module:function" in this room, imported when first called. The rows of `replace_in` call the
-    function itself from then on."""
+    """The function "module:function" of this package, imported at its first call. The rows of `replace_in` then call
+    the loaded function directly."""
 
     __slots__ = ("_function", "_path", "_rows")
 
@@ -63,14 +63,14 @@ class LazyFunction:
         self._rows: list[tuple[Row, str]] = []
 
     def replace_in(self, row: Row, name: str) -> None:
-        """Stores the function in this attribute of a row when it is loaded. For rows that live as long as the table."""
+        """Store the function in this attribute of a row once it is loaded. For rows that live as long as the table."""
         self._rows.append((row, name))
 
     def __call__(self, context: RequestContext, request: Any) -> Any:
         return (self._function or self.load())(context, request)
 
     def load(self) -> Callable[[RequestContext, Any], Any]:
-        """Imports it."""
+        """Import and return the function."""
         module, _, function = self._path.partition(":")
         loaded: Callable[[RequestContext, Any], Any] = getattr(
             import_module(f"kafkalite.broker.handlers.{module}"), function
@@ -82,26 +82,25 @@ class LazyFunction:
 
 
 def never(_context: RequestContext, _request: Any) -> bool:
-    """A request that is answered on a network worker."""
+    """Return False: the request is handled on a network worker."""
     return False
 
 
 def always(_context: RequestContext, _request: Any) -> bool:
-    """A request that runs on the I/O pool."""
+    """Return True: the request is handled on the I/O pool."""
     return True
 
 
 def served_in_c(_context: RequestContext, _request: Any) -> Any:
-    """Of APIs whose requests the connection answers: none comes here."""
+    """Fail: the connection serves this API in C."""
     raise AssertionError("served in C")
 
 
 class Row:
-    """One API as this broker serves it: `handler` gives the response, `blocks` says whether it needs the I/O pool.
+    """One API as this broker serves it: `handler` returns the response, `blocks` whether it needs the I/O pool.
 
-
-    `item_us` and `unnamed` estimate what a request costs in microseconds: for each item that it names, and for what it
-    does not name, because a null list means everything, or one name stands for a lot.
+    `item_us` and `unnamed` estimate a request's cost in microseconds: for each item that it names, and for what it does
+    not name, because a null list means everything, or one name stands for many items.
     """
 
     __slots__ = (
@@ -111,7 +110,7 @@ class Row:
 
     @property
     def gated(self) -> bool:
-        """Whether this broker's authoriser is asked who may come through the API's gate."""
+        """Whether this broker checks the permission of the API's gate."""
         return True
 
     def __init__(
@@ -127,7 +126,7 @@ class Row:
         item_us: float = ITEM_US,
         unnamed: Callable[[RequestContext, Any], float] | None = None,
     ) -> None:
-        """`in_order`: what its connection sends after a request takes effect after it, even where it waits."""
+        """`in_order`: later requests of the connection take effect after this one, even if it waits."""
         self.key = key
         self.name = api.APIS[key].name
         self.oldest = oldest
@@ -138,16 +137,16 @@ class Row:
         self.in_order = in_order
         self.item_us = item_us
         self.short_us = REQUEST_US + item_us
-        """What a body of at most SHORT_SIZE costs, without what it does not name."""
+        """The cost of a body of at most SHORT_SIZE bytes, without what it does not name."""
         self.unnamed = unnamed
 
     def cost_us(self, context: RequestContext, request: Any) -> float:
-        """Microseconds that a decoded request is expected to take."""
+        """Return the estimated cost of a decoded request in microseconds."""
         named = REQUEST_US + self.item_us * protocol.request_program(self.key, context.api_version).count_items(request)
         return named if self.unnamed is None else named + self.unnamed(context, request)
 
     def quick_cost_us(self, context: RequestContext, request: Any, size: int) -> float:
-        """`cost_us`, without a look at the items of a body of so few bytes that they cannot be many."""
+        """Return the same, without counting the items of a body that is too small for many."""
         if size > SHORT_SIZE:
             return self.cost_us(context, request)
         return self.short_us if self.unnamed is None else self.short_us + self.unnamed(context, request)
@@ -162,25 +161,26 @@ class Row:
         partitions_max: int = PARTITIONS_MAX,
         pace: Callable[[], object] | None = None,
     ) -> Any:
-        """The request; ValueError (DecodeError) if the bytes are not one, or name far more partitions than allowed.
+        """Return the request; ValueError (DecodeError) if the bytes are malformed or name far more partitions than
+        allowed.
 
-        `pace` is called in between, as in `Program.decode`, and in `encode` and `release`.
+        `pace` is called between items, as in `Program.decode`; also in `encode` and `release`.
         """
         objects_max = partitions_max * OBJECTS_PER_PARTITION
         return protocol.decode_request(self.key, version, body, objects_max=objects_max, pace=pace)
 
     def message(self, _version: int, response: object) -> object:
-        """The response as a message, whatever the handler gave."""
+        """Return the response as a message, whatever form the handler returned."""
         return response
 
     def encode(
         self, version: int, correlation_id: int, response: object, pace: Callable[[int], object] | None = None
     ) -> bytes:
-        """The whole response frame."""
+        """Return the whole response frame."""
         return protocol.encode_response_frame(self.key, version, correlation_id, response, pace)
 
     def release(self, version: int, request: Any, response: object, pace: Callable[[], object]) -> None:
-        """Frees both, which are of no use afterwards, in portions."""
+        """Free request and response in portions; both are unusable afterwards."""
         protocol.request_program(self.key, version).release(request, pace)
         protocol.response_program(self.key, version).release(response, pace)
 
@@ -339,7 +339,7 @@ _BY_KEY: Final[dict[int, Row]] = {row.key: row for row in ROWS}
 
 
 def call_directly(rows: tuple[Row, ...]) -> None:
-    """Has the rows of a table call their functions without the LazyFunction in between, once these are loaded."""
+    """Make the rows of a table call their functions directly once a LazyFunction has loaded them."""
     for row in rows:
         for name in ("handler", "blocks", "unnamed"):
             function = getattr(row, name)
@@ -351,12 +351,12 @@ call_directly(ROWS)
 
 
 def find(key: int) -> Row | None:
-    """The row of an API key, None when it is not served."""
+    """Return the row of an API key; None if it is not served."""
     return _BY_KEY.get(key)
 
 
 def native_apis(find_row: Callable[[int], Row | None] = find) -> tuple[NativeApi, NativeApi]:
-    """Produce and Fetch, for the connections that serve them in C: these versions they serve, others come here."""
+    """Return Produce's and Fetch's versions, for connections that serve them in C."""
     return _native_api(find_row(api.PRODUCE)), _native_api(find_row(api.FETCH))
 
 
@@ -366,10 +366,10 @@ def _native_api(row: Row | None) -> NativeApi:
 
 
 def unsupported_api_versions(correlation_id: int) -> bytes:
-    """The whole frame that answers an ApiVersions request of an unknown version (KIP-511).
+    """Return the response frame for an ApiVersions request of an unknown version (KIP-511).
 
-    The oldest body, which every client can read, with the one row that tells it which version to ask in. Neither a
-    closed connection nor a body of the version asked for would do: clients do not step down from either.
+    It has version 0's body, which every client can read, and one row with the versions of ApiVersions. A closed
+    connection or a body of the requested version would not do: clients do not retry with a lower version after either.
     """
     from kafkalite.wire.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 
@@ -381,7 +381,7 @@ def unsupported_api_versions(correlation_id: int) -> bytes:
 
 
 def _check() -> None:
-    """The table is sorted, unique, and inside what the messages know."""
+    """Assert that the table is sorted, unique, and within the versions of the messages."""
     keys = [row.key for row in ROWS]
     assert keys == sorted(set(keys)), "the API table is not sorted, or has a key twice"
     for row in ROWS:

@@ -1,7 +1,7 @@
-"""GetTelemetrySubscriptions 0 and PushTelemetry 0 (KIP-714), where `metrics.listeners` has the broker serve metrics.
+"""GetTelemetrySubscriptions 0 and PushTelemetry 0 (KIP-714), if `metrics.listeners` makes the broker serve metrics.
 
-Elsewhere neither is advertised, and who asks all the same hears UNSUPPORTED_VERSION, after which clients stop. Nobody
-needs a permission, as in Kafka. What is checked and kept: `kafkalite.broker.telemetry.clients`.
+Otherwise neither is advertised, and requests get UNSUPPORTED_VERSION, after which clients stop. They need no
+permission, as in Kafka. `kafkalite.broker.telemetry.clients` checks and stores the metrics.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def subscriptions(
     context: RequestContext, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
-    """GetTelemetrySubscriptions."""
+    """Handle GetTelemetrySubscriptions."""
     clients = context.broker.client_metrics
     if clients is None:
         return GetTelemetrySubscriptionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
@@ -43,7 +43,7 @@ def subscriptions(
 
 
 def push(context: RequestContext, request: PushTelemetryRequest) -> PushTelemetryResponse:
-    """PushTelemetry. Runs on the I/O pool: it decompresses."""
+    """Handle PushTelemetry, on the I/O pool, since it decompresses."""
     clients = context.broker.client_metrics
     if clients is None:
         return PushTelemetryResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)

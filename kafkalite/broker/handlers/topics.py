@@ -1,6 +1,6 @@
-"""What several handlers ask about topics and partitions: look-up with the protocol's codes, and may one be created.
+"""Look up topics and partitions with the protocol's error codes, and check whether one may be created.
 
-Nothing here blocks or changes anything.
+Nothing here blocks or changes topics.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NO_LEADER_EPOCH: Final = -1
 USE_DEFAULT: Final = -1
-"""In CreateTopics: take the broker's number."""
+"""Stands for the broker's default in CreateTopics."""
 
 _CORDONED: Final = "the only broker's data directory is cordoned (cordoned.log.dirs)"
 
@@ -40,8 +40,8 @@ def find_partition(
     *,
     followed: bool = False,
 ) -> tuple[PartitionLog | None, ErrorCode]:
-    """The log and NONE, or None and the code that says why not. -1 as leader epoch skips that check (KIP-320);
-    `followed`: one that another broker leads will do."""
+    """Return (log, NONE), or (None, error code). A leader epoch of -1 skips its check (KIP-320); with `followed`, a
+    log that another broker leads is returned, too."""
     topic = context.broker.logs.topics.get(topic_name)
     if topic is None or not 0 <= index < len(topic.partitions):
         return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -58,7 +58,7 @@ def find_partition(
 
 
 def check_new_name(services: BrokerServices, name: str) -> None:
-    """Raises InvalidTopic or TopicAlreadyExists unless a topic of this name may be created."""
+    """Raise InvalidTopic or TopicAlreadyExists unless a topic of this name may be created."""
     problem = topic_name_error(name, services.config.topic_name_max_length)
     if problem is not None:
         raise InvalidTopic(problem)
@@ -72,11 +72,11 @@ def check_new_name(services: BrokerServices, name: str) -> None:
 
 
 class _Census(NamedTuple):
-    """What is known of all topics together."""
+    """Totals over all topics."""
 
     topics: Mapping[str, Topic]
     squashed: dict[str, str]
-    """Name in which '.' is '_' → the name."""
+    """Name with '.' replaced by '_' → the name."""
     partition_count: int
 
 
@@ -84,7 +84,7 @@ _last_census = _Census({}, {}, 0)  # any thread replaces it
 
 
 def _census(topics: Mapping[str, Topic]) -> _Census:
-    """That of these topics, counted once: a change replaces the mapping, and one request may ask for 90,000 names."""
+    """Return the totals of these topics, computed once per mapping, since one request may check 90,000 names."""
     global _last_census
     census = _last_census
     if census.topics is not topics:
@@ -94,7 +94,7 @@ def _census(topics: Mapping[str, Topic]) -> _Census:
 
 
 def partition_total(topics: Mapping[str, Topic]) -> int:
-    """Partitions of all these topics, which are those that there are."""
+    """Return the number of partitions of all topics."""
     return _census(topics).partition_count
 
 
@@ -103,7 +103,7 @@ def _squashed(name: str) -> str:
 
 
 def partition_count(context: RequestContext, wanted: int) -> int:
-    """How many partitions a new topic gets; raises InvalidPartitions or PolicyViolation."""
+    """Return the number of partitions for a new topic; InvalidPartitions or PolicyViolation."""
     if wanted == USE_DEFAULT:
         wanted = context.broker.config.num_partitions
     if wanted < 1:
@@ -113,9 +113,10 @@ def partition_count(context: RequestContext, wanted: int) -> int:
 
 
 def check_room(context: RequestContext, added: int, *, assigned: bool = False) -> None:
-    """Raise PolicyViolation when max.partitions leaves this client no room for the added partitions.
+    """Raise PolicyViolation if max.partitions leaves this client no room for the added partitions.
 
-    Raise InvalidReplicationFactor, or InvalidReplicaAssignment of `assigned` ones, if the data directory is cordoned.
+    If the data directory is cordoned, raise InvalidReplicationFactor, or InvalidReplicaAssignment if they are
+    `assigned` manually.
     """
     services = context.broker
     if services.cordoned and assigned:
@@ -131,12 +132,12 @@ def check_room(context: RequestContext, added: int, *, assigned: bool = False) -
 
 
 def charge(context: RequestContext, name: str, added: int) -> None:
-    """Counts partitions for the client that has just created them."""
+    """Charge new partitions to the client that created them."""
     context.broker.partition_shares.charge(name, context.holder, added, context.broker.logs.topics)
 
 
 def check_replication_factor(services: BrokerServices, wanted: int) -> bool:
-    """Raises InvalidReplicationFactor, or returns whether a factor is taken that cannot be kept."""
+    """Return whether the replication factor is accepted but not kept; InvalidReplicationFactor if it is refused."""
     if wanted == USE_DEFAULT:
         wanted = services.config.default_replication_factor
     if wanted < 1:

@@ -1,10 +1,10 @@
-"""WriteTxnMarkers 1-2, DescribeTransactions 0, ListTransactions 0-2: transactions for those who look after them.
+"""WriteTxnMarkers 1-2, DescribeTransactions 0, ListTransactions 0-2: administer transactions.
 
-    WriteTxnMarkers       ends a transaction that its coordinator knows nothing of (`kafka-transactions abort`):
-                          straight into the logs, past the coordinator. v2 tells the protocol (KIP-890), which decides
+    WriteTxnMarkers       ends a transaction that its coordinator does not know (`kafka-transactions abort`): writes to
+                          the logs, bypassing the coordinator. v2 has the transaction version (KIP-890), which decides
                           whether the marker's epoch has to be above the transaction's
-    DescribeTransactions  an id that is not known is TRANSACTIONAL_ID_NOT_FOUND
-    ListTransactions      v1 those open for longer than so many ms · v2 those whose whole id matches a pattern of RE2's
+    DescribeTransactions  an unknown id is TRANSACTIONAL_ID_NOT_FOUND
+    ListTransactions      v1 filters by minimum duration in ms · v2 filters by an RE2 pattern for the whole id
 
 Thread rule: ListTransactions runs on the I/O pool, because of its pattern.
 """
@@ -176,5 +176,5 @@ def list_all(context: RequestContext, request: ListTransactionsRequest) -> ListT
 
 
 def _is_older(now: Metadata, time_ms: int) -> bool:
-    """Whether a transaction is open since before a time."""
+    """Return whether a transaction is open and began before a time."""
     return now.state in _OPEN and now.start_ms < time_ms

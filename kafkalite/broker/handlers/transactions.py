@@ -1,16 +1,16 @@
-"""AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5, TxnOffsetCommit 0-6: a producer and its transaction.
+"""AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5, TxnOffsetCommit 0-6: transactions of producers.
 
-    AddPartitionsToTxn  v4 and v5 are for brokers among themselves, and so of a cluster alone: a client that takes them
-                        for its own needs rights over the cluster. One partition that may not be added fails the whole
-                        request: of a topic of the broker's own it is told TOPIC_AUTHORIZATION_FAILED, one that does not
-                        exist UNKNOWN_TOPIC_OR_PARTITION, the others OPERATION_NOT_ATTEMPTED
-    EndTxn              v5 (KIP-890) raises the epoch and tells the new one
-    TxnOffsetCommit     v3 checks member and generation (KIP-447) · v5 joins the transaction by itself (KIP-890) · v6
-                        topics by id, UNKNOWN_TOPIC_ID; STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND where earlier versions
-                        have ILLEGAL_GENERATION (KIP-1319)
-    v0-1 of the first three say INVALID_PRODUCER_EPOCH where later ones say PRODUCER_FENCED (KIP-588)
+    AddPartitionsToTxn  v4 and v5 are for brokers, so only in a cluster; a client needs ClusterAction permission for
+    them.
+                        One bad partition fails the whole request: an internal topic's is TOPIC_AUTHORIZATION_FAILED, a
+                        missing one UNKNOWN_TOPIC_OR_PARTITION, the others OPERATION_NOT_ATTEMPTED
+    EndTxn              v5 (KIP-890) raises the epoch and returns the new one
+    TxnOffsetCommit     v3 checks member and generation (KIP-447) · v5 adds its partition to the transaction (KIP-890) ·
+                        v6 topics by id, UNKNOWN_TOPIC_ID; STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND instead of
+                        ILLEGAL_GENERATION (KIP-1319)
+    v0-1 of the first three return INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED (KIP-588)
 
-An answer is given when what it says is durable.
+A change is durable before the response.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def add_partitions(context: RequestContext, request: AddPartitionsToTxnRequest) 
 def add_partitions_in_cluster(
     context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> Deferred[AddPartitionsToTxnResponse]:
-    """Since v4 brokers ask, for many transactions at a time; whether partitions are in them, or that they join."""
+    """Handle AddPartitionsToTxn. Since v4 brokers send it, for several transactions, to verify or add partitions."""
     if context.api_version < _BROKERS_SINCE:
         return add_partitions(context, request)
     if not allows(context, CLUSTER_ACTION, CLUSTER):
@@ -133,14 +133,15 @@ def _of_transaction(
 
 
 def _refusal(context: RequestContext, partition: TopicPartition, allowed: frozenset[str]) -> ErrorCode:
-    """Why a client may not write to a partition in a transaction, or NONE; to the broker's own topics nobody may."""
+    """Return the error code if a client may not write to a partition in a transaction, or NONE; internal topics are
+    refused."""
     if partition.topic not in allowed:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return ErrorCode.NONE if is_there(context, partition) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def is_there(context: RequestContext, partition: TopicPartition) -> bool:
-    """Whether a partition exists."""
+    """Return whether a partition exists."""
     topic = context.broker.logs.topics.get(partition.topic)
     return topic is not None and 0 <= partition.partition < len(topic.partitions)
 
@@ -152,7 +153,7 @@ def _added(request: AddPartitionsToTxnRequest, codes: dict[TopicPartition, Error
 def _by_topic(
     topics: Iterable[AddPartitionsToTxnTopic], codes: Mapping[TopicPartition, int]
 ) -> list[AddPartitionsToTxnTopicResult]:
-    """The code of each partition that was asked for, in the order of the request."""
+    """Return the code of each requested partition, in the order of the request."""
     return [
         AddPartitionsToTxnTopicResult(
             name=topic.name,
@@ -248,7 +249,7 @@ def commit_offsets(context: RequestContext, request: TxnOffsetCommitRequest) -> 
 
 
 def _commit_refusal(context: RequestContext, request: TxnOffsetCommitRequest) -> ErrorCode:
-    """Why the asker may commit no offsets at all in this transaction, or NONE."""
+    """Return the error code if the client may not commit any offsets in this transaction, or NONE."""
     if not allows(context, WRITE, TRANSACTIONAL_ID, request.transactional_id):
         return _DENIED
     if not allows(context, READ, GROUP, request.group_id):

@@ -1,11 +1,12 @@
-"""UpdateFeatures 0-2: switches features to other levels (kafka-features). Durable before it is answered.
+"""UpdateFeatures 0-2: set features to other levels (kafka-features); durable before the response.
 
-    v0   upgrades alone: its flag for downgrades means nothing to Kafka 4
-    v1   upgrade types: 1 upgrade, 2 downgrade that loses nothing, 3 downgrade that may; validate_only
-    v2   no result of each feature any more
+    v0   only upgrades: Kafka 4 ignores its flag for downgrades
+    v1   upgrade types: 1 upgrade, 2 lossless downgrade, 3 possibly lossy downgrade; validate_only
+    v2   no results of single features
 
-All or none: the first one that cannot be is INVALID_UPDATE_VERSION of the request. Going back needs a downgrade's type,
-metadata.version goes back only as far as Kafka's metadata stays the same, whatever the type, and kraft.version never.
+All changes are made or none: the first one that is impossible makes the request INVALID_UPDATE_VERSION. Lowering a
+level requires a downgrade type. metadata.version can be lowered, with either type, only to levels with the same Kafka
+metadata; kraft.version never.
 
 Source: FeatureControlManager and QuorumController of Kafka 4.1.
 
@@ -64,7 +65,7 @@ def _failed(text: str) -> UpdateFeaturesResponse:
 
 
 def _problem(present: Features, node_id: int, name: str, level: int, kind: int) -> str | None:
-    """Why one feature cannot be set; None when it can."""
+    """Return why a feature cannot be set to a level, or None."""
     if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return f"unknown upgrade type {kind}"
     if level < 0:

@@ -1,7 +1,7 @@
-"""DescribeUserScramCredentials 0, AlterUserScramCredentials 0: users and their passwords for SCRAM (KIP-554).
+"""DescribeUserScramCredentials 0, AlterUserScramCredentials 0: administer SCRAM users (KIP-554).
 
-A change is on the disk when it is answered, and counts from the next sign-in on. The client sends a salted password,
-of which the keys are kept; nothing that would stand for a password is ever told.
+A change is durable before the response, and applies to the next authentication. The client sends a salted password, of
+which the broker stores the derived keys. Responses never contain anything that could replace a password.
 
 Thread rule: both run on the I/O pool.
 """
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from kafkalite.model import ScramCredential
 
 MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-"""Kafka's number → mechanism."""
+"""Kafka's number of a mechanism → its name."""
 _NUMBERS: Final = {name: number for number, name in MECHANISMS.items()}
 SECRET_SIZE_MAX: Final = 1024
-"""Bytes of a salt or salted password: more is kept of nobody's."""
+"""Maximum size in bytes of a salt or salted password."""
 _Problem = tuple[ErrorCode, str]
 _DUPLICATE: Final[_Problem] = (
     ErrorCode.DUPLICATE_RESOURCE,
@@ -120,7 +120,7 @@ def alter(context: RequestContext, request: AlterUserScramCredentialsRequest) ->
 def _decide(
     request: AlterUserScramCredentialsRequest, present: Mapping[tuple[str, str], ScramCredential]
 ) -> tuple[list[dict[str, Any]], dict[str, _Problem | None]]:
-    """(lines of the journal, what is wrong with each user's change, None where nothing is)."""
+    """Return (lines for the journal, user → what is wrong with its change, or None)."""
     problems: dict[str, _Problem | None] = {}
     changes: dict[str, dict[str, Any]] = {}
     items: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
