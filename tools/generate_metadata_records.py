@@ -1,11 +1,11 @@
-"""Writes kafkalite/broker/cluster/metadata_types.py and control_types.py beside it from the schemas inside Kafka's own
-jars.
+"""Generate kafkalite/broker/cluster/metadata_types.py and control_types.py from the schemas inside Kafka's jars.
 
     python -m tools.generate_metadata_records FOLDER           write the modules
     python -m tools.generate_metadata_records FOLDER --check   exit 1 and name the files that are stale
 
-FOLDER holds the jars of one release: kafka-metadata (what stands in a cluster's metadata log) and kafka-clients (what
-the quorum itself writes there). kio has none of the former. The form is that of the messages (tools.generate_messages).
+FOLDER holds the jars of one release: kafka-metadata (the records of a cluster's metadata log) and kafka-clients (the
+control records that the quorum writes there). kio lacks the former. The output has the form of the protocol's messages
+(tools.generate_messages).
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def render(about: str, messages: list[tuple[int, Message]], release: str) -> str
 
 
 def generate(folder: Path) -> dict[Path, str]:
-    """The modules' texts."""
+    """Return the text of each module."""
     (jar,) = [each for each in folder.glob("kafka-metadata-[0-9]*.jar") if "sources" not in each.name]
     release = jar.stem.removeprefix("kafka-metadata-")
     records = sorted(
@@ -157,7 +157,7 @@ def generate(folder: Path) -> dict[Path, str]:
     control = [(key, load(named[name])) for key, name in CONTROL.items()]
     return {
         METADATA_TYPES: render("Records of a cluster's metadata", records, release),
-        CONTROL_TYPES: render("What the quorum writes into the metadata log", control, release),
+        CONTROL_TYPES: render("Control records of the metadata log", control, release),
     }
 
 

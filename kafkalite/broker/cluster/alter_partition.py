@@ -1,17 +1,18 @@
-"""The followers of what this broker leads: who is in sync is proposed to the controllers, and what they say is gone by.
+"""Propose changes of the in-sync replicas (ISR) of led partitions to the controllers, and apply their answers.
 
     a follower's fetch ─▶ it may join ───┐
     every half replica.lag.time.max.ms ──┴─▶ review ─▶ proposals ─▶ AlterPartition ─▶ answers ─▶ high watermarks
     metadata ─▶ lead_locked ─▶ Followers of the log
 
-One AlterPartition is under way at a time, with all partitions that wait; a proposal that gets no answer goes again,
-until it is answered or metadata overtakes it. The broker epochs of a proposal are those of the followers' fetches when
-it was made, so that one that has been away since is refused (KIP-903). One in no directory (KIP-858) is not proposed,
-whatever it has: Kafka's controllers would take it, and nobody could be elected of those.
+One AlterPartition request is in flight at a time, with all waiting partitions. A proposal without an answer is sent
+again until it is answered or newer metadata replaces it. It contains the broker epochs of the followers' fetches at the
+time of the proposal, so that the controllers refuse a follower that has restarted since (KIP-903). A follower whose
+directory is lost (KIP-858) is not proposed even if it has caught up: Kafka's controllers would accept it, but could not
+elect it.
 
 Source: DefaultAlterPartitionManager and Partition of Kafka 4.1. Thread rule: `lead_locked` is called with the log's
-lock, `joinable` by network workers; all else belongs to the worker's turns and to the metadata thread. What is known of
-one partition is guarded by its log's lock.
+lock and `joinable` by network workers; the rest belongs to the worker's turns and the metadata thread. The log's lock
+guards the state of its partition.
 """
 
 from __future__ import annotations
@@ -48,34 +49,34 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafkalite.broker.cluster")
 
 RETRY_S: Final = 0.05
-"""Before what got no answer, or one that says nothing, is sent again."""
+"""Delay before a proposal is sent again that got no answer or an inconclusive one."""
 FAILED_S: Final = 1.0
-"""Before what failed here is tried again."""
+"""Delay before a failed turn is retried."""
 ROWS_MAX: Final = 10_000
-"""Partitions whose followers metrics tell of."""
+"""The number of partitions whose followers appear in the metrics."""
 _RECOVERED: Final = 0
 
 
 class _Led(NamedTuple):
-    """A log with followers that is led here."""
+    """A led log that has followers."""
 
     in_sync: InSync
     followers: Followers
 
 
 class _Item(NamedTuple):
-    """A proposal on its way."""
+    """A proposal that waits or is in flight."""
 
     log: ReplicaLog
     led: _Led
     proposal: Proposal
     epochs: Mapping[int, int]
-    """Broker epochs of those in it, without this broker."""
+    """Broker epochs of the proposed followers, by node id."""
 
 
 @dataclass(slots=True)
 class Changes:
-    """What has become of proposals, since the start."""
+    """Counts of proposals since the start."""
 
     shrinks: int = 0
     expands: int = 0
@@ -83,9 +84,12 @@ class Changes:
 
 
 class InSyncReplicas:
-    """See the module. `ask` sends the controllers a request of the broker's; `epoch` gives its own broker epoch. With
-    `flush` (flush.on.acks.all) what others have acknowledged is on the disk here before nobody else counts, or soon
-    after where it was not this leader who asked for that."""
+    """See the module.
+
+    `ask` sends one of the broker's requests to the controllers; `epoch` returns its broker epoch. With `flush`
+    (flush.on.acks.all), acknowledged records are flushed here before a proposal leaves this broker as the only in-sync
+    replica. They are flushed soon after if the controllers shrink the ISR to this broker without a proposal.
+    """
 
     def __init__(
         self,
@@ -111,7 +115,7 @@ class InSyncReplicas:
         self._due: dict[ReplicaLog, None] = {}  # guarded by the worker's lock, as the next four
         self._answered: tuple[Sequence[_Item], Any] | None = None
         self._flushed: list[tuple[_Item, int]] = []
-        """Proposals that waited for the disk, with an error code of Kafka's."""
+        """Proposals whose flush has ended, with its Kafka error code, 0 for success."""
         self._under_way = False
         self._stopping = False
         self._waiting: list[_Item] = []  # the worker's, as the next two
@@ -119,11 +123,11 @@ class InSyncReplicas:
         self._check_at = clock.monotonic() + lag_s_max / 2
 
     def start(self) -> None:
-        """Begins to look for followers that lag."""
+        """Start checking for lagging followers."""
         self._worker.start()
 
     def stop(self) -> None:
-        """Proposes nothing any more."""
+        """Stop proposing."""
         with self._worker.lock:
             self._stopping = True
         self._worker.stop()
@@ -131,7 +135,7 @@ class InSyncReplicas:
     # --- metadata, on its thread --------------------------------------------------------------------------------------
 
     def use_brokers(self, before: Image, now: Image) -> None:
-        """Which brokers there are; a listener of the member's, called before the logs go by the image."""
+        """Use an image's brokers. A listener of the member, called before the logs apply the image."""
         if now.brokers is before.brokers:
             return
         self._brokers.use(
@@ -140,12 +144,14 @@ class InSyncReplicas:
         )
         at = self._clock.monotonic()
         for log in tuple(self._led):
-            log.core.advance(at)  # one that was only about to join may not be waited for any more
+            log.core.advance(at)  # a joining follower may no longer hold back the high watermark
             settle_low_waits(log.core)
 
     def lead_locked(self, log: ReplicaLog, wanted: Assignment, *, elected: bool) -> Followers:
-        """This broker leads a log that has other replicas, from a new epoch on or as before; who follows it. The log's
-        lock is held."""
+        """Return the followers of a log that this broker leads, elected in a new epoch or still leading. The log's lock
+        is
+        held.
+        """
         now = self._clock.monotonic()
         others = [replica for replica in wanted.replicas if replica != self._node_id]
         led = None if elected else self._led.get(log)
@@ -163,13 +169,15 @@ class InSyncReplicas:
         return led.followers
 
     def configure(self, log: ReplicaLog, followers: Followers) -> None:
-        """The topic's settings count for who follows."""
+        """Apply the topic's settings to its followers."""
         followers.use_min(log.config.min_insync_replicas)
         throttled = log.config.leader_replication_throttled_replicas
         followers.use_limit(is_limited(throttled, log.partition, self._node_id))
 
     def _told(self, in_sync: InSync, wanted: Assignment) -> bool:
-        """Takes in metadata; where it is what was proposed, and comes before the answer, that counts here."""
+        """Apply metadata. If it contains the pending proposal, it arrived before the answer, and the change is counted
+        here.
+        """
         before, pending = in_sync.isr, in_sync.pending
         news = in_sync.told(wanted.leader_epoch, wanted.partition_epoch, wanted.isr)
         if news and pending is not None and {*pending.isr} == {*wanted.isr}:
@@ -181,7 +189,7 @@ class InSyncReplicas:
         self.changes.shrinks += len(after) < len(before)
 
     def replicas_changed(self, changes: Iterable[ReplicaChange]) -> None:
-        """A listener of the logs': what is led elsewhere, or gone, is forgotten."""
+        """Forget logs that this broker no longer leads. A listener of the logs."""
         for change in changes:
             if not change.now.leads or change.now.alone:
                 self._led.pop(change.log, None)
@@ -190,7 +198,7 @@ class InSyncReplicas:
 
     @staticmethod
     def _keep(log: ReplicaLog) -> None:
-        """The controllers have left nobody else in sync: what others have acknowledged goes on the disk here."""
+        """Flush the acknowledged records: the controllers have left no other replica in sync."""
         end = log.log_end_offset
         if log.flushed_offset < end:
             log.flush_due(end)
@@ -198,7 +206,7 @@ class InSyncReplicas:
     # --- metrics, on any thread ---------------------------------------------------------------------------------------
 
     def families(self) -> Iterator[Family]:
-        """What became of proposals, and how far followers are behind: a source of metrics."""
+        """Yield the counts of proposals and the lag of followers: a source of metrics."""
         changes = self.changes
         for name, count, text in (
             ("isrshrinks", changes.shrinks, "In-sync replica sets that this leader shrank."),
@@ -228,13 +236,13 @@ class InSyncReplicas:
     # --- what may have to change --------------------------------------------------------------------------------------
 
     def joinable(self, log: ReplicaLog) -> None:
-        """A follower of this log may have become in sync. Any thread, never blocks."""
+        """Note that a follower of this log may have caught up. Any thread; never blocks."""
         with self._worker.lock:
             self._due[log] = None
             self._worker.call_locked()
 
     def _turn(self) -> float | None:
-        """Proposes what is due, sends what waits, takes in what was answered; the seconds until the next turn."""
+        """Review due partitions, handle answers and send waiting proposals; return the seconds until the next turn."""
         now = self._clock.monotonic()
         with self._worker.lock:
             if self._stopping:
@@ -246,13 +254,13 @@ class InSyncReplicas:
                 self._under_way = False
         try:
             return self._go_on(now, due, flushed, answered)
-        except Exception:  # the worker must live: who lags would stay in sync for ever, and who caught up out of it
+        except Exception:  # if the worker died, the ISR would never change again
             logger.exception("handling in-sync replica changes failed; retrying")
             for item, error in flushed:
                 self._take_up(item, error)
             for item in () if answered is None else answered[0]:
                 self._take_up(item, 0)
-            self._waiting = list({id(item): item for item in self._waiting}.values())  # some may have been before
+            self._waiting = list({id(item): item for item in self._waiting}.values())  # some may have waited already
             with self._worker.lock:
                 self._due = {**due, **self._due}
             self._send_from = now + FAILED_S
@@ -276,8 +284,8 @@ class InSyncReplicas:
             try:
                 self._review(log, now, check=check)
                 if check:
-                    log.core.advance(now)  # one that is not in sync has been away for so long that it does not count
-            except Exception:  # the others are looked at all the same
+                    log.core.advance(now)  # a follower out of sync that has not fetched for too long no longer counts
+            except Exception:  # the other partitions are reviewed all the same
                 logger.exception("could not check the in-sync replicas of a partition", extra=fields(log=log.name))
                 self._check_at = min(self._check_at, now + FAILED_S)
         self._send(now)
@@ -299,31 +307,31 @@ class InSyncReplicas:
             epochs = led.followers.epochs_of(replica for replica in proposal.isr if replica != self._node_id)
             item = _Item(log, led, proposal, epochs)
             end = log.log_end_offset
-        told = fields(log=log.name, isr=led.in_sync.isr, proposed=proposal.isr, epoch=proposal.partition_epoch)
+        named = fields(log=log.name, isr=led.in_sync.isr, proposed=proposal.isr, epoch=proposal.partition_epoch)
         if leaving and not joining:
-            logger.info("followers lag; asking the controllers to shrink the ISR", extra=told)
+            logger.info("followers lag; asking the controllers to shrink the ISR", extra=named)
         else:
-            logger.info("followers have caught up; asking the controllers to expand the ISR", extra=told)
+            logger.info("followers have caught up; asking the controllers to expand the ISR", extra=named)
         if self._flush and proposal.isr == (self._node_id,):
-            log.flush_async(end, lambda error: self._on_flushed(item, error))  # others do not wait for this disk
+            log.flush_async(end, lambda error: self._on_flushed(item, error))  # others need not wait for it
         else:
             self._take_up(item, 0)
 
     def _take_up(self, item: _Item, error: int) -> None:
-        """It is to be sent, or, with the error of its flush, not to be made after all."""
+        """Queue a proposal, or withdraw it if its flush failed."""
         if error:
             self._withdraw(item, error)
         else:
             self._waiting.append(item)
 
     def _on_flushed(self, item: _Item, error: int) -> None:
-        """What a proposal had to wait for is on the disk, or never will be. Any thread."""
+        """Note that the flush for a proposal ended, with its error code. Any thread."""
         with self._worker.lock:
             self._flushed.append((item, error))
             self._worker.call_locked()
 
     def _withdraw(self, item: _Item, error: int) -> None:
-        """It is not proposed: the log is offline, or deleted, or cannot be written now."""
+        """Withdraw a proposal: the log is offline, deleted or cannot be written now."""
         with item.log.core.locked():
             if item.led.in_sync.withdraw(item.proposal):
                 item.led.followers.set_in_sync(item.led.in_sync.isr)
@@ -335,7 +343,7 @@ class InSyncReplicas:
     # --- requests and answers, on the worker --------------------------------------------------------------------------
 
     def _send(self, now: float) -> None:
-        """One request with all that waits, if none is under way."""
+        """Send one request with all waiting proposals, unless one is in flight."""
         if self._under_way or now < self._send_from:
             return
         items = self._waiting = [each for each in self._waiting if self._is_wanted(each)]
@@ -374,7 +382,7 @@ class InSyncReplicas:
         )
 
     def _on_answer(self, items: Sequence[_Item], answer: Any) -> None:
-        """An AlterPartitionResponse, or None where there was no controller to give one. Any thread."""
+        """Handle an AlterPartitionResponse, or None if no controller answered. Any thread."""
         with self._worker.lock:
             self._answered = (items, answer)
             self._worker.call_locked()
@@ -404,7 +412,7 @@ class InSyncReplicas:
         self._send_from = now + RETRY_S
 
     def _settle(self, item: _Item, answer: Answer | None, now: float) -> bool:
-        """Goes by the answer for one partition; whether it has to be sent again."""
+        """Apply the answer for one partition; return whether to send the proposal again."""
         log, led, proposal, _ = item
         with log.core.locked():
             before = led.in_sync.isr
@@ -417,6 +425,6 @@ class InSyncReplicas:
         elif verdict is not Verdict.STALE:
             self.changes.failed += 1
             code = None if answer is None else answer.error_code
-            told = fields(log=log.name, code=code, proposed=proposal.isr, then=verdict.value)
-            logger.info("the controllers did not change the ISR", extra=told)
+            named = fields(log=log.name, code=code, proposed=proposal.isr, then=verdict.value)
+            logger.info("the controllers did not change the ISR", extra=named)
         return verdict is Verdict.AGAIN

@@ -1,10 +1,11 @@
-"""Users with what is kept of their passwords (SCRAM), into controllers that have not been started yet.
+"""Write users with their SCRAM credentials into controllers that have not been started yet.
 
-No request takes a password's keys. But a controller of Apache Kafka's that is the first to lead its quorum takes what
-`kafka-storage format` has left in bootstrap.checkpoint, a snapshot: a header, batches of records, a footer. A batch of
-users is put before the footer; that of every controller, as nobody knows who will be first.
+No request accepts the keys of a SCRAM credential. But the Apache Kafka controller that first leads the quorum applies
+the bootstrap.checkpoint that `kafka-storage format` has written: a snapshot with a header, batches of records and a
+footer. The users are inserted as one batch before the footer. This must be done for every controller, since any of them
+may be the first leader.
 
-Source: BootstrapDirectory and BatchFileWriter of Kafka 4.1. Blocks; nobody else has the directory open.
+Source: BootstrapDirectory and BatchFileWriter of Kafka 4.1. Blocks; the directory must not be in use.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ EPOCH_SIZE: Final = 4
 
 
 def add_users(directory: str, credentials: Credentials, now_ms: int) -> Credentials:
-    """Those of these users that the controller does not have yet, which it has afterwards. StartupError, OSError."""
+    """Add the users that the controller lacks, and return them. Raises StartupError and OSError."""
     path = f"{directory}/{BOOTSTRAP}"
     data = files.read_bytes(path)
     if data is None:
@@ -44,7 +45,7 @@ def add_users(directory: str, credentials: Credentials, now_ms: int) -> Credenti
     there = of_snapshot(path)
     added = {key: kept for key, kept in sorted(credentials.items()) if key not in there and key[0] in NUMBERS}
     if added:
-        # The file keeps its owner, who is the controller's, and its mode.
+        # The file keeps its mode and its owner, as whom the controller runs.
         files.write_atomically(path, _with_users(path, data, added, now_ms), durable=True, owned_as=disk.stat(path))
     return added
 
@@ -60,7 +61,9 @@ def _check_unused(directory: str) -> None:
 
 
 def _with_users(path: str, data: bytes, added: Credentials, now_ms: int) -> bytes:
-    """The snapshot with one batch more before its footer, whose offset moves; no CRC has a batch's offset in it."""
+    """Return the snapshot with one more batch before its footer, whose offset moves; no batch CRC covers the base
+    offset.
+    """
     try:
         batches = list(whole_batches(data))
     except BatchError as error:

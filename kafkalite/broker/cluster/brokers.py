@@ -1,6 +1,4 @@
-"""The way to the other brokers of a cluster: where each is on the listener that they use among themselves, and what it
-asks for. Any thread.
-"""
+"""Look up and connect to the other brokers of a cluster on the inter-broker listener. Any thread."""
 
 from __future__ import annotations
 
@@ -17,7 +15,9 @@ if TYPE_CHECKING:
 
 
 class Brokers:
-    """See the module. `image` gives the present one; `listener` is the listener's name, `security` what it asks for."""
+    """See the module. `image` returns the current image; `listener` is the listener's name, `security` its TLS and
+    SASL.
+    """
 
     def __init__(self, image: Callable[[], Image], listener: str, security: Security | None = None) -> None:
         self._image = image
@@ -25,11 +25,11 @@ class Brokers:
         self._security = security
 
     def address(self, node_id: int) -> Address | None:
-        """Where a registered broker is, fenced or not; None for one without this listener."""
+        """Return the address of a registered broker, fenced or not, or None if it lacks this listener."""
         broker = self._image().brokers.get(node_id)
         found = None if broker is None else broker.addresses.get(self._listener)
         return None if found is None else Address(found.host, found.port)
 
     def connect(self, address: Address, client_id: str, timeout_s: float) -> ControllerConnection:
-        """A connection that is ready for use, signed in where that is asked for. ConnectionFailed."""
+        """Open an authenticated connection that is ready for use. Raises ConnectionFailed."""
         return ControllerConnection.connect(address, client_id, timeout_s, self._security, whose="the broker")

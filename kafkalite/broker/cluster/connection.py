@@ -1,9 +1,10 @@
-"""A connection to a controller or another broker: one request at a time, in the newest version that both sides know.
+"""A connection to a controller or another broker: one request at a time, in the newest version that both sides support.
 
-It may be aborted from any thread, which ends a request that waits; everything else is one thread's. Answers of any size
-are read, as these are the cluster's own, but never more than was announced and is there.
+Any thread may abort it, which ends a waiting request; everything else belongs to one thread. Responses of any size up
+to 1 GiB are accepted, since they come from the cluster itself, but memory is allocated only as bytes arrive.
 
-Where they ask for it there is TLS, and the broker signs in, again before its session ends (KIP-368).
+If the listener requires it, the connection uses TLS, and the broker authenticates, again before its session ends
+(KIP-368).
 """
 
 from __future__ import annotations
@@ -31,33 +32,35 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S: Final = 10.0
 NEGOTIATED_IN: Final = 3
-"""The version of ApiVersions that every release since Kafka 2.4 knows."""
+"""The version of ApiVersions that every release since Kafka 2.4 supports."""
 RESPONSE_SIZE_MAX: Final = 1 << 30
 SESSION_PART: Final = 0.85
-"""Of a session has passed when the broker signs in again; Kafka's clients take 85 to 95 %."""
+"""The fraction of a session after which the broker authenticates again; Kafka's clients take 85 to 95 %."""
 _SIZE: Final = struct.Struct(">i")
 _TIMEVAL: Final = struct.Struct("@ll")
 _PIECE: Final = 1 << 20
 _FRONT: Final = 1 << 16
-"""Bytes that the first look at an answer takes: small ones as wholes."""
+"""The most bytes of the first read of a response, so that a small one is read at once."""
 
 
 class LargeAnswers:
-    """Answers above a size, of which those who share this have one at a time: a leader may have to give more than it
-    was asked for (a batch is never cut), but not all leaders at once. Any thread."""
+    """A turn for responses above a size, which one of the connections that share it has at a time.
+
+    A leader may return more than requested, since a batch is never cut, but not all leaders at once. Any thread.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._changed = threading.Condition()
-        self._taken = False  # guarded by it
+        self._taken = False  # guarded by _changed
 
     @property
     def taken(self) -> bool:
-        """Whether somebody has one."""
+        """Whether a connection has its turn."""
         return self._taken
 
     def take(self, timeout_s: float, given_up: Callable[[], bool]) -> bool:
-        """Waits so long for its turn, or until it is given up (`look` tells so); whether it came."""
+        """Wait for a turn, at most this long or until `given_up` (see `look`); return whether it came."""
         with self._changed:
             if not self._changed.wait_for(lambda: not self._taken or given_up(), timeout_s) or given_up():
                 return False
@@ -65,45 +68,45 @@ class LargeAnswers:
             return True
 
     def end(self) -> None:
-        """The answer is not needed any more."""
+        """End the turn: the response is no longer needed."""
         with self._changed:
             self._taken = False
             self._changed.notify_all()
 
     def look(self) -> None:
-        """Somebody may have given up."""
+        """Have waiting connections check whether they have given up."""
         with self._changed:
             self._changed.notify_all()
 
 
 class ConnectionFailed(OSError):
-    """No answer came, or one that is none; the message is one sentence. The connection is closed."""
+    """No valid response came; the message is one sentence. The connection is closed."""
 
 
 class NotServed(ConnectionFailed):
-    """A node has no version of an API that will do."""
+    """The node supports no usable version of an API."""
 
 
 class ControllerConnection:
-    """See the module. Use `connect` to get one."""
+    """See the module. Made by `connect`."""
 
     def __init__(self, address: Address, sock: socket.socket, client_id: str, whose: str) -> None:
         self.address = address
         self._node = f"{whose} at {address}"
         self.closed = False
         self._socket = sock
-        self._wait_s = math.nan  # that the socket was told last
+        self._wait_s = math.nan  # the timeout that the socket has
         self._front = bytearray(_FRONT)
-        self._front_size = 0  # bytes there that were received and not taken
+        self._front_size = 0  # received bytes in it
         self._client_id = client_id
         self._correlation_id = 0
         self._security: Security | None = None
         self.large: LargeAnswers | None = None
-        """Who shares the room for large answers; None: nobody."""
+        """The turn for large responses that this connection shares; None for none."""
         self._has_large = False
-        self._sign_in_at = math.inf  # again, by time.monotonic()
+        self._sign_in_at = math.inf  # when to authenticate again, by time.monotonic()
         self.versions: Mapping[int, tuple[int, int]] = {}
-        """API → oldest and newest version that the node serves."""
+        """API → oldest and newest version that the node supports."""
 
     @classmethod
     def connect(
@@ -115,7 +118,7 @@ class ControllerConnection:
         *,
         whose: str = "the controller",
     ) -> ControllerConnection:
-        """One that is ready for use. ConnectionFailed, which says `whose` node did not do."""
+        """Open a connection that is ready for use. Raises ConnectionFailed, which names the node as `whose`."""
         try:
             sock = socket.create_connection(address, timeout=timeout_s)
         except OSError as error:
@@ -150,7 +153,7 @@ class ControllerConnection:
         self._sign_in_at = time.monotonic() + SESSION_PART * lasts_ms / 1000 if lasts_ms else math.inf
 
     def version(self, api_key: int, oldest: int = 0, newest: int = 32767) -> int:
-        """The newest version of an API that both sides know, within these. NotServed where there is none."""
+        """Return the newest version of an API that both sides support, within these bounds. Raises NotServed."""
         known = APIS[api_key]
         served = self.versions.get(api_key, (0, -1))
         chosen = min(newest, known.newest, served[1])
@@ -160,19 +163,19 @@ class ControllerConnection:
         return chosen
 
     def request(self, api_key: int, version: int, message: object, timeout_s: float, *, views: bool = False) -> Any:
-        """The answer to a request; with `views` records in it are memoryviews. ConnectionFailed."""
+        """Return the response to a request; with `views`, records in it are memoryviews. Raises ConnectionFailed."""
         if time.monotonic() >= self._sign_in_at:
             self._sign_in(timeout_s)
         return self._exchange(api_key, version, message, timeout_s, views=views)
 
     def end_answer(self) -> None:
-        """The last answer, and views into it, are not needed any more. Implied by the next request, and `close`."""
+        """Release the last response and views into it. The next request and `close` imply this."""
         if self._has_large and self.large is not None:
             self._has_large = False
             self.large.end()
 
     def abort(self) -> None:
-        """Ends what waits for an answer, now. Any thread."""
+        """End a waiting request now. Any thread."""
         self.closed = True
         with contextlib.suppress(OSError):  # it is closed already
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # an SSLSocket's own would change its state
@@ -180,7 +183,7 @@ class ControllerConnection:
             self.large.look()
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the connection. Idempotent."""
         self.closed = True
         self.end_answer()
         self._socket.close()
@@ -212,14 +215,16 @@ class ControllerConnection:
         raise ConnectionFailed(f"{self._node} sent a response that does not belong to the {name} request")
 
     def _use_timeout(self, timeout_s: float) -> None:
-        """How long the socket waits. Without TLS the system sees to it: Python would ask it before each read and write
-        whether that can be done."""
+        """Set the socket's timeout.
+
+        Without TLS the kernel enforces it: Python's own timeout would poll the socket before each read and write.
+        """
         self._wait_s = timeout_s
         if type(self._socket) is not socket.socket:
             self._socket.settimeout(timeout_s)
             return
         self._socket.settimeout(None)
-        wait = _TIMEVAL.pack(int(timeout_s), max(1, int(timeout_s % 1 * 1e6)))  # 0 would be for ever
+        wait = _TIMEVAL.pack(int(timeout_s), max(1, int(timeout_s % 1 * 1e6)))  # 0 would mean no timeout
         for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             self._socket.setsockopt(socket.SOL_SOCKET, option, wait)
 
@@ -243,7 +248,7 @@ class ControllerConnection:
         self._front_size -= end
         front[: self._front_size] = front[end : end + self._front_size]
         while filled < size:
-            if filled == len(data):  # never much more than has come
+            if filled == len(data):  # at most about twice of what has arrived
                 data += bytes(min(size - filled, filled))
             with memoryview(data) as view:
                 filled += self._receive_some(view[filled:])

@@ -1,4 +1,4 @@
-"""What the quorum writes into the metadata log, from the schemas of Apache Kafka 4.4.0.
+"""Control records of the metadata log, from the schemas of Apache Kafka 4.4.0.
 
 Written by tools/generate_metadata_records.py, do not edit.
 

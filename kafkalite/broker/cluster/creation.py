@@ -1,7 +1,8 @@
-"""Topics that are made because somebody asked for them: the controller is asked, in the client's name.
+"""Create topics automatically: send CreateTopics to the controller in the name of the client that asked for a topic.
 
-The controller's settings say how many partitions and replicas there are (-1 for each). A name is asked for once at a
-time, however many clients want it; what the controller says is dropped: clients ask again, and see what came of it.
+The controller's settings determine the number of partitions and replicas (-1 for each). A name is requested once at a
+time, even if several clients ask for it. The controller's response to a client's request is dropped: clients ask again
+and see the result.
 
 Source: AutoTopicCreationManager of Kafka 4.1. Any thread.
 """
@@ -29,13 +30,13 @@ repeats = RepeatLogger(logger, lines=EVENT_LINES)
 TIMEOUT_MS: Final = 30_000
 CONTROLLERS_CHOICE: Final = -1
 TOPICS_MAX: Final = 1000
-"""Names that are asked for at a time, of all clients; those beyond are asked for when somebody asks again."""
+"""The most names in flight; further names are requested when a client asks for them again."""
 
 _MADE: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
 
 
 class Creation:
-    """See the module. `forward` and `ask` are the member's; `apis` gives what versions the controller serves."""
+    """See the module. `forward` and `ask` are the member's; `apis` returns the controller's supported versions."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Creation:
         self._asked: set[str] = set()
 
     def ask(self, names: Iterable[str], client_id: str | None, principal: str, host: str) -> None:
-        """Has these topics made, those that nobody has asked for already."""
+        """Request the creation of these topics, except those in flight."""
         with self._lock:
             fresh = [name for name in dict.fromkeys(names) if name not in self._asked]
             del fresh[max(0, TOPICS_MAX - len(self._asked)) :]
@@ -64,7 +65,7 @@ class Creation:
         self._send(topics, client_id, principal, host)
 
     def ask_internal(self, name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> None:
-        """Has a coordinator's topic made, in this broker's own name, unless that was asked already."""
+        """Request the creation of a coordinator's topic in this broker's name, unless it is in flight."""
         with self._lock:
             if name in self._asked:
                 return

@@ -1,21 +1,24 @@
-"""Where the controllers have this broker's replicas: in its directory, or, while one is not fit and others are in sync,
-in none (KIP-858). So a damaged replica stops leading and counting, and comes back when it has what the others have.
+"""Report this broker's replica directories to the controllers: its data directory, or LOST for an unfit replica
+(KIP-858).
 
-    not fit, others in sync ──AssignReplicasToDirs: LOST──▶ out of sync, somebody else leads
-        ─▶ cut where it is damaged (kafkalite.broker.cluster.fetchers) ─▶ copied again ─▶ fit
-        ──AssignReplicasToDirs: this broker's directory──▶ in sync again, when its leader says so
+    not fit, others in sync ──AssignReplicasToDirs: LOST──▶ out of the ISR, another replica leads
+        ─▶ truncated at the damage (kafkalite.broker.cluster.fetchers) ─▶ copied again ─▶ fit
+        ──AssignReplicasToDirs: this broker's directory──▶ in sync again, when its leader proposes it
 
-One in a directory that is lost cannot be elected nor join, whatever the controllers think it has: they keep it eligible
-(KIP-966) where fewer than min.insync.replicas are left, and a leader of Apache Kafka's may take it in by what it had
-before, although it was cut. So one that was cut and is counted on stays there, even where nobody else is left: only an
-unclean election may do without what was acknowledged. Where nobody else is in sync one that was not cut stays, and
-leads with what it has: damaged records are not served, and no offset is given out twice.
+A damaged replica thus stops leading and leaves the ISR, and returns when it has what the other replicas have.
 
-A partition that lost its last other replica at the same moment has no leader: asked a second time for the directory in
-which they have it already, the controllers elect.
+A replica in LOST can neither be elected nor join the ISR, even if the controllers count on it: they keep it eligible
+(KIP-966) while fewer than min.insync.replicas are left, and a leader of Apache Kafka may add it by the log end offset
+that it had before it was truncated. So a truncated replica that is in the ISR or ELR stays in LOST even if no other
+replica is left: only an unclean election may give up acknowledged records. An unfit replica that was not truncated
+stays in its directory while no other replica is in sync, and leads with what it has: damaged records are not served,
+and no offset is assigned twice.
+
+A partition that lost its last other replica at the same moment has no leader. The controllers elect one when they are
+sent the directory that they already have.
 
 Source: AssignmentsManager of Kafka 4.1, ReplicationControlManager.handleAssignReplicasToDirs. Thread rule:
-`replicas_changed` is the metadata thread's, `fitness_changed` any thread's; all else belongs to the worker's turns.
+`replicas_changed` belongs to the metadata thread and `fitness_changed` to any; the rest belongs to the worker's turns.
 """
 
 from __future__ import annotations
@@ -50,30 +53,31 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafkalite.broker.cluster")
 
 ASSIGNMENTS_MAX: Final = 2250
-"""Of one request, as controllers take them."""
+"""The most assignments that controllers accept in one request."""
 RETRY_S: Final = 0.5
-"""Before what was refused, or not answered, is asked for again; each time in a row twice as long,"""
+"""Delay before a refused or unanswered assignment is sent again; it doubles with each failure,"""
 RETRY_S_MAX: Final = 10.0
 """up to this."""
 ROOM_S: Final = 5.0
-"""Between two looks whether a full disk has room again."""
+"""Interval of the checks whether a full disk has room again."""
 SINCE: Final = 17
-"""The metadata.version (3.7-IV2) from which on controllers know directories."""
+"""The metadata.version (3.7-IV2) from which on controllers support directories."""
 
 
 class _Asked(NamedTuple):
-    """What the controllers are asked for a replica."""
+    """An assignment that the controllers are asked for."""
 
     directory: bytes
     partition_epoch: int
-    """That was known then."""
+    """The partition epoch known at that time."""
 
 
 class DirectoryAssignments:
     """See the module.
 
-    `ask` sends the controllers a request of the broker's; `epoch` gives its own broker epoch, `level` the cluster's
-    metadata.version; `mend` has a log looked at by who copies it; `has_room` says whether the disk takes records.
+    `ask` sends one of the broker's requests to the controllers; `epoch` returns its broker epoch and `level` the
+    cluster's metadata.version; `mend` has a log's fetcher repair it; `has_room` returns whether the disk accepts
+    records.
     """
 
     def __init__(
@@ -90,7 +94,7 @@ class DirectoryAssignments:
         executors: Executors = THREADS,
     ) -> None:
         self.given_up = 0
-        """Replicas that were taken out of service, since the start."""
+        """The number of replicas taken out of service since the start."""
         self._node_id = node_id
         self._own = directory_id
         self._epoch = epoch
@@ -103,20 +107,20 @@ class DirectoryAssignments:
         self._due: dict[ReplicaLog, None] = {}  # guarded by the worker's lock, as the next two
         self._answered: list[tuple[dict[ReplicaLog, _Asked], Any]] = []
         self._stopping = False
-        self._watched: dict[ReplicaLog, None] = {}  # not fit, or not where they should be; the worker's, as the next
-        self._asked: dict[ReplicaLog, _Asked] = {}  # what is under way
-        self._taken: dict[ReplicaLog, _Asked] = {}  # what was answered: metadata tells what became of it
-        self._given_up: set[ReplicaLog] = set()  # put into LOST, and not back yet
+        self._watched: dict[ReplicaLog, None] = {}  # unfit or in another directory; the worker's, as the next
+        self._asked: dict[ReplicaLog, _Asked] = {}  # in flight
+        self._taken: dict[ReplicaLog, _Asked] = {}  # accepted; metadata will show the result
+        self._given_up: set[ReplicaLog] = set()  # assigned to LOST, and not back yet
         self._send_from = 0.0
         self._refusals = 0  # in a row
         self._look_at = 0.0
 
     def start(self) -> None:
-        """Begins."""
+        """Start the worker."""
         self._worker.start()
 
     def stop(self) -> None:
-        """Asks for nothing any more."""
+        """Stop reporting."""
         with self._worker.lock:
             self._stopping = True
         self._worker.stop()
@@ -124,7 +128,7 @@ class DirectoryAssignments:
     # --- what may have to change --------------------------------------------------------------------------------------
 
     def replicas_changed(self, changes: Sequence[ReplicaChange]) -> None:
-        """A listener of the logs'."""
+        """Check changed replicas. A listener of the logs."""
         known = self._watched
         due = [
             change.log
@@ -135,12 +139,12 @@ class DirectoryAssignments:
             self._call(due)
 
     def fitness_changed(self, log: PartitionLog) -> None:
-        """A replica is not fit any more, or is again."""
+        """Check a replica that has become unfit or fit."""
         if isinstance(log, ReplicaLog):
             self._call([log])
 
     def use_features(self, before: Image, now: Image) -> None:
-        """A listener of the member's: controllers of a newer metadata.version may know directories."""
+        """Check again whether controllers support directories. A listener of the member."""
         if now.features is not before.features:
             self._call(())
 
@@ -191,7 +195,7 @@ class DirectoryAssignments:
         return None if self._taken.get(log) == asked else asked
 
     def _review(self, log: ReplicaLog) -> bytes | None:
-        """Which directory is to be asked for now, None: nothing is."""
+        """Return the directory to report for a replica now, or None for no report."""
         assignment = log.assignment
         if log.deleted or not assignment.held:
             self._watched.pop(log, None)
@@ -204,19 +208,19 @@ class DirectoryAssignments:
         if not log.fit and (others_in_sync or (lost and (assignment.others_whole or (was_cut and counted_on)))):
             if lost and log.damage_start is not None and not assignment.leads:
                 self._mend(log)
-            joined = others_in_sync and self._node_id in assignment.isr  # its leader knew no better
+            joined = others_in_sync and self._node_id in assignment.isr  # by its earlier log end offset
             return LOST if joined or not lost else None
         if assignment.directory != self._own:
             return self._own
         if log in self._given_up and assignment.leader_id == NO_LEADER:
-            return self._own  # asked again, they elect
+            return self._own  # the controllers then elect a leader
         self._given_up.discard(log)
         if log.fit:
             self._watched.pop(log, None)
         return None
 
     def _look_for_room(self, now: float) -> None:
-        """A replica that nobody writes to does not find out by itself that the disk has room again."""
+        """Mark replicas on a disk that has room again as writable: without writes they do not notice it."""
         full = [log for log in self._watched if log.core.storage_full]
         if not full or now < self._look_at:
             return
@@ -269,13 +273,13 @@ class DirectoryAssignments:
         answer.then(lambda response: self._on_answer(wanted, response))
 
     def _on_answer(self, asked: dict[ReplicaLog, _Asked], answer: Any) -> None:
-        """An AssignReplicasToDirsResponse, or None where there was no controller to give one. Any thread."""
+        """Handle an AssignReplicasToDirsResponse, or None if no controller answered. Any thread."""
         with self._worker.lock:
             self._answered.append((asked, answer))
             self._worker.call_locked()
 
     def _take_in(self, asked: dict[ReplicaLog, _Asked], answer: Any, now: float) -> None:
-        """What was refused is asked for again a while later."""
+        """Note accepted assignments; refused ones are sent again after a delay."""
         self._asked = {}
         code = None if answer is None else answer.error_code
         if code != 0:
@@ -311,7 +315,7 @@ class DirectoryAssignments:
     # --- metrics, on any thread ---------------------------------------------------------------------------------------
 
     def families(self) -> Iterator[Family]:
-        """A source of metrics."""
+        """Yield the counts of unfit replicas: a source of metrics."""
         unfit = sum(not log.fit for log in tuple(self._watched))
         yield Family(
             "kafkalite_replicas_unfit",

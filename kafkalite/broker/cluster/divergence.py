@@ -1,7 +1,7 @@
-"""Where a follower's log parts from its leader's, and so where it must be cut.
+"""Compute the offset at which a follower's log diverges from its leader's and must be truncated.
 
-The leader's answer to the epoch of the newest batch names the largest epoch that both may have, and where it ends at
-the leader (KIP-595). `kafkalite.broker.log.log_truncation` does the cutting.
+For the epoch of the follower's last batch, the leader returns the largest epoch that both may have and that epoch's end
+offset in the leader's log (KIP-595). `kafkalite.broker.log.log_truncation` truncates the log.
 
 Source: AbstractFetcherThread.getOffsetTruncationState of Kafka 4.1. Pure functions.
 """
@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 Key = tuple[bytes, int]
-"""A partition: its topic's id, its number."""
+"""A partition: its topic's id and its number."""
 UNDEFINED: Final = -1
-"""Stands for an unknown epoch or offset."""
+"""An unknown epoch or offset."""
 
 
 class Diverged(NamedTuple):
-    """The largest epoch that the leader has and this log may have, and where it ends at the leader."""
+    """The largest epoch that the leader has and this log may have, and its end offset in the leader's log."""
 
     key: Key
     leader_epoch: int
@@ -26,9 +26,9 @@ class Diverged(NamedTuple):
 
 
 def truncation_offset(diverged: Diverged, own: tuple[int, int], log_end: int) -> int | None:
-    """Return the offset at which to cut a log whose leader answered with `diverged`, None for no cut.
+    """Return the offset at which to truncate a log whose leader answered with `diverged`, or None for no truncation.
 
-    `own` is the log's own (epoch, end offset) for that epoch: LeaderEpochs.end_offset_for.
+    `own` is the log's (epoch, end offset) for that epoch: LeaderEpochs.end_offset_for.
     """
     if diverged.end_offset < 0:
         return None
@@ -37,4 +37,4 @@ def truncation_offset(diverged: Diverged, own: tuple[int, int], log_end: int) ->
         return min(diverged.end_offset, log_end)
     if epoch == diverged.epoch:
         return min(end, diverged.end_offset, log_end)
-    return min(end, log_end)  # the leader knows epochs that are not here: it is asked again with an older one
+    return min(end, log_end)  # the leader has unknown epochs: the next fetch has an older one

@@ -1,15 +1,15 @@
-"""The threads that copy what other brokers lead: `num.replica.fetchers` for each leader; a partition has one of them.
+"""Replicate partitions from their leaders: `num.replica.fetchers` threads per leader, one of them for each partition.
 
-    kafkalite-fetcher-LEADER-N    asks the leader for news (`Follower`), and does to the logs what its answer says
+    kafkalite-fetcher-LEADER-N    fetches from the leader (`Follower`) and applies its responses to the logs
 
-A fetcher has a connection of its own to the leader's listener for brokers. What is to be followed is put to it by the
-metadata thread and taken up before the next request. A log that leads meanwhile, or follows somebody else, refuses what
-comes too late by itself (LeaderChanged): nobody waits for a fetcher.
+A fetcher has its own connection to the leader's inter-broker listener. The metadata thread adds and removes partitions,
+which takes effect before the next request. A log that now leads, or follows another leader, rejects a late response
+(LeaderChanged), so nothing waits for a fetcher.
 
-A partition that is limited and behind is not asked for while the limit is used up
+A throttled partition that lags is not fetched while the throttled rate is used up
 (kafkalite.broker.cluster.replication_limits).
 
-Versions of requests follow from the cluster's metadata.version alone, as a Java broker's do.
+Request versions depend only on the cluster's metadata.version, as with a Java broker.
 
 Source: ReplicaFetcherManager, ReplicaFetcherThread, RemoteLeaderEndPoint of Kafka 4.1.
 """
@@ -57,11 +57,11 @@ logger = logging.getLogger("kafkalite.broker.cluster")
 
 CONNECT_TIMEOUT_S: Final = 10.0
 ROWS_MAX: Final = 10_000
-"""Partitions whose lag metrics tell."""
+"""The most partitions whose lag appears in the metrics."""
 WHOLE_ASKED_S: Final = 1.0
-"""Between two questions to a leader whether a replica has again what it had lost."""
+"""Interval at which the leader's log end offset is requested for a replica that has lost records."""
 WHOLE_ASKED_MAX: Final = 20
-"""Such questions after one answer, so that other partitions are copied meanwhile."""
+"""The most such requests after one response, so that other partitions are fetched meanwhile."""
 LATEST: Final = -1
 EARLIEST: Final = -2
 EARLIEST_LOCAL: Final = -4
@@ -73,31 +73,31 @@ _EARLIEST_LOCAL_SINCE: Final = 8
 
 
 class OwnBroker(NamedTuple):
-    """Who asks, and what the cluster is now."""
+    """This broker, and access to the current image."""
 
     node_id: int
     image: Callable[[], Image]
 
     @property
     def epoch(self) -> int:
-        """Of its registration; -1: it has none."""
+        """The broker epoch of its registration, or -1 if it has none."""
         found = self.image().brokers.get(self.node_id)
         return -1 if found is None else found.epoch
 
     @property
     def metadata_version(self) -> int:
-        """The level of the feature."""
+        """The finalized level of metadata.version."""
         return self.image().features.get(METADATA_VERSION, 0)
 
 
 @functools.cache
 def version_for(rows: tuple[tuple[int, int], ...], metadata_version: int) -> int:
-    """The version of a request at this level of metadata.version."""
+    """Return the version of a request at this metadata.version."""
     return next(version for since, version in rows if metadata_version >= since)
 
 
 class Fetcher:
-    """One thread, see the module."""
+    """One fetcher thread, see the module."""
 
     def __init__(
         self,
@@ -120,48 +120,48 @@ class Fetcher:
         self._clock = clock
         self._client_id = f"broker-{own.node_id}-fetcher-{number}"
         self.metrics_id = f"ReplicaFetcherThread-{number}-{leader_id}"
-        """What Kafka calls it in metrics."""
+        """Kafka's name for it in metrics."""
         self.lags: dict[Key, tuple[str, int, int]] = {}
-        """(topic, partition, records below the leader's high watermark that are not here), as its last answers say."""
+        """(topic, partition, records missing here below the leader's high watermark), by the latest responses."""
         self._name = f"kafkalite-fetcher-{leader_id}-{number}"
         self._follower = Follower(self._name, limits)
         self._logs: dict[Key, ReplicaLog] = {}
-        self._unknown: set[Key] = set()  # those whose logs have still to be cut, as no epoch of theirs is known
+        self._unknown: set[Key] = set()  # logs without epochs that are still to be truncated
         self._limit = limit
         self._limited: dict[Key, int] = {}
-        """Partitions that are limited and, as far as is known, behind, with the epochs that they are followed in."""
+        """Throttled partitions known to lag, with the leader epoch in which they are followed."""
         self._lacking: dict[Key, float] = {}
-        """Partitions whose logs have lost something, and when their leader may be asked whether it is there again."""
+        """Partitions whose logs have lost records, and when their leader may next be asked for its log end offset."""
         self._connection: ControllerConnection | None = None
         self._worker = executors.worker(self._name, self._turn)
         self._put: list[tuple[ReplicaLog, Assignment | None]] = []  # guarded by the worker's lock, as the next
         self._stopping = False
-        self._answers = True  # whether the leader did last time
+        self._answers = True  # whether the leader answered the last request
 
     @property
     def given_up(self) -> int:
-        """Partitions that are not followed until metadata says something else of them. Any thread."""
+        """The number of partitions not fetched until their metadata changes. Any thread."""
         return self._follower.given_up
 
     def start(self) -> None:
-        """Begins with what was put so far."""
+        """Start fetching the partitions put so far."""
         self._worker.start()
 
     def put(self, changes: Sequence[tuple[ReplicaLog, Assignment | None]]) -> None:
-        """What is to be followed from now on, or (None) not any longer, in this order. Any thread."""
+        """Follow these partitions from now on, or stop following them (None), in this order. Any thread."""
         with self._worker.lock:
             self._put += changes
             self._worker.call_locked()
 
     def stop_soon(self) -> None:
-        """No request is sent any more, and one that is under way ends."""
+        """Send no more requests, and end the one in flight."""
         with self._worker.lock:
             self._stopping = True
         if self._connection is not None:
             self._connection.abort()
 
     def stop(self) -> None:
-        """Returns when nothing is appended any more."""
+        """Stop; return when nothing is appended any more."""
         self.stop_soon()
         self._worker.stop()
         if self._connection is not None:
@@ -170,7 +170,7 @@ class Fetcher:
     # --- a turn -------------------------------------------------------------------------------------------------------
 
     def _turn(self) -> float | None:
-        """One request, if there is anything to ask for; the seconds until the next."""
+        """Send one request if a partition is due; return the seconds until the next turn."""
         with self._worker.lock:
             if self._stopping:
                 return None
@@ -201,8 +201,11 @@ class Fetcher:
                 self._mend(key, log, assignment)
 
     def _begin(self, key: Key, log: ReplicaLog, leader_epoch: int) -> None:
-        """Begins to follow. A log that knows no epoch of its batches cannot be compared with its leader's: only what
-        all replicas had is kept, and nothing is taken of the leader before that is so."""
+        """Start following a partition.
+
+        A log without leader epochs cannot be compared with the leader's. It is truncated to its high watermark, below
+        which all replicas are equal, before anything is fetched into it.
+        """
         self._follower.follow(key, leader_epoch, place_of(log))
         self._unknown.discard(key)
         if self._is_limited(log):
@@ -217,7 +220,7 @@ class Fetcher:
         return True
 
     def _mend(self, key: Key, log: ReplicaLog, assignment: Assignment) -> None:
-        """Cuts a damaged log where the damage begins, once nobody counts on it: its leader gives the rest again."""
+        """Truncate a damaged log at the damage once it is in LOST and out of the ISR; the leader has the rest."""
         damage, epoch = log.damage_start, assignment.leader_epoch
         if damage is None or assignment.directory != LOST or self._own.node_id in assignment.isr:
             return
@@ -231,7 +234,9 @@ class Fetcher:
         return is_limited(log.config.follower_replication_throttled_replicas, log.partition, self._own.node_id)
 
     def _hold_back(self, now: float) -> None:
-        """What is limited waits while the limit is used up; whether it still is limited is looked at again."""
+        """Delay the lagging throttled partitions while the throttled rate is used up. Drop those that are no longer
+        throttled.
+        """
         if not self._limited or not self._limit.owes_ms(now):
             return
         self._follower.take_up(now)
@@ -242,7 +247,7 @@ class Fetcher:
                 self._follower.delay(key, leader_epoch, now)
 
     def _count(self, log: ReplicaLog, step: Append) -> None:
-        """Counts what came of a partition against the limit, if that is about it."""
+        """Charge a throttled partition's fetched bytes to the throttled rate."""
         limited = self._is_limited(log)
         if limited:
             self._limit.charge(len(step.records), self._clock.monotonic())
@@ -284,7 +289,7 @@ class Fetcher:
         return version_for(_FETCH_VERSIONS, self._own.metadata_version)
 
     def _ask(self, key: int, version: int, request: object) -> Any:
-        """The leader's answer. ConnectionFailed."""
+        """Return the leader's response. Raises ConnectionFailed."""
         connection = self._connection
         address = self._brokers.address(self._leader_id)
         if connection is not None and (connection.closed or connection.address != address):
@@ -300,7 +305,7 @@ class Fetcher:
             connection.large = self._large
         return connection.request(key, version, request, self._timeout_s, views=True)
 
-    # --- what an answer says ------------------------------------------------------------------------------------------
+    # --- responses ----------------------------------------------------------------------------------------------------
 
     def _carry_out(self, step: Step) -> None:
         log = self._logs[step.key]
@@ -314,13 +319,14 @@ class Fetcher:
             self._change(step.key, log, step.leader_epoch, lambda: self._go_on(log, step.leader_epoch))
 
     def _change(self, key: Key, log: ReplicaLog, leader_epoch: int, change: Callable[[], bool | None]) -> None:
-        """Does something to a log, and tells where it stands then. A change that says False has not helped: the
-        partition waits a while."""
+        """Change a log and report its new position to the follower. If the change returns False, the partition is
+        delayed.
+        """
         named = fields(fetcher=self._name, log=log.name, epoch=leader_epoch)
         try:
             helped = change()
         except LeaderChanged:
-            self._follower.give_up(key, leader_epoch)  # metadata has said so, and what is to be done comes
+            self._follower.give_up(key, leader_epoch)  # metadata has reported that, and the next step follows
             return
         except ConnectionFailed as error:
             helped = self._told(key, logging.INFO, "the leader does not respond", error, named)
@@ -344,7 +350,7 @@ class Fetcher:
             self._follower.delay(key, leader_epoch, self._clock.monotonic())
 
     def _told(self, key: Key, level: int, message: str, error: Exception, named: Mapping[str, Any]) -> bool:
-        """Logs what keeps a partition from being copied, once while it lasts. False: it has not helped."""
+        """Log what keeps a partition from being replicated, once while it lasts. Returns False, for no progress."""
         if not self._follower.is_news(key, type(error)):
             level = logging.DEBUG
         logger.log(level, message, extra={**named, **fields(reason=str(error))})
@@ -357,7 +363,7 @@ class Fetcher:
         if log.log_start_offset < step.log_start <= log.log_end_offset:
             log.advance_log_start(step.log_start, leader_epoch=step.leader_epoch)
         if appended.size == 0 and step.records:
-            return False  # they are a newer leader's: metadata will tell
+            return False  # a newer leader wrote them: metadata will name it
         if log.behind:
             self._lacking.setdefault(step.key, 0.0)
             if log.epochs.latest == step.leader_epoch:
@@ -365,10 +371,12 @@ class Fetcher:
         return True
 
     def _look_at_lacking(self) -> None:
-        """Whether logs that had lost something have all that was acknowledged: below the leader's high watermark, once
-        they have records of its epoch. Until then that may be older than what was committed (KIP-207), and of a
-        partition that nobody writes to it is not said again: such a leader is asked where its log ends. Source:
-        Partition.isFollowerInSync."""
+        """Check whether logs that had lost records have all acknowledged ones again.
+
+        That is so once they reach the leader's high watermark and have records of its epoch. Until then its high
+        watermark may be older than the last committed one (KIP-207), and it is not sent again for a partition without
+        writes, so the leader is asked for its log end offset instead. Source: Partition.isFollowerInSync.
+        """
         now = self._clock.monotonic()
         left = WHOLE_ASKED_MAX
         for key, ask_from in tuple(self._lacking.items()):
@@ -383,7 +391,7 @@ class Fetcher:
                 except ConnectionFailed as error:
                     logger.debug("could not get the leader's log end offset", extra=fields(reason=str(error)))
                     if self._connection is None or self._connection.closed:
-                        return  # it does not answer at all, or this has to end: the next request finds out
+                        return  # the leader does not answer or this fetcher stops: the next request handles it
 
     def _cut(self, log: ReplicaLog, step: Diverged) -> bool:
         offset = truncation_offset(step, log.epoch_end(step.epoch), log.log_end_offset)
@@ -399,8 +407,10 @@ class Fetcher:
         return place_of(log) != before
 
     def _go_on(self, log: ReplicaLog, leader_epoch: int) -> bool:
-        """The leader's log and this one do not meet: what of this one is above the leader's end goes, or all of it
-        where it ends below the leader's start."""
+        """Truncate a log whose range does not meet the leader's.
+
+        Records above the leader's end are removed; the whole log is replaced if it ends below the leader's start.
+        """
         before = place_of(log)
         end = self._list(log, leader_epoch, LATEST)
         if end < log.log_end_offset:
@@ -412,7 +422,9 @@ class Fetcher:
         return place_of(log) != before
 
     def _list(self, log: ReplicaLog, leader_epoch: int, what: int) -> int:
-        """An offset of the leader's. ConnectionFailed, also where it does not tell."""
+        """Return an offset of the leader's log by ListOffsets. Raises ConnectionFailed, also for an error in the
+        response.
+        """
         version = version_for(_LIST_VERSIONS, self._own.metadata_version)
         if what == EARLIEST_LOCAL and version < _EARLIEST_LOCAL_SINCE:
             what = EARLIEST
@@ -429,12 +441,12 @@ class Fetcher:
 
 
 def place_of(log: ReplicaLog) -> Place:
-    """Where a log stands."""
+    """Return a log's position."""
     return Place(log.log_end_offset, log.epochs.latest, log.log_start_offset)
 
 
 class Fetchers:
-    """All of them. `use` is a listener of AssignedTopics, `use_config` one of settings; any thread."""
+    """All fetchers. `use` is a listener of AssignedTopics, `use_config` of settings; any thread."""
 
     def __init__(
         self, own: OwnBroker, brokers: Brokers, config: BrokerConfig, clock: Clock, executors: Executors = THREADS
@@ -450,22 +462,22 @@ class Fetchers:
         self._ending: dict[Fetcher, Job] = {}
         self._large = LargeAnswers(2 * config.replica_fetch_response_max_bytes)
         self.limits = ReplicationLimits(config)
-        """Of this broker's partitions, those that it leads included."""
+        """Throttled rates of this broker's partitions, including those that it leads."""
 
     def use(self, changes: Sequence[ReplicaChange]) -> None:
-        """Follows what is to be followed from now on."""
+        """Follow the leaders of changed replicas."""
         with self._lock:
             self._use([(change.log, change.now) for change in changes])
 
     def mend(self, log: ReplicaLog) -> None:
-        """A replica that is followed is looked at again, since it is damaged; whom it follows is metadata's to say."""
+        """Have a damaged replica's fetcher check it again, unless its leader is changing."""
         with self._lock:
             place, now = self._followed.get(log), log.assignment
             if place is not None and place[0] == now.leader_id:
                 self._fetcher(*place).put([(log, now)])
 
     def use_config(self, config: BrokerConfig) -> None:
-        """Settings were changed while running: the number of threads, or limits, may have been."""
+        """Apply settings changed at runtime: the number of threads and the throttled rates."""
         self.limits.use_config(config)
         with self._lock:
             changed = config.num_replica_fetchers != self._config.num_replica_fetchers
@@ -490,7 +502,7 @@ class Fetchers:
             self._end(self._fetchers.pop(place))
 
     def _end(self, fetcher: Fetcher) -> None:
-        """Nothing is followed by it any more. Nobody waits for it, but who stops."""
+        """Stop a fetcher that follows nothing, in the background; only `stop` waits for it."""
 
         def end() -> None:
             fetcher.stop()
@@ -531,7 +543,7 @@ class Fetchers:
         return found
 
     def families(self) -> Iterator[Family]:
-        """How far what is here is behind its leaders: a source of metrics, named as Kafka's."""
+        """Yield the replication lag, with Kafka's names: a source of metrics."""
         with self._lock:
             fetchers = list(self._fetchers.values())
         lags = [(each.metrics_id, *lag) for each in fetchers for lag in tuple(each.lags.values())]
@@ -550,7 +562,7 @@ class Fetchers:
         yield Family("kafka_server_replicafetchermanager_failedpartitionscount", "gauge", text, [(manager, failed)])
 
     def stop(self) -> None:
-        """Returns when nothing is appended any more."""
+        """Stop all fetchers; return when nothing is appended any more."""
         with self._lock:
             fetchers, ending = list(self._fetchers.values()), list(self._ending.values())
         for fetcher in fetchers:

@@ -1,14 +1,15 @@
-"""What a broker asks the leader of partitions that it follows, and what the answers are to do to its logs.
+"""Decide what a follower fetches from one leader, and turn the responses into changes of its logs.
 
-    follow, forget ─▶ request(now) ─▶ somebody sends it ─▶ answered(answer, now) ─▶ steps: somebody carries them out
-                                                        └▶ unanswered(now)          and tells: stands, delay, give_up
+    follow, forget ─▶ request(now) ─▶ caller sends it ─▶ answered(response, now) ─▶ steps: caller applies them
+                                                      └▶ unanswered(now)            and calls: stands, delay, give_up
 
-Of one leader, whatever it leads here; many partitions go into one request, in an incremental session (KIP-227), so that
-those without news cost nothing. Where histories part is said by the leader's answer to the epoch of the newest batch
-(KIP-595), and `divergence` says what that means here. An answer counts for a partition that still stands where it was
-asked for, in the same epoch; any other comes too late.
+One request covers all partitions that this leader leads, in an incremental fetch session (KIP-227), so that partitions
+without new records cost nothing. The leader's response to the epoch of the last batch shows where the logs diverge
+(KIP-595); `divergence` computes the truncation offset. A partition's response is used only if its log is still at the
+requested position in the same leader epoch; otherwise it is stale.
 
-Source: AbstractFetcherThread, ReplicaFetcherThread, FetchSessionHandler of Kafka 4.1. Pure; one thread's.
+Source: AbstractFetcherThread, ReplicaFetcherThread, FetchSessionHandler of Kafka 4.1. Does no I/O; belongs to one
+thread.
 """
 
 from __future__ import annotations
@@ -48,25 +49,27 @@ _METADATA_CODES: Final = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
-"""One of both has not yet the newest metadata: no news for the log."""
+"""The leader or this broker does not have the newest metadata yet; the log is unaffected."""
 EARLY_MAX: Final = 12
 EARLY_S: Final = 0.02
-"""Before such a one is asked for again, the first time; then twice as long each time, up to the back-off. An election
-reaches the brokers at about the same time, and who writes with acks=all waits for the followers."""
+"""Delay before the first such partition is fetched again; it doubles each time up to the back-off.
+
+An election reaches all brokers at about the same time, and producers with acks=all wait for the followers.
+"""
 
 
 class Place(NamedTuple):
-    """Where a log stands."""
+    """The position of a log."""
 
     end: int
-    """The offset that is fetched next."""
+    """The next offset to fetch."""
     last_epoch: int
-    """Of its newest batch; UNDEFINED where there is none."""
+    """The epoch of its last batch, or UNDEFINED if it has none."""
     start: int
 
 
 class Append(NamedTuple):
-    """Records of the leader's, maybe none, and what it says of the log besides."""
+    """Records from the leader, possibly none, with its high watermark and log start offset."""
 
     key: Key
     leader_epoch: int
@@ -76,7 +79,7 @@ class Append(NamedTuple):
 
 
 class OutOfRange(NamedTuple):
-    """The leader's log neither has the log's end nor ends there: it is to be asked where it does."""
+    """The fetched offset is outside the leader's log: ask the leader for its start and end offsets."""
 
     key: Key
     leader_epoch: int
@@ -86,7 +89,7 @@ Step = Append | Diverged | OutOfRange
 
 
 class Limits(NamedTuple):
-    """Of requests."""
+    """Limits of requests."""
 
     wait_ms: int
     """replica.fetch.wait.max.ms"""
@@ -101,7 +104,7 @@ class Limits(NamedTuple):
 
 
 class _Session:
-    """What the leader was told of partitions, and how the next request refers to that."""
+    """The fetch session: what the leader knows of each partition, and the ids for the next request."""
 
     __slots__ = ("epoch", "id", "sent")
 
@@ -112,17 +115,17 @@ class _Session:
 
     @property
     def full(self) -> bool:
-        """Whether the next request has all partitions in it."""
+        """Whether the next request lists all partitions."""
         return self.epoch == 0
 
     def begin_again(self, *, known: bool) -> None:
-        """The next request asks for a new one, in place of the present where the leader may know that."""
+        """Have the next request open a new session; with `known`, it replaces the present one at the leader."""
         if not known:
             self.id = _NO_SESSION
         self.epoch = 0
 
     def answered(self, session_id: int) -> None:
-        """The last request was, with this one's id."""
+        """Note a response with this session id."""
         if session_id == _NO_SESSION or (self.epoch > 0 and session_id != self.id):
             self.begin_again(known=False)
             return
@@ -131,7 +134,7 @@ class _Session:
 
 
 class _Followed:
-    """A partition."""
+    """A followed partition."""
 
     __slots__ = ("due", "early", "fetched", "leader_epoch", "place")
 
@@ -139,30 +142,30 @@ class _Followed:
         self.leader_epoch = leader_epoch
         self.place = place
         self.fetched = True
-        """Whether it is asked for now."""
+        """Whether requests include it."""
         self.due = 0.0
-        """When it is, if not; 0: when metadata says so."""
+        """When it is fetched again; 0 if only new metadata changes that."""
         self.early = 0
-        """How often in a row one of both had not yet the newest metadata."""
+        """The number of consecutive responses from before either side had the newest metadata."""
 
 
 class Follower:
-    """See the module. `name` is for what is logged."""
+    """See the module. `name` identifies the follower in logs."""
 
     def __init__(self, name: str, limits: Limits) -> None:
         self._name = name
         self.limits = limits
-        self._followed: dict[Key, _Followed] = {}  # in the order in which they are asked for
+        self._followed: dict[Key, _Followed] = {}  # in fetch order
         self._fetched_count = 0
-        self._changed: dict[Key, None] = {}  # those of which the session may have to be told
-        self._delayed: list[tuple[float, Key]] = []  # a heap; what is no longer true of one is passed over
+        self._changed: dict[Key, None] = {}  # partitions whose entry in the session may have to change
+        self._delayed: list[tuple[float, Key]] = []  # a heap; outdated entries are skipped
         self._session = _Session()
-        self._failures = 0  # answers in a row that were none
-        self._troubles: dict[Key, object] = {}  # what was told last of partitions that cannot be copied now
+        self._failures = 0  # consecutive refused requests
+        self._troubles: dict[Key, object] = {}  # the last logged problem of each partition
 
     @property
     def given_up(self) -> int:
-        """Partitions that are not asked for until metadata says something else of them. Any thread."""
+        """The number of partitions not fetched until their metadata changes. Any thread."""
         return sum(not each.fetched and not each.due for each in tuple(self._followed.values()))
 
     # --- what is followed ---------------------------------------------------------------------------------------------
@@ -171,14 +174,14 @@ class Follower:
         return len(self._followed)
 
     def follow(self, key: Key, leader_epoch: int, place: Place) -> None:
-        """The leader leads this partition in this epoch; the log here stands there."""
+        """Follow a partition that the leader leads in this epoch; `place` is the local log's position."""
         self._remove(key)
         self._followed[key] = _Followed(leader_epoch, place)
         self._fetched_count += 1
         self._changed[key] = None
 
     def forget(self, key: Key) -> None:
-        """It leads it no longer, or it is not followed any more."""
+        """Stop following a partition."""
         self._troubles.pop(key, None)
         self._remove(key)
 
@@ -189,21 +192,21 @@ class Follower:
             self._changed[key] = None
 
     def leader_epoch(self, key: Key) -> int:
-        """With which a partition is asked for; UNDEFINED for one that is not."""
+        """Return the leader epoch in which a partition is followed, or UNDEFINED if it is not."""
         found = self._followed.get(key)
         return UNDEFINED if found is None else found.leader_epoch
 
     def stands(self, key: Key, leader_epoch: int, place: Place) -> None:
-        """The log of a partition that is asked for in this epoch stands there now."""
+        """Set the position of a partition's log, if the partition is still followed in this epoch."""
         found = self._present(key, leader_epoch)
         if found is not None and found.place != place:
-            if found.place.end != place.end:  # others get their turn first, where not all fits into an answer
+            if found.place.end != place.end:  # moved to the end, since a response may not have room for all
                 self._followed[key] = self._followed.pop(key)
             found.place = place
             self._changed[key] = None
 
     def delay(self, key: Key, leader_epoch: int, now: float, delay_s: float | None = None) -> None:
-        """It is asked for again a while later: after the back-off, unless a time is given."""
+        """Fetch a partition again only after a delay, by default the back-off."""
         found = self._present(key, leader_epoch)
         if found is not None:
             self._put_off(key, found)
@@ -211,22 +214,23 @@ class Follower:
             heapq.heappush(self._delayed, (found.due, key))
 
     def give_up(self, key: Key, leader_epoch: int) -> None:
-        """It is not asked for until metadata says something else of it."""
+        """Do not fetch a partition until its metadata changes."""
         found = self._present(key, leader_epoch)
         if found is not None:
             self._put_off(key, found)
             found.due = 0.0
 
     def is_news(self, key: Key, trouble: object) -> bool:
-        """Whether something else was the trouble with a partition before, or nothing: so that what lasts for hours is
-        told once, in whatever epochs."""
+        """Return whether this differs from the partition's last problem, so that a lasting one is logged once in all
+        epochs.
+        """
         if self._troubles.get(key) == trouble:
             return False
         self._troubles[key] = trouble
         return True
 
     def goes_well(self, key: Key) -> None:
-        """The next trouble is news."""
+        """Forget the partition's last problem, so that the next one is logged."""
         self._troubles.pop(key, None)
 
     def _present(self, key: Key, leader_epoch: int) -> _Followed | None:
@@ -239,17 +243,17 @@ class Follower:
         self._changed[key] = None
 
     def asks_for(self, key: Key, leader_epoch: int) -> bool:
-        """Whether the next request has this partition in it, or its session has."""
+        """Return whether the next request or its session includes this partition."""
         found = self._present(key, leader_epoch)
         return found is not None and found.fetched
 
     def is_told(self, key: Key, place: Place) -> bool:
-        """Whether the leader has heard that the log of a partition stands there, and has nothing to say against it."""
+        """Return whether the leader has been sent this position of a partition's log and has not rejected it."""
         found = self._followed.get(key)
         return found is not None and found.fetched and self._session.sent.get(key) == (found.leader_epoch, place)
 
     def take_up(self, now: float) -> None:
-        """What has waited long enough is asked for again; a request begins with that."""
+        """Include delayed partitions that are due again. `request` does this first."""
         while self._delayed and self._delayed[0][0] <= now:
             due, key = heapq.heappop(self._delayed)
             found = self._followed.get(key)
@@ -259,7 +263,7 @@ class Follower:
                 self._changed[key] = None
 
     def wait(self, now: float) -> float | None:
-        """The seconds until there is something to ask; None: when something is followed."""
+        """Return the seconds until a partition is due, or None for no partition until something changes."""
         if self._fetched_count:
             return 0.0
         while self._delayed:
@@ -273,7 +277,7 @@ class Follower:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def request(self, now: float) -> FetchRequest | None:
-        """What to send now, None for nothing. Who asks is for the sender to say."""
+        """Return the next request, or None if no partition is due. The sender adds its replica id."""
         self.take_up(now)
         if not self._fetched_count:
             return None
@@ -298,7 +302,7 @@ class Follower:
         )
 
     def _news(self, sent: dict[Key, tuple[int, Place]]) -> tuple[dict[Key, tuple[int, Place]], list[Key]]:
-        """(what the session is to be told, which partitions it is to forget)"""
+        """Return the partitions that are new or changed in the session, and those to remove from it."""
         wanted, forgotten = {}, []
         for key in self._changed:
             each = self._followed.get(key)
@@ -324,10 +328,10 @@ class Follower:
             )
         return topics.items()
 
-    # --- answers ------------------------------------------------------------------------------------------------------
+    # --- responses ----------------------------------------------------------------------------------------------------
 
     def unanswered(self, now: float) -> None:
-        """No answer came: all wait a while, and the next one asks for all."""
+        """Note that no response came: delay all partitions, and list all of them in the next request."""
         self._session.begin_again(known=True)
         self._delay_all(now)
 
@@ -337,7 +341,7 @@ class Follower:
                 self.delay(key, each.leader_epoch, now)
 
     def answered(self, response: FetchResponse, now: float) -> list[Step]:
-        """What the answer to the last request is to do to the logs, in this order."""
+        """Return the changes of the logs that a response to the last request requires, in order."""
         if response.error_code:
             self._refused(response.error_code, now)
             return []

@@ -1,11 +1,11 @@
-"""Users and what is kept of their passwords (SCRAM), out of another broker's directory, which is only read.
+"""Read users and their SCRAM credentials from another broker's directory, without changing it.
 
     kafkalite's       metadata.journal, also of a backup
-    Apache Kafka's    __cluster_metadata-0, of a controller or a combined node: its newest snapshot (*.checkpoint), then
-                      the log behind it
+    Apache Kafka's    __cluster_metadata-0 of a controller or a combined node: its newest snapshot (*.checkpoint), then
+                      the log after it
 
-Both keep the same of a password, so it goes on to hold. No protocol gives it out; who may read these files may. Of the
-log only what is about users is read, so that it may be of a newer Kafka than this release knows.
+Both store the same SCRAM keys, so passwords stay valid. No protocol returns these keys; reading them takes access to
+the files. Only records about users are decoded, so the log may be from a newer Kafka than this release supports.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ READ: Final = frozenset(
         AbortTransactionRecord,
     }
 )
-"""Keys of records that are about users, and of transactions (KIP-868) that they may stand in."""
+"""Keys of records about users and about the transactions (KIP-868) that can contain them."""
 MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 SNAPSHOT: Final = ".checkpoint"
 SEGMENT: Final = ".log"
 
 
 def credentials_of(directory: str) -> Credentials:
-    """Of a data directory, or a backup; StartupError for what is none, or cannot be read."""
+    """Return the credentials in a data directory or backup. Raises StartupError if it is neither or cannot be read."""
     journal = files.read_bytes(f"{directory}/{files.JOURNAL_NAME}")
     if journal is not None:
         return dict(replay(f"{directory}/{files.JOURNAL_NAME}", journal)[0].credentials)
@@ -70,7 +70,7 @@ def credentials_of(directory: str) -> Credentials:
 
 
 def of_snapshot(path: str) -> Credentials:
-    """Of one file of Kafka's that is a snapshot of metadata; StartupError for what cannot be read."""
+    """Return the credentials in one of Kafka's metadata snapshots. Raises StartupError if it cannot be read."""
     found: Credentials = {}
     try:
         _apply(found, _values(path, 0))
@@ -80,7 +80,7 @@ def of_snapshot(path: str) -> Credentials:
 
 
 def _of_kafka(path: str, names: list[str]) -> Credentials:
-    """What the newest snapshot and the log behind it say."""
+    """Return the credentials in the newest snapshot and the log after it."""
     found: Credentials = {}
     first = 0
     snapshots = sorted(name for name in names if name.endswith(SNAPSHOT) and name[:20].isdigit())
@@ -97,7 +97,7 @@ def _of_kafka(path: str, names: list[str]) -> Credentials:
 
 
 def _values(path: str, first: int) -> Iterator[bytes]:
-    """Values of a file's records from an offset on, without the quorum's own."""
+    """Yield the values of a file's records from this offset, without control records."""
     data = files.read_bytes(path) or b""
     try:
         columns = decode(data, first) if data else None
@@ -109,11 +109,11 @@ def _values(path: str, first: int) -> Iterator[bytes]:
 
 
 def _apply(found: Credentials, values: Iterable[bytes]) -> None:
-    """Takes records in; those of a transaction at its end, or never."""
+    """Apply records; those of a transaction take effect at its end."""
     pending: Credentials | None = None
     for value in values:
         if value[1:2] and value[1] not in READ:
-            continue  # keys of a newer Kafka that take two bytes among them
+            continue  # this includes two-byte keys of a newer Kafka
         match decode_value(value):
             case BeginTransactionRecord():
                 pending = dict(found)

@@ -1,12 +1,12 @@
-"""Clients' requests for the controller, passed on in Envelopes (KIP-590) and answered as the controller answers; and
-the broker's own (`ask`), but for those that keep it in the cluster.
+"""Forward clients' requests to the controller in Envelopes (KIP-590), and send the broker's own requests (`ask`).
 
     forward(request) ─▶ queue ─▶ kafkalite-forwarder ─▶ Envelope to the quorum's leader ─▶ Deferred
 
-One request is under way at a time, on a connection of its own; a new leader is waited for, and asked again. The
-controller is told who the client is and where from, and decides whether he may.
+One request is in flight at a time, on its own connection. If the leader changes, the request waits for the new leader
+and is sent to it. The controller gets the client's principal and address and decides whether the request is allowed.
+Registrations and heartbeats are sent elsewhere, by the member.
 
-Source: ForwardingManager and NodeToControllerChannelManager of Kafka 4.1. forward belongs to any thread.
+Source: ForwardingManager and NodeToControllerChannelManager of Kafka 4.1. Any thread may call `forward`.
 """
 
 from __future__ import annotations
@@ -34,16 +34,18 @@ if TYPE_CHECKING:
 logger = RepeatLogger(logging.getLogger("kafkalite.broker.cluster"))
 
 RETRY_S_MAX: Final = 60.0
-"""How long a request may look for a controller."""
+"""How long a request waits for a controller."""
 REQUEST_TIMEOUT_S: Final = 30.0
 WAITING_BYTES_MAX: Final = 64 << 20
-"""Of requests that wait; one more is told at once that its time is over, so that its client tries again."""
+"""The most bytes of waiting requests; a further request fails at once with REQUEST_TIMED_OUT, so that its client
+retries.
+"""
 _PRINCIPAL_VERSION: Final = b"\0\0"
 _CORRELATION_ID_SIZE: Final = 4
 
 
 class Outcome(NamedTuple):
-    """What became of a request: the controller's `answer`, header and body, or None and why there is none."""
+    """The result of a request: the controller's `answer` (header and body), or None and an error code."""
 
     answer: bytes | None
     code: ErrorCode = ErrorCode.NONE
@@ -55,11 +57,14 @@ class _Waiting(NamedTuple):
     size: int
     give_up_at: float
     ended: Callable[[Any], object]
-    """Called with the controller's response; with the code of why there is none."""
+    """Called with the controller's response, or with an ErrorCode if there is none."""
 
 
 class Forwarder:
-    """See the module. `leader` gives the quorum's; `open_to` a connection to it, the present one if that will do."""
+    """See the module.
+
+    `leader` returns the quorum leader's address; `open_to` returns a connection to it, if possible the present one.
+    """
 
     def __init__(
         self,
@@ -79,11 +84,11 @@ class Forwarder:
         self._connection: ControllerConnection | None = None
 
     def start(self) -> None:
-        """Begins; requests before it wait."""
+        """Start sending; earlier requests have waited."""
         self._worker.start()
 
     def forward(self, request: bytes, principal: str, host: str) -> Deferred[Outcome]:
-        """Passes on a whole request, header and body, of a client with this principal (`User:name`) and address."""
+        """Forward a whole request, header and body, of a client with this principal (`User:name`) and address."""
         envelope = EnvelopeRequest(
             request_data=request, request_principal=encode_principal(principal), client_host_address=packed(host)
         )
@@ -93,9 +98,9 @@ class Forwarder:
         return outcome
 
     def ask(self, key: int, message: object) -> Deferred[Any]:
-        """Sends a request of the broker's own: the controller's response, or None where none came in time.
+        """Send one of the broker's own requests. The result is the controller's response, or None if none came in time.
 
-        Its top-level `error_code` NOT_CONTROLLER is not told: the next leader is asked.
+        A response whose top-level `error_code` is NOT_CONTROLLER is dropped, and the request goes to the next leader.
         """
         answer: Deferred[Any] = Deferred()
         if not self._enqueue(key, message, 0, lambda found: answer.complete(_response(found))):
@@ -114,7 +119,7 @@ class Forwarder:
         return True
 
     def stop(self) -> None:
-        """What waits is told that its time is over."""
+        """Stop; waiting requests fail with REQUEST_TIMED_OUT."""
         with self._worker.lock:
             self._stopping = True
         if self._connection is not None:
@@ -126,7 +131,7 @@ class Forwarder:
             self._waiting.popleft().ended(ErrorCode.REQUEST_TIMED_OUT)
 
     def _turn(self) -> float | None:
-        """Asks for the first that waits; the seconds until the next turn."""
+        """Send the first waiting request; return the seconds until the next turn."""
         with self._worker.lock:
             if self._stopping or not self._waiting:
                 return None
@@ -145,7 +150,7 @@ class Forwarder:
         return 0.0
 
     def _ask_leader(self, key: int, message: object) -> Any:
-        """The response, or the code of why there will be none; None when there is no controller to say anything."""
+        """Return the leader's response or the code of a final error. None: no controller, try again."""
         leader = self._leader()
         if leader is None:
             return None
@@ -153,13 +158,13 @@ class Forwarder:
             connection = self._connection = self._open_to(self._connection, leader)
             version = connection.version(key)
             answer = connection.request(key, version, message, REQUEST_TIMEOUT_S)
-        except NotServed as error:  # those that wait behind it are not kept
+        except NotServed as error:  # later requests do not wait for it
             logger.debug("%s", error)
             return ErrorCode.UNSUPPORTED_VERSION
         except ConnectionFailed as error:
             logger.debug("%s", error)
             return None
-        if getattr(answer, "error_code", 0) == ErrorCode.NOT_CONTROLLER:  # CreateTopics has none for all
+        if getattr(answer, "error_code", 0) == ErrorCode.NOT_CONTROLLER:  # CreateTopics has no top-level code
             connection.close()
             return None
         return answer
@@ -170,7 +175,7 @@ def _response(found: Any) -> Any:
 
 
 def _outcome(found: Any) -> Outcome:
-    """What became of a request that was passed on: by the response to its Envelope, or by why there is none."""
+    """Convert the response to an Envelope, or an error code, to the result of the forwarded request."""
     if isinstance(found, ErrorCode):
         return Outcome(None, found)
     if found.error_code == ErrorCode.UNSUPPORTED_VERSION:
@@ -183,13 +188,13 @@ def _outcome(found: Any) -> Outcome:
 
 
 def encode_principal(principal: str) -> bytes:
-    """A principal as controllers read it: Kafka's DefaultPrincipalData 0, never one that a token stands for."""
+    """Encode a principal as Kafka's DefaultPrincipalData version 0, never authenticated by a token."""
     kind, _, name = principal.partition(":")
     return _PRINCIPAL_VERSION + _compact(kind) + _compact(name) + b"\0\0"
 
 
 def packed(host: str) -> bytes:
-    """An address as 4 or 16 bytes; one of IPv4 inside IPv6 as the former."""
+    """Encode an IP address as 4 or 16 bytes; an IPv4-mapped IPv6 address as 4."""
     address = ipaddress.ip_address(host.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).packed

@@ -1,14 +1,16 @@
-"""What a cluster is at one offset of its metadata log: an Image, which nobody changes; and the Delta to the next one.
+"""Represent a cluster at one offset of its metadata log: the immutable Image, and the Delta that builds the next one.
 
     image ─▶ Delta(image) ─▶ apply(record) … ─▶ build(offset, epoch) ─▶ image
 
-An image has a section for each kind of thing, a mapping each. A delta copies the sections that its records touch, and
-of a topic its partitions; all else the two images share, so whoever wants to know what changed compares by identity. A
-snapshot is applied to EMPTY: what it does not name is gone.
+An image has one mapping, a section, per kind of object. A delta copies only the sections, and of a topic only the
+partitions, that its records change. Consecutive images share everything else, so a reader finds changes by comparing
+identities. A snapshot is applied to EMPTY: objects that it does not contain no longer exist.
 
-A record that does not fit what is there (a change of a partition that does not exist) is a MetadataFault: the image
-would no longer be the controller's. Source: the images and deltas of org.apache.kafka.image in Kafka 4.1, and
-PartitionRegistration.merge. Pure; an image may be read by any thread, a delta is one thread's.
+A record that does not fit the image, such as a change of a partition that does not exist, raises MetadataFault: the
+image would no longer equal the controller's.
+
+Source: the images and deltas of org.apache.kafka.image in Kafka 4.1, and PartitionRegistration.merge. Does no I/O. Any
+thread may read an image; a delta belongs to one thread.
 """
 
 from __future__ import annotations
@@ -29,16 +31,16 @@ if TYPE_CHECKING:
 _LEADER_UNCHANGED: Final = -2
 _RECOVERY_UNCHANGED: Final = -1
 RECOVERED: Final = 0
-"""A leader's recovery state, but after an unclean election."""
+"""The recovery state of a leader that was not elected uncleanly."""
 MIGRATING: Final = ZERO_UUID
-"""The directory of a replica of which nobody has said where it is."""
+"""The directory of a replica whose location has not been reported."""
 UNASSIGNED: Final = bytes(15) + b"\x01"
-"""Likewise, but its broker will say."""
+"""The directory of a replica whose broker has yet to choose one."""
 KRAFT_VERSION: Final = "kraft.version"
 
 
 class Address(NamedTuple):
-    """Where a listener of a node is."""
+    """The address of one listener of a node."""
 
     name: str
     host: str
@@ -54,13 +56,13 @@ class BrokerState(NamedTuple):
     incarnation: bytes
     epoch: int
     addresses: Mapping[str, Address]
-    """By the listener's name."""
+    """By listener name."""
     features: Mapping[str, tuple[int, int]]
-    """Those that it can do: oldest and newest level."""
+    """Supported features: name → oldest and newest level."""
     rack: str | None
     fenced: bool
     stopping: bool
-    """In controlled shutdown."""
+    """Whether it is in controlled shutdown."""
     directories: tuple[bytes, ...]
 
 
@@ -74,17 +76,17 @@ class ControllerState(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """Who has a partition, leads it, is in sync; as the controller decided."""
+    """A partition's replicas, leader and ISR, as the controller decided."""
 
     replicas: tuple[int, ...]
     directories: tuple[bytes, ...]
-    """Of the replicas, in their order."""
+    """The directory of each replica, in the order of `replicas`."""
     isr: tuple[int, ...]
     removing: tuple[int, ...]
     adding: tuple[int, ...]
     leader: int
     recovery: int
-    """RECOVERED; 1 after an unclean election, until the leader has recovered."""
+    """RECOVERED, or 1 after an unclean election until the leader has recovered."""
     leader_epoch: int
     epoch: int
     elr: tuple[int, ...]
@@ -92,10 +94,13 @@ class PartitionState(NamedTuple):
     last_known_elr: tuple[int, ...]
 
     def merged(self, change: types.PartitionChangeRecord) -> PartitionState:
-        """After a change; its epoch rises with every one, the leader's epoch where a leader is named."""
+        """Return the state after a change. The partition epoch rises by one; the leader epoch rises if the change names
+        a
+        leader.
+        """
         replicas = _or(change.replicas, self.replicas)
         directories = _or(change.directories, self.directories)
-        if len(directories) != len(replicas):  # written by a controller that knows no directories
+        if len(directories) != len(replicas):  # written by a controller that does not support directories
             directories = (MIGRATING,) * len(replicas)
         elected = change.leader != _LEADER_UNCHANGED
         unchanged = change.leader_recovery_state == _RECOVERY_UNCHANGED
@@ -116,7 +121,7 @@ class PartitionState(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopicState:
-    """A topic, which is its id: another one may come by the same name."""
+    """A topic, identified by its id: a deleted topic's name can be used again."""
 
     name: str
     id: bytes
@@ -124,7 +129,7 @@ class TopicState:
 
 
 class AclState(NamedTuple):
-    """A rule, with the numbers of the wire."""
+    """An ACL, with the numbers of the protocol."""
 
     resource_type: int
     resource_name: str
@@ -136,42 +141,42 @@ class AclState(NamedTuple):
 
 
 Entity = tuple[tuple[str, str | None], ...]
-"""Whom a quota is about: (type, name) in the order of types."""
+"""The entity of a quota: (type, name) pairs in the order of types."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Image:
-    """All that a broker knows of its cluster, up to one offset."""
+    """The metadata of a cluster up to one offset."""
 
     offset: int = -1
-    """Of the last record in it."""
+    """The offset of the last record in the image."""
     epoch: int = -1
-    """Of the quorum's leader that wrote that record."""
+    """The quorum epoch of the leader that wrote that record."""
     features: Mapping[str, int] = field(default_factory=dict)
-    """Those that are on, with their level; kraft.version, where it is above 0, too."""
+    """The finalized level of each enabled feature, including kraft.version if it is above 0."""
     brokers: Mapping[int, BrokerState] = field(default_factory=dict)
     controllers: Mapping[int, ControllerState] = field(default_factory=dict)
     voters: Mapping[int, Mapping[str, Address]] = field(default_factory=dict)
-    """The quorum's, where it is dynamic: node id → listener → address."""
+    """The voters of a dynamic quorum: node id → listener → address."""
     voter_directories: Mapping[int, bytes] = field(default_factory=dict)
-    """The ids of the directories in which they keep its log."""
+    """The voters' metadata directory ids, by node id."""
     topics: Mapping[bytes, TopicState] = field(default_factory=dict)
-    """By id."""
+    """By topic id."""
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
-    """By name."""
+    """Topic name → topic id."""
     configs: Mapping[tuple[int, str], Mapping[str, str]] = field(default_factory=dict)
-    """(type, name) of a resource → its settings. Types: 2 topic, 4 broker ("" is all), 16 client metrics, 32 group."""
+    """(type, name) of a resource → its settings. Types: 2 topic, 4 broker ("" for all), 16 client metrics, 32 group."""
     acls: Mapping[bytes, AclState] = field(default_factory=dict)
-    """By the rule's id."""
+    """By ACL id."""
     credentials: Mapping[tuple[int, str], ScramCredential] = field(default_factory=dict)
-    """(mechanism, user): 1 is SCRAM-SHA-256, 2 SCRAM-SHA-512."""
+    """By (mechanism, user); mechanism 1 is SCRAM-SHA-256, 2 is SCRAM-SHA-512."""
     quotas: Mapping[Entity, Mapping[str, float]] = field(default_factory=dict)
     next_producer_id: int = 0
     producer_ids_node: int = -1
-    """Who was given the ids below that, if this is still known: a snapshot does not tell."""
+    """The broker that was allocated the last block of ids, or -1 if unknown: a snapshot does not contain it."""
 
     def topic(self, name: str) -> TopicState | None:
-        """The topic of this name."""
+        """Return the topic of this name, or None."""
         topic_id = self.topic_ids.get(name)
         return None if topic_id is None else self.topics[topic_id]
 
@@ -180,20 +185,20 @@ EMPTY: Final = Image()
 
 
 class Delta:
-    """The image and what records have changed since; see the module."""
+    """The changes that records make to an image; see the module."""
 
     def __init__(self, image: Image) -> None:
         self._image = image
-        self._sections: dict[str, dict[Any, Any]] = {}  # copies of those that were touched
-        self._partitions: dict[bytes, dict[int, PartitionState]] = {}  # of topics that were touched, the same
-        self._settings: set[tuple[int, str]] = set()  # keys whose mapping inside a section is a copy already
+        self._sections: dict[str, dict[Any, Any]] = {}  # copies of the changed sections
+        self._partitions: dict[bytes, dict[int, PartitionState]] = {}  # copies of the changed topics' partitions
+        self._settings: set[tuple[int, str]] = set()  # keys whose mapping inside a section is already a copy
         self._limits: set[Entity] = set()
-        self._tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # of partitions: equal ones are one object
+        self._tuples: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # interns the tuples of partitions
         self._next_producer_id = image.next_producer_id
         self._producer_ids_node = image.producer_ids_node
 
     def build(self, offset: int, epoch: int) -> Image:
-        """The image after the records; the delta goes on from it."""
+        """Return the image with the applied records. The delta then starts from that image."""
         topics = self._sections.get("topics", {})
         for topic_id, partitions in self._partitions.items():
             topics[topic_id] = replace(topics[topic_id], partitions=partitions)
@@ -209,13 +214,13 @@ class Delta:
         return self._image
 
     def apply(self, record: object) -> None:
-        """One record of the log. MetadataFault when it does not fit."""
+        """Apply one record of the log; raise MetadataFault if it does not fit the image."""
         handler = _HANDLERS.get(type(record))
         if handler is not None:
             handler(self, record)
 
     def set_voters(self, record: VotersRecord) -> None:
-        """The quorum, where its voters are dynamic."""
+        """Set the voters of a dynamic quorum."""
         self._sections["voters"] = {
             voter.voter_id: {each.name: Address(each.name, each.host, each.port) for each in voter.endpoints}
             for voter in record.voters
@@ -223,7 +228,7 @@ class Delta:
         self._sections["voter_directories"] = {voter.voter_id: voter.voter_directory_id for voter in record.voters}
 
     def set_kraft_version(self, record: KRaftVersionRecord) -> None:
-        """The level of what the quorum is made by."""
+        """Set the level of kraft.version."""
         self._set_feature(KRAFT_VERSION, record.kraft_version)
 
     def _section(self, name: str) -> dict[Any, Any]:
@@ -244,8 +249,11 @@ class Delta:
             features.pop(name, None)
 
     def feature_level(self, record: types.FeatureLevelRecord) -> None:
-        """A feature's level. MetadataFault for a metadata.version that is newer than the records this release knows:
-        what comes after it may mean something else than it seems to."""
+        """Set a feature's level.
+
+        Raises MetadataFault for a metadata.version newer than this release supports: later records may have another
+        meaning than they seem to have.
+        """
         if record.name == METADATA_VERSION and record.feature_level > METADATA_LEVELS[1]:
             level, newest = record.feature_level, METADATA_LEVELS[1]
             why = f"the cluster has metadata.version={level}, but this release supports at most {newest}"
@@ -341,7 +349,7 @@ class Delta:
         )
 
     def _shared(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        """An equal tuple of this delta's, which a large cluster has many of."""
+        """Return an equal tuple that this delta already has; a large cluster has many equal ones."""
         return self._tuples.setdefault(values, values)
 
     def change_partition(self, record: types.PartitionChangeRecord) -> None:
@@ -376,7 +384,7 @@ class Delta:
                 for index, each in partitions.items():
                     partitions[index] = each._replace(elr=(), last_known_elr=())
 
-    # --- settings, rules, users, quotas -------------------------------------------------------------------------------
+    # --- settings, ACLs, users, quotas --------------------------------------------------------------------------------
 
     def set_config(self, record: types.ConfigRecord) -> None:
         key = (record.resource_type, record.resource_name)
@@ -459,9 +467,11 @@ _HANDLERS: Final[dict[type, Callable[[Delta, Any], None]]] = {
     VotersRecord: Delta.set_voters,
     KRaftVersionRecord: Delta.set_kraft_version,
 }
-"""What is kept. Delegation tokens, directories that get no new replicas (KIP-1066), the state of a migration from
-ZooKeeper and NoOp change nothing that is used here; the records of transactions are
-`kafkalite.broker.cluster.replay`'s."""
+"""The records that change an image.
+
+Delegation tokens, cordoned directories (KIP-1066), the ZooKeeper migration state and NoOp change nothing that this
+broker uses. `kafkalite.broker.cluster.replay` handles the records of transactions.
+"""
 
 
 def _or(changed: Any, present: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,18 +1,18 @@
-"""Who is in sync with a partition that this broker leads: what its leader proposes, and what becomes of that.
+"""Track the in-sync replicas of a partition that this broker leads: its proposals and the controllers' answers.
 
-    COMMITTED ──propose──▶ PENDING ─┬─ answered: taken ──────────▶ COMMITTED, as the answer says
+    COMMITTED ──propose──▶ PENDING ─┬─ answered: taken ──────────▶ COMMITTED, with the answer's ISR
         ▲                           ├─ answered: refused for now, or withdrawn ─▶ COMMITTED, as before
-        │                           ├─ answered: not understood ──▶ PENDING, sent again
-        │                           └─ answered: out of date ─────▶ PENDING, until metadata tells
+        │                           ├─ answered: other error ─────▶ PENDING, sent again
+        │                           └─ answered: out of date ─────▶ PENDING, until metadata arrives
         └──────── metadata: a newer partition epoch, or another leader epoch ────────┘
 
-The controllers decide; each of their decisions has a partition epoch, which is the compare-and-set number of the next
-proposal. One proposal is pending at a time. While it is, all count that are in either set (`maximal`): one that is to
-join may be elected already, one that is to leave may be elected still (KIP-497). The answer and the metadata record
-that tells the same come in any order, and the later of the two changes nothing.
+The controllers decide. Each decision has a partition epoch, which the next proposal must contain (compare and set). One
+proposal is pending at a time. While it is, the replicas of both sets count (`maximal`): a joining replica may already
+be elected, and a leaving one may still be (KIP-497). The answer and the metadata record of a decision arrive in either
+order, and the later one changes nothing.
 
-Source: Partition.prepareIsrExpand, handleAlterPartitionUpdate, handleAlterPartitionError and makeLeader of Kafka 4.1;
-but metadata of the epoch that is known leaves a proposal pending, where Kafka forgets it. Pure; guarded by its user.
+Source: Partition.prepareIsrExpand, handleAlterPartitionUpdate, handleAlterPartitionError and makeLeader of Kafka 4.1.
+Unlike Kafka, metadata with the current partition epoch leaves a proposal pending. Does no I/O; guarded by its user.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 NO_EPOCH: Final = -1
 
 _NOT_NOW: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
-"""It was not done, and what is committed is as known here."""
+"""The change was not made; the committed state is the known one."""
 _OUT_OF_DATE: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -39,11 +39,11 @@ _OUT_OF_DATE: Final = frozenset(
         ErrorCode.NEW_LEADER_ELECTED,
     }
 )
-"""The controllers know more than this broker: whether it was done, metadata will tell."""
+"""The controllers have newer metadata than this broker, and it will show whether the change was made."""
 
 
 class Proposal(NamedTuple):
-    """A change that the controllers are asked for."""
+    """A change of the ISR that the controllers are asked for."""
 
     leader_epoch: int
     partition_epoch: int
@@ -51,22 +51,22 @@ class Proposal(NamedTuple):
 
 
 class Verdict(enum.Enum):
-    """What became of an answer."""
+    """The effect of an answer."""
 
     TAKEN = "taken"
-    """There is a committed state again, of the answer's."""
+    """The state is committed again, with the answer's ISR."""
     DROPPED = "dropped"
-    """There is a committed state again, the one before."""
+    """The state is committed again, with the previous ISR."""
     WAITS = "waits"
-    """For metadata."""
+    """The proposal stays pending until metadata arrives."""
     AGAIN = "again"
-    """The same proposal is to be sent again."""
+    """The same proposal must be sent again."""
     STALE = "stale"
-    """The proposal is not pending any more: nothing changed."""
+    """The proposal was no longer pending; nothing changed."""
 
 
 class Answer(NamedTuple):
-    """What a controller says of one partition."""
+    """A controller's answer for one partition."""
 
     error_code: int
     leader_epoch: int = NO_EPOCH
@@ -75,7 +75,7 @@ class Answer(NamedTuple):
 
 
 class InSync:
-    """Of one partition, from its election on; see the module."""
+    """The in-sync replicas of one partition since its election; see the module."""
 
     __slots__ = ("isr", "leader_epoch", "partition_epoch", "pending")
 
@@ -83,16 +83,16 @@ class InSync:
         self.leader_epoch = NO_EPOCH
         self.partition_epoch = NO_EPOCH
         self.isr: tuple[int, ...] = ()
-        """Committed, in the controllers' order."""
+        """The committed ISR, in the controllers' order."""
         self.pending: Proposal | None = None
 
     @property
     def maximal(self) -> frozenset[int]:
-        """All that count for the high watermark."""
+        """All replicas that count for the high watermark."""
         return frozenset(self.isr) if self.pending is None else frozenset(self.isr) | frozenset(self.pending.isr)
 
     def told(self, leader_epoch: int, partition_epoch: int, isr: tuple[int, ...]) -> bool:
-        """Metadata says so; whether that is news."""
+        """Apply metadata; return whether it is new."""
         if leader_epoch == self.leader_epoch and partition_epoch <= self.partition_epoch:
             return False
         if leader_epoch < self.leader_epoch:
@@ -101,8 +101,11 @@ class InSync:
         return True
 
     def propose(self, joining: Iterable[int], leaving: Iterable[int]) -> Proposal | None:
-        """The change by which these join, or else those leave; None where there is nothing to change, or a proposal is
-        pending. One change does not do both, as each has its own rule for who counts meanwhile."""
+        """Propose that some replicas join or, if none does, that others leave.
+
+        Returns None if nothing changes or a proposal is pending. A proposal never does both, because each direction has
+        its own rule for the replicas that count meanwhile.
+        """
         if self.pending is not None:
             return None
         added = tuple(replica for replica in dict.fromkeys(joining) if replica not in self.isr)
@@ -114,14 +117,14 @@ class InSync:
         return self.pending
 
     def withdraw(self, proposal: Proposal) -> bool:
-        """A proposal that was not sent is not made after all; whether it was pending."""
+        """Withdraw a proposal that was not sent; return whether it was pending."""
         if proposal is not self.pending:
             return False
         self.pending = None
         return True
 
     def answered(self, proposal: Proposal, answer: Answer) -> Verdict:
-        """The controllers have answered a proposal."""
+        """Apply the controllers' answer to a proposal."""
         if proposal is not self.pending:
             return Verdict.STALE
         code = answer.error_code

@@ -1,16 +1,18 @@
-"""A broker's life in a cluster, as the controllers have it: registered, beating, in service, taken out, gone.
+"""Drive a broker's lifecycle in a cluster: registration, heartbeats, fencing, and controlled shutdown.
 
     REGISTERING ─▶ STARTING ─▶ IN_SERVICE ─▶ STOPPING ─▶ STOPPED
          └────────────┴────────────┴────────────┴─────▶ FAILED
 
-Registration gives the broker its epoch. Until the controllers say that its metadata has caught up it asks to stay
-fenced and beats in quick turn; then, once it is ready to serve, it asks to be let in. A beat carries the offset of the
-metadata that is applied. Without beats for broker.session.timeout.ms, by the controllers' setting, they fence it; it
-goes on beating, and comes back. To stop, it says so in its beats, and keeps serving until it leads nothing more.
+Registration gives the broker its epoch. Until the controllers report that its metadata has caught up, the broker asks
+to stay fenced and sends heartbeats at short intervals. Once it is also ready to serve, it asks to be unfenced. A
+heartbeat carries the offset of the applied metadata. Without heartbeats for broker.session.timeout.ms (the controllers'
+setting) the controllers fence the broker; it keeps sending heartbeats and is unfenced again. To stop, the broker says
+so in its heartbeats and keeps serving until it leads no partition.
 
-Only one process may live under a node id: one whose registration was replaced fails.
+Only one process may use a node id: a process whose registration was replaced fails.
 
-Source: BrokerLifecycleManager of Kafka 4.4. Events in, requests out; no I/O and no clock. One thread's.
+Source: BrokerLifecycleManager of Kafka 4.4. Takes events and returns requests; no I/O and no clock. Belongs to one
+thread.
 """
 
 from __future__ import annotations
@@ -34,15 +36,15 @@ if TYPE_CHECKING:
     from kafkalite.wire.protocol.messages.broker_registration import BrokerRegistrationResponse
 
 CATCH_UP_S: Final = 0.01
-"""Between beats while the metadata is caught up with."""
+"""Interval of heartbeats until the metadata has caught up."""
 HAND_OVER_S: Final = 0.05
-"""Between the first two beats of a controlled shutdown."""
+"""Interval between the first two heartbeats of a controlled shutdown."""
 HAND_OVER_AGAIN_S: Final = 0.5
-"""Between later ones, where beats are not more frequent anyway."""
+"""Interval between later ones, unless the heartbeat interval is shorter."""
 SESSION_OVER_S: Final = 0.5
-"""Between two registrations while the session of an earlier process is not over."""
+"""Interval of registrations while the session of an earlier process lasts."""
 LOOK_AGAIN_S: Final = 0.1
-"""Before a request that went to no controller is sent again."""
+"""Delay before a request that reached no controller is sent again."""
 SHUTDOWN_S_MAX: Final = 300.0
 UNKNOWN_EPOCH: Final = -1
 
@@ -53,18 +55,18 @@ FEATURES: Final = {
     "group.version": (0, 1),
     "eligible.leader.replicas.version": (0, 1),
 }
-"""What this release can do in a cluster: name → oldest and newest level."""
+"""The features that this release supports in a cluster: name → oldest and newest level."""
 
 _AGAIN_S: Final[Mapping[int, float]] = {
     ErrorCode.NOT_CONTROLLER: LOOK_AGAIN_S,
     ErrorCode.BROKER_ID_NOT_REGISTERED: LOOK_AGAIN_S,
     ErrorCode.DUPLICATE_BROKER_REGISTRATION: SESSION_OVER_S,
 }
-"""After a registration that was refused for what passes; for anything else it is the interval of beats."""
+"""Delay after a registration was refused for a temporary reason; for other errors it is the heartbeat interval."""
 
 
 class Phase(enum.Enum):
-    """Where a broker is in its life."""
+    """The phase of a broker's lifecycle."""
 
     REGISTERING = "registering"
     STARTING = "starting"
@@ -76,22 +78,22 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """Who registers."""
+    """The broker that registers."""
 
     node_id: int
     cluster_id: str
     incarnation: bytes
-    """Of this process; another one's is another."""
+    """Unique to this process."""
     addresses: tuple[Address, ...]
     rack: str | None
     directory_id: bytes
     previous_epoch: int = UNKNOWN_EPOCH
-    """The epoch in which an earlier process stopped cleanly."""
+    """The broker epoch in which an earlier process stopped cleanly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Seconds, from the settings."""
+    """Durations from the settings, in seconds."""
 
     registration_max: float
     beat: float
@@ -101,7 +103,7 @@ class Times:
 
 
 class Lifecycle:
-    """See the module. Times are seconds of one monotonic clock. `serves`: whether it is ever to be let in."""
+    """See the module. Times are seconds of one monotonic clock. `serves` is whether the broker asks to be unfenced."""
 
     def __init__(self, node: Node, times: Times, now: float, *, serves: bool) -> None:
         self.node = node
@@ -113,9 +115,9 @@ class Lifecycle:
         self.failure = ""
         """Why it FAILED, in one sentence."""
         self.controllers_away = False
-        """Whether it FAILED because nobody took the registration in time."""
+        """Whether it FAILED because no controller accepted the registration in time."""
         self.answered = 0
-        """How many beats the controllers have answered."""
+        """The number of heartbeats that the controllers have answered."""
         self._serves = serves
         self._ready = False
         self._register_by = now + times.registration_max
@@ -127,30 +129,30 @@ class Lifecycle:
 
     @property
     def ended(self) -> bool:
-        """Whether there is nothing more to be sent."""
+        """Whether the last request was sent."""
         return self.phase in (Phase.STOPPED, Phase.FAILED)
 
     @property
     def api_key(self) -> int:
-        """What is sent next: BrokerRegistration, or BrokerHeartbeat."""
+        """The API of the next request: BrokerRegistration or BrokerHeartbeat."""
         return api.BROKER_REGISTRATION if self.phase is Phase.REGISTERING else api.BROKER_HEARTBEAT
 
     def wait(self, now: float) -> float:
-        """Seconds until the next request is due; 0 when it is."""
+        """Return the seconds until the next request is due, 0 if it is."""
         return max(0.0, self._next - now)
 
     def unheard_s(self, now: float) -> float:
-        """The seconds since the controllers answered."""
+        """Return the seconds since the controllers last answered."""
         return max(0.0, now - self._last_beat)
 
     def ready(self, now: float) -> None:
-        """All parts of the broker run: it may be let in."""
+        """Note that all parts of the broker run, so that it may be unfenced."""
         self._ready = True
         if self.phase is Phase.STARTING:
             self._next = now
 
     def stop(self, now: float) -> None:
-        """Begins a controlled shutdown. One that was never let in has nothing to hand over, and stops at once."""
+        """Start a controlled shutdown. A broker that was never in service leads nothing and stops at once."""
         if self.ended or self.phase is Phase.STOPPING:
             return
         if self.phase is Phase.IN_SERVICE:
@@ -159,7 +161,7 @@ class Lifecycle:
             self.phase = Phase.STOPPED
 
     def saw(self, image: Image) -> None:
-        """New metadata: fails if another process has taken this node id."""
+        """Check new metadata: fail if another process has registered with this node id."""
         present = image.brokers.get(self.node.node_id)
         if self.epoch == UNKNOWN_EPOCH or present is None or self.ended:
             return
@@ -173,8 +175,8 @@ class Lifecycle:
     ) -> BrokerRegistrationRequest | BrokerHeartbeatRequest:
         """Return the request to send now.
 
-        `applied_offset` is the last record's of the published metadata, -1 of none. `cordoned`: whether the data
-        directory gets no new partitions; None where the cluster does not know of that.
+        `applied_offset` is the offset of the last published metadata record, or -1. `cordoned` is whether the data
+        directory is closed to new partitions; None if the cluster does not support that.
         """
         if self.phase is Phase.REGISTERING:
             return self._registration()
@@ -188,7 +190,9 @@ class Lifecycle:
         )
 
     def _cordoned(self, cordoned: bool | None) -> list[bytes] | None:
-        """Of a heartbeat: null leaves what the controllers know, as does every beat before the metadata has come."""
+        """Return the cordoned directories for a heartbeat; null, also before the metadata has caught up, changes
+        nothing.
+        """
         if cordoned is None or not self.caught_up:
             return None
         return [self.node.directory_id] if cordoned else []
@@ -217,7 +221,7 @@ class Lifecycle:
         )
 
     def registered(self, response: BrokerRegistrationResponse, now: float, levels: Mapping[str, int]) -> None:
-        """The answer to a registration; `levels` are the cluster's features, where they are known."""
+        """Handle the response to a registration; `levels` are the cluster's finalized features, if known."""
         if self.phase is not Phase.REGISTERING:
             return
         code = response.error_code
@@ -238,7 +242,7 @@ class Lifecycle:
             self._again(now, _AGAIN_S.get(code, self.times.beat))
 
     def beaten(self, response: BrokerHeartbeatResponse, now: float) -> None:
-        """The answer to a beat."""
+        """Handle the response to a heartbeat."""
         if self.ended or self.phase is Phase.REGISTERING:
             return
         if response.error_code:
@@ -262,7 +266,7 @@ class Lifecycle:
             self._next = now + self.times.beat
 
     def unanswered(self, now: float, why: str, *, no_controller: bool = False) -> None:
-        """A request got no answer, or there was nobody to send it to."""
+        """Note that a request got no response or that no controller is known."""
         self._last_error = why
         self._again(now, LOOK_AGAIN_S if no_controller else self.times.beat)
 
@@ -281,15 +285,16 @@ class Lifecycle:
                 f"could not register with a controller within {self.times.registration_max:g} s: {self._last_error}"
             )
         if self.phase is Phase.STOPPING and now >= min(self._stop_by, self._last_beat + self.times.session):
-            self.phase = Phase.STOPPED  # they have fenced it by now, or are gone
+            self.phase = Phase.STOPPED  # they have fenced it by now, or are unreachable
 
     def _fail(self, why: str) -> None:
         self.phase, self.failure = Phase.FAILED, why
 
 
 def unsupported_features(levels: Mapping[str, int]) -> str:
-    """Why a cluster with these features refuses this broker, in one sentence, and how its controllers are formatted so
-    that it does not."""
+    """Return one sentence: why a cluster with these features refuses this broker, and how to format its controllers
+    instead.
+    """
     unknown = [f"{name}={level}" for name, level in sorted(levels.items()) if name not in FEATURES and level > 0]
     other = [name for name, level in sorted(levels.items()) if name in FEATURES and not _is_done(name, level)]
     if not unknown and not other:
@@ -302,7 +307,7 @@ def unsupported_features(levels: Mapping[str, int]) -> str:
     off = " ".join(f"--feature {each.partition('=')[0]}=0" for each in unknown)
     why = f"the cluster has {', and '.join(found)}"
     if levels.get(METADATA_VERSION, 0) > FEATURES[METADATA_VERSION][1]:
-        # What that release has besides, newer ones have too.
+        # A newer release also enables the features that are unsupported in the supported one.
         return f"{why}: {taken_when_formatted(off or NOT_SERVED)}"
     if other or not off:
         return why
@@ -315,7 +320,7 @@ def _is_done(name: str, level: int) -> bool:
 
 
 def in_words(code: int) -> str:
-    """The name of an error, and what it says."""
+    """Return the name of an error and its text."""
     try:
         known = ErrorCode(code)
     except ValueError:

@@ -1,17 +1,17 @@
-"""A broker's membership in a cluster whose controllers are Apache Kafka's: threads round cores without I/O.
+"""Join a cluster that Apache Kafka's controllers manage, and follow its metadata: threads around parts without I/O.
 
-    kafkalite-metadata    asks the quorum's leader for its log (`Observer`), publishes images
-    kafkalite-proposer    asks the leader for who is to be in sync (another `Forwarder`)
-    kafkalite-forwarder   passes clients' requests on to the leader (`Forwarder`)
-    kafkalite-heartbeat   registers and beats (`Lifecycle`), on a connection of its own, so that nothing holds up a beat
+    kafkalite-metadata    fetches the metadata log from the quorum's leader (`Observer`) and publishes images
+    kafkalite-proposer    sends the leader changes of ISRs and replica directories (another `Forwarder`)
+    kafkalite-forwarder   forwards clients' requests to the leader (`Forwarder`)
+    kafkalite-heartbeat   registers and sends heartbeats (`Lifecycle`) on its own connection, so nothing delays them
 
-Whoever wants to know of new metadata is in `listeners`: called on the metadata thread with the image before and the
-new one, in order, before a beat reports it as applied. What cannot be gone on with (metadata that is not understood, or
-another broker under the same id) is told to `on_fatal`, once; before it has started it is a StartupError instead.
+`listeners` are called on the metadata thread with the previous image and the new one, in order, before a heartbeat
+reports the new one as applied. A fault that prevents the broker from continuing (metadata that it cannot apply, another
+broker with the same id) is reported to `on_fatal`, once. During the start it is raised as a StartupError instead.
 
-    start ─▶ wait_caught_up ─▶ whatever else the broker starts ─▶ enter ─▶ … ─▶ stop
+    start ─▶ wait_caught_up ─▶ the other parts of the broker start ─▶ enter ─▶ … ─▶ stop
 
-Both waits end early by `give_up`. `image` may be read by any thread.
+`give_up` ends both waits early. Any thread may read `image`.
 """
 
 from __future__ import annotations
@@ -47,44 +47,44 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafkalite.broker.cluster")
 
 FETCH_TIMEOUT_S: Final = 2.0 + 0.5
-"""Kafka's quorum.request.timeout.ms, and what the leader may wait for records."""
+"""Kafka's quorum.request.timeout.ms plus the time that the leader may wait for records."""
 NO_CONTROLLER_WAIT_S: Final = 0.5
 WAIT_S_MAX: Final = 3600.0
-"""Of one wait inside a longer one."""
+"""The longest single wait within a longer one."""
 REGISTRATION_OLDEST: Final = 4
-"""The version that may claim a feature from level 0 on; every controller of Kafka 4 serves it."""
+"""The first version that can report a feature from level 0; every controller of Kafka 4 serves it."""
 _CONTROLLERS: Final = 2
 _PLACE: Final = "\0"
 _ENDPOINT_TYPE_SINCE: Final = 1
 
 
 class Connect(Protocol):
-    """How a connection to a controller is made: ConnectionFailed when it cannot be."""
+    """Opens a connection to a controller; raises ConnectionFailed."""
 
     def __call__(self, address: Address, client_id: str, timeout_s: float) -> ControllerConnection: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controllers:
-    """Where to begin looking for the quorum's leader."""
+    """The configured addresses at which to look for the quorum's leader."""
 
     voters: Mapping[int, Address]
     servers: tuple[Address, ...]
     listener: str
     security: Security | None = None
-    """What their listener asks for; None: nothing."""
+    """The TLS and SASL settings for the controllers' listener; None for plaintext."""
 
     def connect(self, address: Address, client_id: str, timeout_s: float) -> ControllerConnection:
-        """A connection that is ready for use. ConnectionFailed."""
+        """Open a connection that is ready for use. Raises ConnectionFailed."""
         return ControllerConnection.connect(address, client_id, timeout_s, self.security)
 
     def quorum(self) -> Quorum:
-        """Of which nothing is known yet."""
+        """Return a quorum whose leader is not known yet."""
         return Quorum(self.voters, self.servers, self.listener)
 
 
 class Member:
-    """See the module. `serves`: whether it is ever to be let in, and given partitions."""
+    """See the module. `serves` is whether the broker asks to be unfenced and can get partitions."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Member:
         connect: Connect | None = None,
         cordoned: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`cordoned`: whether the settings say that the data directory gets no new partitions."""
+        """`cordoned` returns whether the settings exclude the data directory from new partitions."""
         self.image: Image = EMPTY
         self.listeners: list[Callable[[Image, Image], None]] = []
         self._node = node
@@ -119,38 +119,41 @@ class Member:
         self.controller_apis: Mapping[int, tuple[int, int]] = {}
         """API → oldest and newest version that the controller serves."""
         self.creation = Creation(self.forward, lambda: self.controller_apis, self.ask)
-        self._log_connection: ControllerConnection | None = None  # replaced by its thread alone, as the next
+        self._log_connection: ControllerConnection | None = None  # replaced only by its thread, as the next
         self._beat_connection: ControllerConnection | None = None
         self._cordoned = cordoned
         self._serves = serves
         self._stopping = False
-        self._applied_offset = -1  # of the last image that every listener was called with
-        self._epoch_told = -1  # of this process's own registration, by the metadata
+        self._applied_offset = -1  # of the last image that was passed to every listener
+        self._epoch_told = -1  # of this process's registration in the metadata
         self._publishing = False  # whether listeners are being called
-        self._refusal = (0, 0)  # API and code of the last answer; the heartbeat's thread's
+        self._refusal = (0, 0)  # API and error code of the last response; belongs to the heartbeat thread
         self._fault: BaseException | None = None
-        self._begun = False  # whether faults are told to on_fatal
+        self._begun = False  # whether faults go to on_fatal
         self._start_by = clock.monotonic() + times.start_max
-        self._caught_up = executors.event()  # or it failed, as the next
+        self._caught_up = executors.event()  # set on failure too, as the next
         self._entered = executors.event()
         self._ended = executors.event()
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begins to follow and to register."""
+        """Start following the metadata and registering."""
         self._following.start()
         self._beating.start()
         self._forwarder.start()
         self._proposer.start()
 
     def wait_caught_up(self) -> None:
-        """Returns when the broker is registered and its metadata caught up; StartupError when that failed."""
+        """Wait until the broker is registered and its metadata has caught up. Raises StartupError."""
         self._wait(self._caught_up, "its metadata has not caught up")
 
     def enter(self) -> None:
-        """All parts of the broker run: if it serves, returns when it was let in, and its image says so, too, so that
-        clients are told of it. StartupError."""
+        """Report that all parts of the broker run.
+
+        If the broker serves, wait until the controllers have unfenced it and its own image shows that, so that clients
+        see it in Metadata responses. Raises StartupError.
+        """
         if self._serves:
             with self._beating.lock:
                 self._lifecycle.ready(self._clock.monotonic())
@@ -159,7 +162,7 @@ class Member:
         self._begun = True
 
     def give_up(self) -> None:
-        """Ends the waits of a start, now and later, by StartGivenUp. Any thread."""
+        """End the waits of a start, now and later, with StartGivenUp. Any thread."""
         if not self._begun:
             self._fail(StartGivenUp("the broker was stopped before it was ready"))
 
@@ -178,20 +181,20 @@ class Member:
             )
 
     def forward(self, request: bytes, principal: str, host: str) -> Deferred[Outcome]:
-        """Passes a client's request on to the controller; see `Forwarder.forward`."""
+        """Forward a client's request to the controller; see `Forwarder.forward`."""
         return self._forwarder.forward(request, principal, host)
 
     def ask(self, key: int, message: object) -> Deferred[Any]:
-        """Sends the controller a request of the broker's own; see `Forwarder.ask`."""
+        """Send one of the broker's own requests to the controller; see `Forwarder.ask`."""
         return self._forwarder.ask(key, message)
 
     def propose(self, key: int, message: object) -> Deferred[Any]:
-        """As `ask`, beside what others ask: for what a leader proposes, which must not wait for clients' requests."""
+        """Send a leader's proposal to the controller as `ask` does, without waiting for clients' requests."""
         return self._proposer.ask(key, message)
 
     @property
     def progress(self) -> str:
-        """How far it is on its way into service, in words. Any thread."""
+        """Describe the progress of the start. Any thread."""
         lifecycle = self._lifecycle
         if lifecycle.phase is Phase.REGISTERING:
             return "not registered yet"
@@ -200,46 +203,50 @@ class Member:
 
     @property
     def incarnation(self) -> bytes:
-        """Of this process, as its registration has it."""
+        """The id of this process in its registration."""
         return self._node.incarnation
 
     @property
     def phase(self) -> Phase:
-        """Where it is in its life."""
+        """The phase of the broker's lifecycle."""
         return self._lifecycle.phase
 
     @property
     def fenced(self) -> bool:
-        """Whether the controllers keep it out of service."""
+        """Whether the controllers have fenced the broker."""
         return self._lifecycle.fenced
 
     @property
     def epoch(self) -> int:
-        """What its registration was given, whoever tells it first, the answer or the metadata; -1 before."""
+        """The broker epoch from the registration response or the metadata, whichever comes first; -1 before."""
         return max(self._lifecycle.epoch, self._epoch_told)
 
     @property
     def controller_id(self) -> int:
-        """Who leads the quorum, as far as is known; -1: nobody, or one whose id is not known yet."""
+        """The id of the quorum's leader, or -1 if the leader or its id is not known."""
         quorum = self._observer.quorum
         return UNKNOWN if quorum.leader is None else quorum.leader_id
 
     @property
     def controller_seen(self) -> bool:
-        """Whether somebody is known to lead the quorum."""
+        """Whether a leader of the quorum is known."""
         return self._observer.quorum.leader is not None
 
     @property
     def metadata_end(self) -> int:
-        """The offset behind the last record of metadata that is known to be committed."""
+        """The offset after the last metadata record that is known to be committed."""
         return self._observer.committed_end
 
     def heard_seconds_ago(self) -> float:
-        """Since a controller answered a beat, or the registration."""
+        """Return the seconds since a controller answered a heartbeat or the registration."""
         return self._lifecycle.unheard_s(self._clock.monotonic())
 
     def stop(self, *, controlled: bool = True) -> None:
-        """Leaves: asks the controllers to move away what it leads, and waits until they have or are out of reach."""
+        """Leave the cluster.
+
+        A controlled stop first asks the controllers to move the leaderships away, and waits until they have done so or
+        are out of reach.
+        """
         if controlled:
             with self._beating.lock:
                 self._lifecycle.stop(self._clock.monotonic())
@@ -260,7 +267,7 @@ class Member:
     # --- metadata, on its thread --------------------------------------------------------------------------------------
 
     def _follow(self) -> float | None:
-        """A turn of the metadata thread; the seconds until the next."""
+        """Run one turn of the metadata thread; return the seconds until the next."""
         if self._stopping or self._fault is not None:
             return None
         try:
@@ -273,7 +280,7 @@ class Member:
         return None
 
     def _ask_for_metadata(self) -> float:
-        """One request for the log, or for a snapshot."""
+        """Send one request for the log or for a snapshot; return the seconds until the next."""
         observer = self._observer
         try:
             connection = self._log_connection = self._opened(self._log_connection, observer.quorum.address)
@@ -297,7 +304,7 @@ class Member:
             try:
                 listener(before, image)
             except MetadataFault:
-                raise  # it must not be gone on without
+                raise  # the broker must not continue without it
             except Exception:
                 logger.exception("could not apply all of the metadata up to offset %d", image.offset)
         self._publishing = False
@@ -310,25 +317,27 @@ class Member:
             self._call_beat()
 
     def _check_no_controller(self, image: Image) -> None:
-        """MetadataFault where this broker has the place of a node that was broker and controller in one: the quorum
-        counts on it, and would miss it. An image from before this process registered says nothing of it: the node may
-        have been taken out of the quorum since."""
+        """Raise MetadataFault if this broker replaces a node that was both broker and controller.
+
+        The quorum still counts on that node and would miss its vote. An image from before this process registered is
+        not checked: the node may have been removed from the quorum since.
+        """
         node = self._node
         own = image.brokers.get(node.node_id)
         if own is None or own.incarnation != node.incarnation:
             return
         self._epoch_told = own.epoch
-        fixed = not image.voters and node.node_id in image.controllers  # whose directories nobody tells
+        fixed = not image.voters and node.node_id in image.controllers  # a static quorum, which records no directories
         if fixed or image.voter_directories.get(node.node_id) == node.directory_id:
             raise MetadataFault(
                 f"node.id: node {node.node_id} is also a controller of the cluster, which kafkalite cannot be; "
                 "remove it from the quorum (kafka-metadata-quorum.sh remove-controller) or choose another node.id"
             )
 
-    # --- registration and beats, on their thread ----------------------------------------------------------------------
+    # --- registration and heartbeats, on their thread -----------------------------------------------------------------
 
     def _beat(self) -> float | None:
-        """A turn of the heartbeat thread; the seconds until the next."""
+        """Run one turn of the heartbeat thread; return the seconds until the next."""
         try:
             return self._register_or_beat()
         except Exception as error:
@@ -338,7 +347,7 @@ class Member:
             return None
 
     def _register_or_beat(self) -> float | None:
-        """One registration or beat, if it is time."""
+        """Send one registration or heartbeat if it is due."""
         with self._beating.lock:
             lifecycle = self._lifecycle
             now = self._clock.monotonic()
@@ -372,7 +381,7 @@ class Member:
         return wait_s
 
     def _ask_leader(self, key: int, request: object) -> tuple[Any, str]:
-        """The leader's answer, else None and why there is none."""
+        """Return the leader's response, or None and the reason why there is none."""
         leader = self._observer.quorum.leader
         if leader is None:
             return None, "no quorum leader is known"
@@ -385,7 +394,7 @@ class Member:
             return None, str(error)
         refusal, self._refusal = self._refusal, (key, answer.error_code)
         if answer.error_code:
-            if refusal != self._refusal:  # else it was told
+            if refusal != self._refusal:  # otherwise it is logged already
                 why = in_words(answer.error_code)
                 logger.info("the controller refused this broker's %s: %s", api.APIS[key].name, why)
             if answer.error_code == ErrorCode.NOT_CONTROLLER:
@@ -393,7 +402,7 @@ class Member:
         return answer, ""
 
     def _end(self) -> None:
-        """Nothing more is to be sent."""
+        """Report that the last request was sent."""
         if self._lifecycle.phase is Phase.FAILED:
             kind = ControllersAway if self._lifecycle.controllers_away else StartupError
             self._fail(kind(self._lifecycle.failure))
@@ -402,14 +411,16 @@ class Member:
     # --- both ---------------------------------------------------------------------------------------------------------
 
     def _note_entered(self) -> None:
-        """It is in service once the controllers say so and every listener knows."""
+        """End the wait of `enter` once the controllers have unfenced the broker and every listener was called with that
+        image.
+        """
         own = self.image.brokers.get(self._node.node_id)
         known = own is not None and own.epoch == self._lifecycle.epoch and not own.fenced and not self._publishing
         if known and self._lifecycle.phase is Phase.IN_SERVICE:
             self._entered.set()
 
     def _opened(self, connection: ControllerConnection | None, address: Address) -> ControllerConnection:
-        """The connection, if it is one to this address; else a new one."""
+        """Return the connection if it is open to this address, otherwise a new one."""
         if connection is not None:
             if connection.address == address and not connection.closed:
                 return connection
@@ -435,8 +446,10 @@ class Member:
 
 
 def find_cluster_id(controllers: Controllers, client_id: str, timeout_s: float, clock: Clock, given_up: Event) -> str:
-    """The id of the cluster, from whichever controller answers first. StartupError when none does in this time, or
-    (StartGivenUp) when nobody waits for it any longer."""
+    """Return the id of the cluster from the first controller that answers.
+
+    Raises ControllersAway if none answers in time, and StartGivenUp if the start was given up.
+    """
     give_up_at = clock.monotonic() + timeout_s
     while True:
         found, reasons = _ask_cluster_id(controllers, client_id)
@@ -449,7 +462,7 @@ def find_cluster_id(controllers: Controllers, client_id: str, timeout_s: float, 
 
 
 def once_each(reasons: Mapping[Address, str]) -> list[str]:
-    """What keeps several nodes from answering, with all of their addresses where it is the same."""
+    """Return each reason once, with the addresses of all nodes that it applies to."""
     alike: dict[str, list[str]] = {}
     for address, reason in reasons.items():
         alike.setdefault(reason.replace(str(address), _PLACE), []).append(str(address))
@@ -457,7 +470,7 @@ def once_each(reasons: Mapping[Address, str]) -> list[str]:
 
 
 def _ask_cluster_id(controllers: Controllers, client_id: str) -> tuple[str, dict[Address, str]]:
-    """The id, else why each controller did not tell it."""
+    """Return the cluster id, or "" and the reason for each controller that did not return it."""
     reasons = {}
     for address in dict.fromkeys((*controllers.servers, *controllers.voters.values())):
         try:

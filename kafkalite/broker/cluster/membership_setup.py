@@ -1,4 +1,4 @@
-"""From settings and a data directory to a member of a cluster, and from its metadata to what the broker goes by."""
+"""Build a cluster member from settings and a data directory, and connect its metadata to the parts of the broker."""
 
 from __future__ import annotations
 
@@ -41,27 +41,27 @@ logger = logging.getLogger("kafkalite.broker.cluster")
 PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 """Kafka's SecurityProtocol."""
 ROOM_MIN: Final = 64 << 20
-"""Free bytes of a disk that was full from which on it takes records again."""
+"""Free bytes that a full disk must have before it accepts records again."""
 MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 """Kafka's ScramMechanism."""
 
 
 class ControllerRoutes(NamedTuple):
-    """How a broker reaches the other nodes of its cluster."""
+    """The addresses and security settings for reaching the other nodes of the cluster."""
 
     controllers: Controllers
     inner: Security | None
-    """What the listener asks for that brokers use among themselves; None: nothing."""
+    """The TLS and SASL settings for the inter-broker listener; None for plaintext."""
 
     def reload_certificates(self) -> None:
-        """For connections from now on."""
+        """Load the certificates again for new connections."""
         for each in (self.controllers.security, self.inner):
             if each is not None:
                 each.reload()
 
 
 def ways_of(config: BrokerConfig) -> ControllerRoutes:
-    """As the settings say. ConfigError."""
+    """Return the routes that the settings describe. Raises ConfigError."""
     controllers = Controllers(
         voters={number: Server(*server) for number, server in config.quorum_voters().items()},
         servers=tuple(Server(*server) for server in config.quorum_servers()),
@@ -72,7 +72,7 @@ def ways_of(config: BrokerConfig) -> ControllerRoutes:
 
 
 def cluster_id_of(ways: ControllerRoutes, config: BrokerConfig, clock: Clock, given_up: Event) -> str:
-    """As the controllers say. StartupError."""
+    """Return the cluster id from a controller. Raises StartupError."""
     timeout_s = config.initial_broker_registration_timeout_ms / 1000
     return find_cluster_id(ways.controllers, f"broker-{config.node_id}", timeout_s, clock, given_up)
 
@@ -86,7 +86,7 @@ def join(
     *,
     on_fatal: Callable[[BaseException], None],
 ) -> Member:
-    """A member that is not started. `listeners` are where clients are told to connect, with the protocol."""
+    """Build a member that is not started. `listeners` are the advertised addresses and protocols, by listener name."""
     node = node_of(config, logs.cluster_id, logs.directory, listeners, logs.previous_broker_epoch)
     return Member(
         node,
@@ -106,7 +106,7 @@ def node_of(
     listeners: Mapping[str, tuple[Endpoint, str]],
     previous_epoch: int,
 ) -> Node:
-    """Who registers: a broker of these settings on this directory, in a new process."""
+    """Return the broker to register: with these settings and data directory, and a new incarnation id."""
     return Node(
         node_id=config.node_id,
         cluster_id=cluster_id,
@@ -122,7 +122,7 @@ def node_of(
 
 
 def times_of(config: BrokerConfig) -> Times:
-    """Of its membership."""
+    """Return the lifecycle's durations from the settings."""
     return Times(
         registration_max=config.initial_broker_registration_timeout_ms / 1000,
         beat=config.broker_heartbeat_interval_ms / 1000,
@@ -132,26 +132,26 @@ def times_of(config: BrokerConfig) -> Times:
 
 
 def brokers_of(member: Member, ways: ControllerRoutes, config: BrokerConfig) -> Brokers:
-    """The way to the other brokers."""
+    """Return the connections to the other brokers."""
     return Brokers(lambda: member.image, config.inner_listener.name, ways.inner)
 
 
 def producer_ids(member: Member, config: BrokerConfig, clock: Clock) -> BlockIds:
-    """The cluster's ids, as far as this broker hands them out."""
+    """Return the source of producer ids, which the controller allocates in blocks."""
     return BlockIds(config.node_id, lambda: member.epoch, member.ask, clock)
 
 
 def follow_replicas(
     member: Member, brokers: Brokers, config: BrokerConfig, topics: AssignedTopics, clock: Clock
 ) -> Fetchers:
-    """Who follows what other brokers lead, from the first image on."""
+    """Build the fetchers for replicas that other brokers lead; they start with the first image."""
     fetchers = Fetchers(OwnBroker(config.node_id, lambda: member.image), brokers, config, clock)
     topics.replica_listeners.append(fetchers.use)
     return fetchers
 
 
 def lead_replicas(member: Member, config: BrokerConfig, topics: AssignedTopics, clock: Clock) -> InSyncReplicas:
-    """Who is in sync with what is led here; it has begun. Its `use_brokers` is to be a listener of the member's."""
+    """Build and start the ISR management of led partitions. Its `use_brokers` must become a listener of the member."""
     in_sync = InSyncReplicas(
         config.node_id,
         lambda: member.epoch,
@@ -169,7 +169,7 @@ def lead_replicas(member: Member, config: BrokerConfig, topics: AssignedTopics, 
 def assign_directories(
     member: Member, config: BrokerConfig, topics: AssignedTopics, fetchers: Fetchers, clock: Clock
 ) -> DirectoryAssignments:
-    """Who keeps replicas that are not fit from leading; it has begun."""
+    """Build and start the part that takes unfit replicas out of service."""
     assignments = DirectoryAssignments(
         config.node_id,
         directory_id(topics.logs.directory),
@@ -188,7 +188,7 @@ def assign_directories(
 
 
 def has_room(directory: str) -> bool:
-    """Whether the disk of a directory takes records; not where that cannot be asked."""
+    """Return whether the disk of a directory accepts records; False if it cannot be asked."""
     try:
         found = os.statvfs(directory)
     except OSError:
@@ -197,31 +197,32 @@ def has_room(directory: str) -> bool:
 
 
 def tell_of(member: Member) -> Source:
-    """A source of metrics of the cluster, of elections from now on."""
-    from kafkalite.broker.cluster.metrics import ClusterMetrics  # only where somebody can be told
+    """Return a source of cluster metrics, which counts elections from now on."""
+    from kafkalite.broker.cluster.metrics import ClusterMetrics  # not needed without metrics
 
-    told = ClusterMetrics(member)
-    member.listeners.append(told.use)
-    return told.families
+    cluster_metrics = ClusterMetrics(member)
+    member.listeners.append(cluster_metrics.use)
+    return cluster_metrics.families
 
 
 def use_quotas(quotas: Quotas, before: Image, now: Image) -> None:
-    """A listener of the member's: the cluster's quotas are those that count here."""
+    """Apply the cluster's quotas. A listener of the member."""
     if now.quotas is not before.quotas:
         quotas.replace(now.quotas)
 
 
 def use_users(logs: LogManager, before: Image, now: Image) -> None:
-    """A listener of the member's: the cluster's users are those that are known here."""
+    """Apply the cluster's users. A listener of the member."""
     if now.credentials is not before.credentials or before is EMPTY:
         known = {number: row for number, row in now.credentials.items() if number[0] in MECHANISMS}
         logs.metadata.use_credentials({(MECHANISMS[number], user): row for (number, user), row in known.items()})
 
 
 def use_rules(authorizer: Authorizer | None, before: Image, now: Image) -> None:
-    """A listener of the member's: the cluster's rules (ACLs) are those that count here.
+    """Apply the cluster's ACLs. A listener of the member.
 
-    MetadataFault for what is no rule that this release knows: nobody may do more than the cluster allows.
+    Raises MetadataFault for an ACL that this release does not support: ignoring it could allow more than the cluster
+    does.
     """
     if now.acls is before.acls:
         return
@@ -232,7 +233,7 @@ def use_rules(authorizer: Authorizer | None, before: Image, now: Image) -> None:
     added = [each for number, each in now.acls.items() if before.acls.get(number) != each]
     gone = {each for number, each in before.acls.items() if now.acls.get(number) != each}
     if gone:
-        gone.difference_update(now.acls.values())  # another id may say the same
+        gone.difference_update(now.acls.values())  # another ACL id may have the same content
     authorizer.use(map(_rule, added), map(_rule, gone))
 
 

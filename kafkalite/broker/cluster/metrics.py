@@ -1,10 +1,10 @@
-"""What a broker tells of its cluster at a scrape: brokers, controller, partitions, elections, its own place in it.
+"""Report a cluster's metrics: brokers, controller, partitions, elections, and this broker's state.
 
-All of it is counted in the image that the broker goes by, so that every broker tells the same of the cluster, as soon
-as it has heard of it: alert rules take the largest of what brokers say. Elections are counted when images change.
+All values come from the broker's current image, so all brokers report the same as soon as they have that image. Alert
+rules take the maximum over the brokers. Elections are counted when the image changes.
 
 Source of names: BrokerServerMetrics, ReplicaManager and KafkaRaftMetrics of Kafka 4.1, as Prometheus's JMX exporter
-writes them; what a Java broker has no name for begins with kafkalite_cluster_.
+writes them. Names of metrics that a Java broker does not have begin with kafkalite_cluster_.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _STATES: Final = {
 
 
 class Partitions(NamedTuple):
-    """Of the whole cluster."""
+    """Numbers of partitions in the whole cluster."""
 
     total: int
     offline: int
-    """Without a leader."""
+    """Partitions without a leader."""
     under_replicated: int
-    """With a replica out of sync."""
+    """Partitions with a replica out of sync."""
 
 
 def partitions_of(image: Image) -> Partitions:
-    """Looks at each of them."""
+    """Count the partitions of an image."""
     count = offline = under_replicated = 0
     for topic in image.topics.values():
         for each in topic.partitions.values():
@@ -55,7 +55,7 @@ def partitions_of(image: Image) -> Partitions:
 
 
 class ClusterMetrics:
-    """See the module. `use` is a listener of the member's, `families` a source of metrics."""
+    """See the module. `use` is a listener of the member, `families` a source of metrics."""
 
     def __init__(self, member: Member) -> None:
         self._member = member
@@ -63,7 +63,7 @@ class ClusterMetrics:
         self._unclean = 0
 
     def use(self, before: Image, now: Image) -> None:
-        """Counts the partitions that have another leader than before."""
+        """Count the partitions whose leader has changed."""
         if before is EMPTY or now.topics is before.topics:
             return
         for topic_id, topic in now.topics.items():
@@ -77,7 +77,7 @@ class ClusterMetrics:
                     self._unclean += _unclean(then, each)
 
     def families(self) -> Iterator[Family]:
-        """On any thread."""
+        """Yield the metrics. Any thread."""
         member, image = self._member, self._member.image
         partitions = partitions_of(image)
         fenced = sum(each.fenced for each in image.brokers.values())

@@ -1,14 +1,14 @@
-"""Follows the metadata log as a broker does: Fetch without a vote, snapshots by FetchSnapshot, applied below the high
-watermark alone.
+"""Follow the metadata log as an observer without a vote: Fetch, FetchSnapshot for snapshots, apply committed records
+only.
 
-    request(version) ─▶ somebody sends it to quorum.address ─▶ fetched(answer) or snapshot(answer) ─▶ an image, or none
-                                                            └▶ failed() when there was no answer
+    request(version) ─▶ caller sends it to quorum.address ─▶ fetched(answer) or snapshot(answer) ─▶ an image, or none
+                                                          └▶ failed() when there was no answer
 
-What the leader sends may not be committed yet: it is held until the high watermark has passed it. Nothing is kept on
-the disk, and nothing that was applied is ever taken back; when the leader's log differs from what is held, that is
-dropped.
+Records that the leader sends may not be committed yet, so they are held until the high watermark has passed them.
+Nothing is stored on disk, and applied records are never undone. If the leader's log diverges from the held records,
+they are dropped.
 
-Source: KIP-595, KIP-630 (snapshots), KafkaRaftClient of Kafka 4.1. Pure; one thread's.
+Source: KIP-595, KIP-630 (snapshots), KafkaRaftClient of Kafka 4.1. Does no I/O; belongs to one thread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 TOPIC: Final = "__cluster_metadata"
 TOPIC_ID: Final = bytes(15) + b"\x01"
 FETCH_OLDEST: Final = 13
-"""The first version that names topics by their id."""
+"""The first version that identifies topics by id."""
 MAX_WAIT_MS: Final = 500
 FETCH_BYTES_MAX: Final = 8 << 20
 _REPLICA_STATE_SINCE: Final = 15
@@ -53,7 +53,7 @@ _LEADER_CODES: Final = frozenset(
 
 @dataclass(slots=True)
 class _Snapshot:
-    """One that is being read."""
+    """A snapshot that is being fetched."""
 
     end_offset: int
     epoch: int
@@ -69,34 +69,34 @@ class Observer:
         self._directory_id = directory_id
         self.quorum = quorum
         self._replay = Replay()
-        self._held: deque[Batch] = deque()  # fetched, not known to be committed
+        self._held: deque[Batch] = deque()  # fetched, but not known to be committed
         self._high_watermark = -1
         self._snapshot: _Snapshot | None = None
 
     @property
     def image(self) -> Image:
-        """The last one."""
+        """The latest image."""
         return self._replay.image
 
     @property
     def committed_end(self) -> int:
-        """The offset behind the last record that is known to be committed; -1: none."""
+        """The offset after the last record that is known to be committed, or -1."""
         return self._high_watermark
 
     @property
     def api_key(self) -> int:
-        """What is asked next: Fetch, or FetchSnapshot."""
+        """The API of the next request: Fetch or FetchSnapshot."""
         return api.FETCH if self._snapshot is None else api.FETCH_SNAPSHOT
 
     @property
     def _end(self) -> tuple[int, int]:
-        """Offset behind what is here, and the epoch of its last batch."""
+        """The offset after the last fetched batch, and that batch's epoch."""
         if self._held:
             return self._held[-1].last_offset + 1, self._held[-1].epoch
         return self._replay.end_offset, self._replay.last_epoch
 
     def request(self, version: int) -> object:
-        """The request to send now, of `api_key` at this version."""
+        """Return the request to send now, of `api_key` at this version."""
         return self._fetch_request(version) if self._snapshot is None else self._snapshot_request(self._snapshot)
 
     def _fetch_request(self, version: int) -> FetchRequest:
@@ -138,12 +138,15 @@ class Observer:
         )
 
     def failed(self) -> float:
-        """The request was not answered; the seconds to wait before the next one."""
+        """Note that the request got no answer; return the seconds to wait before the next one."""
         self._snapshot = None
         return self.quorum.failed()
 
     def fetched(self, response: FetchResponse) -> tuple[Image | None, float]:
-        """The image to be published and the seconds to wait before the next request. MetadataFault."""
+        """Handle a Fetch response.
+
+        Returns the image to publish, or None, and the seconds to wait before the next request. Raises MetadataFault.
+        """
         self._check(response.error_code)
         part = _only_partition(response.responses) if not response.error_code else None
         if part is None:
@@ -163,14 +166,14 @@ class Observer:
         return self._replay.apply(self._committed()), 0.0
 
     def snapshot(self, response: FetchSnapshotResponse) -> tuple[Image | None, float]:
-        """The same for a piece of a snapshot."""
+        """Handle a FetchSnapshot response, as `fetched` does a Fetch response."""
         self._check(response.error_code)
         wanted = self._snapshot
         part = _only_partition(response.topics) if not response.error_code else None
         if part is None or wanted is None:
             return None, self.failed()
         if part.error_code:
-            self._snapshot = None  # it may be another leader's, or gone: the log says what to read instead
+            self._snapshot = None  # it may be another leader's or deleted: the next Fetch returns what to read instead
             return None, self._refused(part, response)
         if part.position != len(wanted.data) or (not part.unaligned_records and part.position < part.size):
             return None, self.failed()
@@ -191,7 +194,7 @@ class Observer:
             raise MetadataFault("the controllers refused to send the metadata log to this broker")
 
     def _refused(self, part: Any, response: Any) -> float:
-        """A partition's error; the seconds to wait."""
+        """Handle an error of the partition; return the seconds to wait."""
         if part.error_code in _LEADER_CODES:
             before = (self.quorum.epoch, self.quorum.leader_id)
             endpoints = {each.node_id: Address(each.host, each.port) for each in response.node_endpoints}
@@ -209,7 +212,7 @@ class Observer:
         for batch in batches:
             end, epoch = self._end
             if batch.last_offset < end:
-                continue  # the leader gives whole batches
+                continue  # the leader returns whole batches
             if batch.base_offset > end or batch.epoch < epoch:
                 raise MetadataFault(f"the metadata log continues at offset {batch.base_offset}; expected {end}")
             self._held.append(batch)
@@ -220,6 +223,6 @@ class Observer:
 
 
 def _only_partition(topics: Sequence[Any]) -> Any:
-    """The one partition's part of an answer; None where it has none, or others."""
+    """Return the response's only partition, or None if it has none or several."""
     found = [part for topic in topics for part in topic.partitions]
     return found[0] if len(found) == 1 else None

@@ -1,9 +1,9 @@
-"""From the image of a cluster to the logs of a broker: which partitions are here, and which it leads in which epoch.
+"""Derive from a cluster's image which partitions this broker has, and which it leads in which epoch.
 
-Nothing is opened before this process's registration is in the image: an earlier one is a part of the truth, and would
-make strays of what is the broker's. From then on each image's difference to the one before counts.
+No log is opened before this process's registration is in the image. An earlier image may be incomplete, and partitions
+that it lacks would be set aside as strays. After that, only the changes between consecutive images are applied.
 
-Source: ReplicaManager.applyDelta and LocalReplicaChanges of Kafka 4.1. The metadata thread's.
+Source: ReplicaManager.applyDelta and LocalReplicaChanges of Kafka 4.1. Belongs to the metadata thread.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 class Partitions:
-    """See the module; `use` is a listener of the member's."""
+    """See the module; `use` is a listener of the member."""
 
     def __init__(self, topics: AssignedTopics, node_id: int, incarnation: bytes) -> None:
         self._topics = topics
         self._node_id = node_id
         self._incarnation = incarnation
         self._used = EMPTY
-        """The image that the logs go by."""
+        """The last image that was applied to the logs."""
 
     def use(self, _before: Image, now: Image) -> None:
-        """The logs go by this image from now on."""
+        """Apply an image to the logs."""
         own = now.brokers.get(self._node_id)
         if self._used is EMPTY and (own is None or own.incarnation != self._incarnation):
             return
@@ -47,7 +47,7 @@ class Partitions:
         ]
         if changed or removed or before is EMPTY:
             self._topics.use_topics(changed, removed)
-        self._used = now  # not before: what could not be carried out is a part of the next image's difference
+        self._used = now  # only now: changes that failed are applied again with the next image
 
     def _assigned(self, topic: TopicState, image: Image) -> AssignedTopic:
         count = max(topic.partitions, default=-1) + 1

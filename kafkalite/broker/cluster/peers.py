@@ -1,11 +1,11 @@
-"""The other brokers of a cluster, as this one asks them things: a way to each API of each of them, with a thread.
+"""Send requests to the other brokers of a cluster: one lane, with a thread and a connection, per broker and API.
 
-    lane(node, api).put(item) ─▶ those that wait, together ─▶ build ─▶ request ─▶ settle(items, answer or None)
+    lane(node, api).put(item) ─▶ the waiting items, together ─▶ build ─▶ request ─▶ settle(items, answer or None)
 
-One request says one thing of each: what contradicts something in it goes with the next, since answers tell of whom they
-are, and not of which of two. One request of a lane is under way at a time, on a connection of its own (`Brokers`); what
-comes meanwhile waits, and goes with the next. Where no answer comes, whoever asked is told, and asks again if he wants
-to: nothing is sent twice here.
+A request never has two contradictory items about the same subject, because a response names the subject and not the
+item; the second item waits for the next request. A lane has one request in flight on its own connection (`Brokers`);
+items that come meanwhile wait for the next one. If no response comes, `settle` gets None and the sender of an item
+decides whether to put it again: a lane sends nothing twice.
 
 Any thread; `settle` is called on the lane's thread.
 """
@@ -36,11 +36,11 @@ CONNECT_TIMEOUT_S: Final = 5.0
 REQUEST_TIMEOUT_S: Final = 30.0
 """Kafka's request.timeout.ms."""
 ITEMS_MAX: Final = 1000
-"""Of one request."""
+"""The most items of one request."""
 
 
 def _that_agree(waiting: list[Any], says: Says | None) -> tuple[list[Any], list[Any]]:
-    """What waits: as much as goes into one request, and the rest."""
+    """Split the waiting items: those that go into one request, and the rest."""
     if says is None:
         return waiting[:ITEMS_MAX], waiting[ITEMS_MAX:]
     said: dict[Hashable, Hashable] = {}
@@ -54,7 +54,7 @@ def _that_agree(waiting: list[Any], says: Says | None) -> tuple[list[Any], list[
 
 
 class Lane:
-    """The way to one API of one broker."""
+    """Sends the items for one API of one broker."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Lane:
         client_id: str,
         executors: Executors,
     ) -> None:
-        """`request` is the API's key and the oldest version that will do."""
+        """`request` is the API's key and the oldest acceptable version."""
         self._name = name
         self._brokers = brokers
         self._node_id = node_id
@@ -81,11 +81,11 @@ class Lane:
         self._waiting: list[Any] = []  # guarded by the worker's lock, as the next
         self._stopping = False
         self._connection: ControllerConnection | None = None
-        self._answers = True  # whether it did last time
+        self._answers = True  # whether the broker answered the last request
         self._worker.start()
 
     def put(self, item: Any) -> None:
-        """It goes with the next request. One that comes too late gets no answer, which is told at once."""
+        """Add an item to the next request. After `stop`, it is settled at once without an answer."""
         with self._worker.lock:
             late = self._stopping
             if not late:
@@ -95,14 +95,14 @@ class Lane:
             self._settle([item], None)
 
     def stop_soon(self) -> None:
-        """Ends what is under way."""
+        """End the request in flight."""
         with self._worker.lock:
             self._stopping = True
         if self._connection is not None:
             self._connection.abort()
 
     def stop(self) -> None:
-        """Ends what is under way; what waits gets no answer. At most a connection that is being made is waited for."""
+        """End the request in flight and settle waiting items without an answer. Waits only for a connection attempt."""
         self.stop_soon()
         self._worker.stop()
         if self._connection is not None:
@@ -124,7 +124,7 @@ class Lane:
         return 0.0
 
     def _ask(self, items: Sequence[Any]) -> Any:
-        """The answer, None where there is none."""
+        """Return the response, or None."""
         address = self._brokers.address(self._node_id)
         if address is None:
             return None
@@ -176,9 +176,11 @@ class Peers:
         settle: Callable[[Sequence[Any], Any], None],
         says: Says | None = None,
     ) -> Lane:
-        """The way to an API of a broker, made when it is first asked for. `build` makes a request of items, `settle` is
-        given them with the answer, None where none came; `says` tells of an item what it is about, and what it says of
-        that: no request says two things of one."""
+        """Return the lane for an API of a broker, which the first call makes.
+
+        `build` makes a request of items. `settle` gets the items with the response, or None. `says` returns an item's
+        subject and what it says about it: a request never says two different things about one subject.
+        """
         with self._lock:
             found = self._lanes.get((node_id, api_key))
             if found is None:
@@ -198,7 +200,7 @@ class Peers:
             return found
 
     def stop(self) -> None:
-        """Asks nobody anything from then on."""
+        """Stop all lanes, and any that is made later."""
         with self._lock:
             self._stopped = True
             lanes = list(self._lanes.values())

@@ -1,8 +1,8 @@
-"""Producer ids of a cluster: this broker hands out blocks that a controller gave it, so that no other broker has them.
+"""Hand out producer ids from blocks that a controller allocates to this broker, so that no two brokers share an id.
 
-The next block is asked for while a tenth of the present one is left, the first one when the broker is let in. Where
-there is none yet, a producer is told to ask again (COORDINATOR_LOAD_IN_PROGRESS, which old clients take for no fault
-either). What is left of a block at a stop is lost, which costs nothing; nothing is written down here.
+The next block is requested when a tenth of the present one is left, and the first one when the broker enters service.
+While there is none, a producer gets COORDINATOR_LOAD_IN_PROGRESS and retries; old clients retry on that error too. The
+rest of a block is lost at a stop, which is harmless. Nothing is stored on disk.
 
 Source: RPCProducerIdManager of Kafka 4.1. Any thread.
 """
@@ -28,14 +28,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafkalite.broker.cluster")
 
 LEFT_PART: Final = 10
-"""One part of so many of a block is left when the next is asked for."""
+"""The fraction (one part in 10) of a block at which the next one is requested."""
 RETRY_S: Final = 0.05
-"""After a controller gave none."""
+"""Delay after a failed request for a block."""
 _INT64_MAX: Final = (1 << 63) - 1
 
 
 class BlockIds:
-    """See the module. `ask` sends the controller a request, and gives its answer or None; `epoch` is the broker's."""
+    """See the module. `ask` sends a request to the controller and returns its response or None; `epoch` is the
+    broker's.
+    """
 
     def __init__(
         self,
@@ -49,14 +51,14 @@ class BlockIds:
         self._ask = ask
         self._clock = clock
         self._lock = threading.Lock()
-        self._blocks: list[range] = []  # that which is handed out, and the next one; guarded, as the following
-        self._end = 0  # behind the last block
-        self._low = 0  # with so many left, the next one is asked for
+        self._blocks: list[range] = []  # the present block and the next; guarded by _lock, as the following
+        self._end = 0  # after the last block
+        self._low = 0  # the remaining count at which the next block is requested
         self._asking = False
         self._ask_from = 0.0
 
     def next(self) -> int:
-        """An id nobody else gets; COORDINATOR_LOAD_IN_PROGRESS while there is none. Never blocks."""
+        """Return an unused id. Raises COORDINATOR_LOAD_IN_PROGRESS while there is none. Never blocks."""
         given = self.take()
         if given is None:
             raise error_for(
@@ -65,7 +67,7 @@ class BlockIds:
         return given
 
     def take(self) -> int | None:
-        """An id if there is one at hand."""
+        """Return an unused id, or None."""
         with self._lock:
             given = None
             if self._blocks:
@@ -76,7 +78,7 @@ class BlockIds:
         return given
 
     def prefetch(self) -> None:
-        """Asks for the next block, if that is due."""
+        """Request the next block if that is due."""
         with self._lock:
             due = sum(map(len, self._blocks)) <= self._low and self._clock.monotonic() >= self._ask_from
             if self._asking or not due:
@@ -98,6 +100,6 @@ class BlockIds:
             logger.warning("the controller refused to allocate producer ids", extra=fields(code=answer.error_code))
 
     def _fits(self, answer: AllocateProducerIdsResponse) -> bool:
-        """Whether these are ids, and none that were given before."""
+        """Return whether the block is valid and above all earlier ones."""
         start, count = answer.producer_id_start, answer.producer_id_len
         return self._end <= start <= _INT64_MAX - count and count > 0

@@ -1,11 +1,11 @@
-"""Who leads the quorum of controllers, as far as is known, and where to ask when it is not.
+"""Find the leader of the controllers' quorum, and the address to try while it is unknown.
 
-The leader is learnt from answers to Fetch: an error names the present leader and its epoch, newer ones its address too.
-An epoch never goes back. Addresses by id come from the answer itself, from `controller.quorum.voters`, or from what the
-controllers have written into the metadata log; while none is known, the addresses to begin with are asked in turn.
+Responses to Fetch name the leader: an error contains the leader and its epoch, and in newer versions its address. An
+epoch never decreases. The address of a leader id comes from the response, from `controller.quorum.voters`, or from the
+controllers' registrations in the metadata log. While no leader is known, the configured addresses are tried in turn.
 
-Source: KafkaRaftClient (transitions of an observer) and RequestManager of Kafka 4.1. Pure; one thread's, but for
-`leader`, which any thread may read.
+Source: KafkaRaftClient (transitions of an observer) and RequestManager of Kafka 4.1. Does no I/O. Belongs to one
+thread, except `leader`, which any thread may read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BACKOFF_S_MAX: Final = 1.0
 
 
 class Address(NamedTuple):
-    """Of a controller's listener."""
+    """The address of a controller's listener."""
 
     host: str
     port: int
@@ -36,7 +36,7 @@ class Address(NamedTuple):
 
 
 class Quorum:
-    """See the module. `voters` are by id, `servers` those without one; `listener` names that of the controllers."""
+    """See the module. `voters` have ids, `servers` have none; `listener` is the name of the controllers' listener."""
 
     def __init__(self, voters: Mapping[int, Address], servers: tuple[Address, ...], listener: str) -> None:
         self._voters = dict(voters)
@@ -48,21 +48,21 @@ class Quorum:
         self.leader_id = UNKNOWN
         self.epoch = 0
         self.leader: Address | None = None
-        """Where the leader is; None while that is not known."""
+        """The leader's address, or None while it is unknown."""
 
     @property
     def address(self) -> Address:
-        """Whom to ask now."""
+        """The address to send the next request to."""
         return self.leader or self._servers[self._next]
 
     def answered(self) -> None:
-        """The server that was asked gave records: it leads."""
+        """Note that the server at `address` answered a Fetch without an error, which only the leader does."""
         if self.leader is None:
             self.leader = self._servers[self._next]
         self._failures = 0
 
     def told(self, leader_id: int, epoch: int, endpoints: Mapping[int, Address], image: Image) -> None:
-        """A server said who leads; what is older than what is known does not count."""
+        """Apply a response that names the leader, unless a newer one is known."""
         if epoch < self.epoch or (epoch == self.epoch and leader_id == UNKNOWN != self.leader_id):
             return
         if (leader_id, epoch) != (self.leader_id, self.epoch):
@@ -72,7 +72,7 @@ class Quorum:
             self.leader = endpoints.get(leader_id) or self._known(leader_id, image)
 
     def failed(self) -> float:
-        """The server that was asked did not help; the seconds to wait before the next one is."""
+        """Move on to the next server; return the seconds to wait before the next request."""
         self.leader = None
         self._next = (self._next + 1) % len(self._servers)
         delay_s = min(BACKOFF_S_MIN * float(1 << min(self._failures, 16)), BACKOFF_S_MAX)

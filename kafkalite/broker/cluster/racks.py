@@ -1,7 +1,7 @@
-"""The racks of replicas, from the image of a cluster: what the hash of a group's topics depends on.
+"""Look up the racks of replicas in a cluster's image, for the metadata hash of a group's topics.
 
-A broker that registers in another rack changes the state of its partitions too, when it is in sync again; only then are
-their topics hashed again, as in GroupMetadataManager of Kafka 4.1. Any thread.
+If a broker registers in another rack, its topics are hashed again only when the state of their partitions changes, as
+it does when the broker is in sync again. This is how GroupMetadataManager of Kafka 4.1 does it. Any thread.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""The batches of a cluster's metadata log as records: one frame a value, in Kafka's own schemas.
+"""Decode the batches of a cluster's metadata log into records of Kafka's schemas.
 
     value    frame version, api key and record version, an unsigned varint each; then the record at that version
     control  key: int16 version, int16 type; value: the record, which begins with its own version
 
-Batches are those of any log (format 2), never compressed by Kafka's controllers, and read all the same where they are.
-A record that this release does not know, or that has bytes left over, is a fault: skipping it would make an image that
-differs from the controller's. Control records that tell a broker nothing are passed over.
+The batches have the usual format 2. Kafka's controllers never compress them, but compressed batches are read too. A
+record of an unknown type, or one with bytes left over, is a fault: skipping it would make an image that differs from
+the controller's. Control records that do not concern a broker are skipped.
 
-Source: MetadataRecordSerde and ControlRecordUtils of Kafka 4.1; schemas of 4.4. Pure; any thread.
+Source: MetadataRecordSerde and ControlRecordUtils of Kafka 4.1; schemas of 4.4. Does no I/O; any thread.
 """
 
 from __future__ import annotations
@@ -27,42 +27,44 @@ if TYPE_CHECKING:
 
 FRAME_VERSION: Final = 1
 METADATA_LEVELS: Final = (7, 33)
-"""Levels of metadata.version whose records are known: the oldest, 3.3-IV3, and the newest, 4.4-IV2."""
+"""The supported levels of metadata.version: the oldest is 3.3-IV3, the newest 4.4-IV2."""
 NEWEST_RELEASE: Final = "4.4"
-"""Of Apache Kafka, whose metadata.version is the newest of these levels."""
+"""The release of Apache Kafka whose metadata.version is the newest of these levels."""
 NOT_SERVED: Final = "--feature share.version=0 --feature streams.version=0"
-"""What clusters of that release have unless they are formatted so."""
+"""Format options that disable what clusters of that release enable by default and this release does not support."""
 CONTROL_TYPES: Final = {row[0]: row[1:] for row in control_types.ROWS}
-"""Control records that are read: type → class, oldest and newest version."""
+"""The supported control records: type → class, oldest and newest version."""
 RECORD_TYPES: Final = {row[0]: row[1:] for row in metadata_types.ROWS}
-"""The same for metadata, by key."""
+"""The supported metadata records: key → class, oldest and newest version."""
 _NAMESPACES: Final = {False: vars(metadata_types), True: vars(control_types)}
 _VARINT_SIZE_MAX: Final = 10
 _DECOMPRESSED_SIZE_MAX: Final = 64 << 20
 
 
 class MetadataFault(Exception):
-    """The metadata log says what cannot be applied; the message is one sentence. The broker cannot go on by it."""
+    """The metadata log cannot be applied, so the broker cannot continue with it. The message is one sentence."""
 
 
 def taken_when_formatted(off: str = NOT_SERVED) -> str:
-    """The end of a sentence: how controllers of a later release are formatted, `off` being what is not done here."""
+    """Return the end of a sentence: how to format controllers of a later release, where `off` disables unsupported
+    features.
+    """
     return f"format the controllers with --release-version {NEWEST_RELEASE} {off}"
 
 
 class Batch(NamedTuple):
-    """One batch of the log, read."""
+    """A decoded batch of the log."""
 
     base_offset: int
     last_offset: int
     epoch: int
-    """Of the quorum's leader that wrote it."""
+    """The quorum epoch of the leader that wrote it."""
     records: tuple[tuple[int, Any], ...]
-    """(offset, record), each of a class of `metadata_types` or `control_types`."""
+    """(offset, record) pairs; a record's class is in `metadata_types` or `control_types`."""
 
 
 def read_batches(data: bytes | memoryview) -> Iterator[Batch]:
-    """The complete batches of a piece of the log; a cut-off last one ends the walk. MetadataFault."""
+    """Yield the complete batches of a piece of the log; an incomplete last one is ignored. Raises MetadataFault."""
     view = memoryview(data)
     position = 0
     try:
@@ -76,7 +78,7 @@ def read_batches(data: bytes | memoryview) -> Iterator[Batch]:
 
 
 def whole_size(data: bytes | bytearray | memoryview) -> int:
-    """The bytes of the complete batches at the beginning. MetadataFault."""
+    """Return the size in bytes of the complete batches at the beginning. Raises MetadataFault."""
     position = 0
     try:
         while (info := next_whole(data, position)) is not None:
@@ -87,7 +89,7 @@ def whole_size(data: bytes | bytearray | memoryview) -> int:
 
 
 def decode_value(value: bytes | memoryview) -> Any:
-    """The record in a value of a data batch. MetadataFault for one that this release does not know."""
+    """Decode the value of a record in a data batch. Raises MetadataFault if this release does not support it."""
     version, position = _unsigned(value, 0)
     if version != FRAME_VERSION:
         raise MetadataFault(
@@ -107,9 +109,9 @@ def decode_value(value: bytes | memoryview) -> Any:
 
 
 def encode_value(record: object, version: int) -> bytes:
-    """The value of a data batch that holds a record at this version."""
+    """Encode a record at this version as the value of a record in a data batch."""
     (key,) = (key for key, row in RECORD_TYPES.items() if row[0] is type(record))
-    assert key < 0x80 and version < 0x80, "one byte each"  # noqa: PT018  # both, or the frame is another
+    assert key < 0x80 and version < 0x80, "one byte each"  # noqa: PT018  # otherwise the frame differs
     return bytes((FRAME_VERSION, key, version)) + _program(RECORD_TYPES[key][0], version, False).encode(record)
 
 
@@ -124,7 +126,7 @@ def _records(info: BatchInfo, batch: memoryview) -> tuple[tuple[int, Any], ...]:
     for _ in range(info.record_count):
         size, position = _signed(data, position)
         end = position + size
-        _, at = _signed(data, position + 1)  # behind the attributes: the timestamp, which nobody asks for
+        _, at = _signed(data, position + 1)  # skip the attributes, and then the unused timestamp
         offset_delta, at = _signed(data, at)
         key, at = _bytes(data, at)
         value, at = _bytes(data, at)
@@ -138,7 +140,7 @@ def _records(info: BatchInfo, batch: memoryview) -> tuple[tuple[int, Any], ...]:
 
 
 def _control(key: memoryview | None, value: memoryview | None) -> Any:
-    """A control record, None for one that tells a broker nothing."""
+    """Decode a control record, or return None for a type that does not concern a broker."""
     if key is None or value is None or len(key) < 4 or len(value) < 2:
         raise MetadataFault("a control record of the metadata log is truncated")
     row = CONTROL_TYPES.get(int.from_bytes(key[2:4], "big"))

@@ -1,10 +1,10 @@
-"""Committed batches in, images out: what is published, and when.
+"""Apply committed batches of the metadata log and decide when a new image is published.
 
-An image is published for whole groups of batches, never for half of a transaction of the controller's: what stands
-between BeginTransaction and its end is built and held back, and dropped when it is aborted. The offset of an image is
-that of the last record that holds in it; beats report it.
+An image contains whole batches only. It never contains part of a controller's transaction: the records after a
+BeginTransaction are applied but not published until the transaction ends, and dropped if it is aborted. The offset of
+an image is that of the last record it includes; heartbeats report it.
 
-Source: MetadataBatchLoader and SnapshotGenerator of Kafka 4.1. Pure; one thread's.
+Source: MetadataBatchLoader and SnapshotGenerator of Kafka 4.1. Does no I/O; belongs to one thread.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 
 class Replay:
-    """The image so far; see the module."""
+    """The latest image and the records applied since; see the module."""
 
     def __init__(self) -> None:
         self.image: Image = EMPTY
-        """What was published last."""
+        """The last published image."""
         self.end_offset = 0
-        """Behind the last batch that was applied, published or not."""
+        """The offset after the last applied batch, published or not."""
         self.last_epoch = 0
-        """Of that batch."""
+        """The quorum epoch of that batch."""
         self._delta = Delta(EMPTY)
-        self._before: Image | None = None  # what holds while a transaction is open
+        self._before: Image | None = None  # the image before an open transaction
 
     def apply(self, batches: Iterable[Batch]) -> Image | None:
-        """Applies committed batches in order; the image to be published now, None when there is nothing new."""
+        """Apply committed batches in order. Return the image to publish, or None if it is unchanged."""
         for batch in batches:
             for offset, record in batch.records:
                 self._apply(offset, record, batch.epoch)
@@ -50,7 +50,7 @@ class Replay:
         return image
 
     def load(self, data: bytes | bytearray, end_offset: int, epoch: int) -> Image:
-        """The image of a whole snapshot, which replaces all there was. MetadataFault when it is not whole."""
+        """Replace the image by that of a complete snapshot. Raises MetadataFault if the snapshot is incomplete."""
         delta = Delta(EMPTY)
         first = last = None
         for batch in read_batches(memoryview(data)):

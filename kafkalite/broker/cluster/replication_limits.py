@@ -1,11 +1,11 @@
-"""How fast partitions are copied that are limited (KIP-73), so that moving them leaves clients their share.
+"""Throttle the replication of selected partitions (KIP-73), so that moving them leaves bandwidth for clients.
 
-    leader     gives followers that are not in sync nothing of such a partition while its own rate is used up
-    follower   asks for such a partition, while it is behind, when its rate is not used up
+    leader     sends followers out of sync nothing of a throttled partition while its rate is used up
+    follower   fetches a throttled partition that lags only while its own rate is not used up
 
-Which partitions those are is said by their topics' `leader.` and `follower.replication.throttled.replicas`: partition
-and broker, or `*`. What replicas in sync are given counts too, but does not wait. As Kafka, which looks at the last
-seconds alone, a limit forgets what is owed above so many seconds of it.
+A topic's `leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` list the throttled
+replicas as partition:broker, or `*`. Bytes for in-sync replicas are charged too, but never delayed. As Kafka measures
+only the last quota windows, the debt that a rate accumulates is limited to those windows.
 
 Source: ReplicationQuotaManager, TopicConfigHandler and SimpleRate of Kafka 4.1.
 """
@@ -26,22 +26,22 @@ EVERY: Final = "*"
 
 
 def is_limited(names: Sequence[str], partition: int, node_id: int) -> bool:
-    """Whether a topic's list of replicas, each PARTITION:BROKER, names a broker's."""
+    """Return whether a topic's list of throttled replicas, each PARTITION:BROKER, contains this broker's replica."""
     return bool(names) and (EVERY in names or f"{partition}:{node_id}" in names)
 
 
 class ReplicationLimits:
-    """Bytes a second that this broker's limited partitions may take; any thread."""
+    """Bytes per second for this broker's throttled partitions; any thread."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.leading = Meter(inf, inf, inf)
-        """Of what followers are given."""
+        """Bytes sent to followers."""
         self.following = Meter(inf, inf, inf)
-        """Of what leaders give."""
+        """Bytes fetched from leaders."""
         self.use_config(config)
 
     def use_config(self, config: BrokerConfig) -> None:
-        """These settings count from now on."""
+        """Apply the rates and quota windows of these settings."""
         window_s = config.replication_quota_window_size_seconds
         for meter, rate in (
             (self.leading, config.leader_replication_throttled_rate),

@@ -1,6 +1,6 @@
-"""TLS and SASL of connections that a broker opens in its cluster: to controllers, and to the other brokers.
+"""TLS and SASL for the connections that a broker opens to controllers and other brokers.
 
-    whom          the listener that asks for it                                       mechanism, sasl.mechanism.…
+    peer          its listener                                                        mechanism, sasl.mechanism.…
     controllers   the first of controller.listener.names                              controller.protocol
     brokers       inter.broker.listener.name, or security.inter.broker.protocol's     inter.broker.protocol
 
@@ -8,7 +8,7 @@
     listener.name.controller.ssl.truststore.location=ca.pem                    or without the prefix
     listener.name.inside.scram-sha-512.sasl.jaas.config=…ScramLoginModule required username="b7" password="…";
 
-Mechanisms are SCRAM-SHA-512, SCRAM-SHA-256 and PLAIN. Host names are checked, unless
+Mechanisms are SCRAM-SHA-512, SCRAM-SHA-256 and PLAIN. Host names are verified unless
 ssl.endpoint.identification.algorithm is empty. TLS is the standard library's. Any thread.
 
 Source: ChannelBuilders.clientChannelBuilder of Kafka 4.1, as NodeToControllerChannelManager and BrokerBlockingSender
@@ -40,7 +40,7 @@ logger = logging.getLogger("kafkalite.broker.cluster")
 
 
 class Door(NamedTuple):
-    """A listener of others, as the settings have it."""
+    """A listener of other nodes, as the settings describe it."""
 
     listener: str
     protocol: str
@@ -50,13 +50,13 @@ class Door(NamedTuple):
 
 
 def of_controllers(config: BrokerConfig) -> Security | None:
-    """What the controllers' listener asks for, None: nothing. ConfigError."""
+    """Return the security for connections to controllers, or None for plaintext. Raises ConfigError."""
     name, mechanism = config.controller_listener_names[0], config.sasl_mechanism_controller_protocol
     return _made(config, Door(name, config.controller_protocol, mechanism, MECHANISM_KEY, "the controllers"))
 
 
 def of_brokers(config: BrokerConfig) -> Security | None:
-    """What the listener that brokers use among themselves asks for, None: nothing. ConfigError."""
+    """Return the security for connections to other brokers, or None for plaintext. Raises ConfigError."""
     listener, mechanism = config.inner_listener, config.sasl_mechanism_inter_broker_protocol
     return _made(config, Door(listener.name, listener.protocol, mechanism, BROKERS_MECHANISM_KEY, "other brokers"))
 
@@ -69,17 +69,16 @@ class Security:
     """See the module."""
 
     def __init__(self, config: BrokerConfig, door: Door) -> None:
-        """ConfigError for what cannot be read, or says nobody's name."""
+        """Raises ConfigError for certificates that cannot be loaded and for a login without a username or password."""
         self._config = config
         self._door = door
         self._context = self._tls() if door.protocol.endswith("SSL") else None
         self.mechanism = door.mechanism if door.protocol.startswith("SASL") else None
-        """How the broker signs in; None: it does not."""
+        """The SASL mechanism; None for no authentication."""
         self._user, self._password = ("", "") if self.mechanism is None else self._login(self.mechanism)
 
     def reload(self) -> None:
-        """Reads the certificates again, for connections from now on; what is wrong with them is logged, and the old
-        stay."""
+        """Load the certificates again for new connections. If that fails, log it and keep the present ones."""
         if self._context is None:
             return
         try:
@@ -115,13 +114,13 @@ class Security:
         return user, password
 
     def wrap(self, sock: socket.socket, host: str) -> socket.socket:
-        """The socket to go on with, its handshake done; OSError (ssl.SSLError among them) when there is none."""
+        """Return the socket to use, after a TLS handshake if there is TLS. Raises OSError, including ssl.SSLError."""
         return sock if self._context is None else self._context.wrap_socket(sock, server_hostname=host)
 
     def sign_in(self, ask: Callable[[int, int, object], Any]) -> int:
-        """The whole exchange; how long the session lasts in ms, 0 for ever. Refused.
+        """Authenticate; return the session's lifetime in milliseconds, 0 for unlimited. Raises Refused.
 
-        `ask` sends a request of (API key, version) and gives its answer.
+        `ask` sends a request of (API key, version) and returns its response.
         """
         assert self.mechanism is not None, "asked for"
         client: MechanismClient

@@ -1,8 +1,8 @@
-"""Settings of a cluster, by its image: of its brokers and this one, topics, groups, subscriptions to client metrics.
+"""Apply the dynamic settings in a cluster's image: of brokers, topics, groups and client metrics subscriptions.
 
-Controllers keep texts, and check of them what they know themselves. What this release cannot go by is left out here,
-with one warning, and the rest counts, as at a broker of Kafka's; groups and subscriptions are taken whole or not at
-all. Nothing is made durable.
+Controllers store settings as strings and validate only those that they know. Settings that this release cannot apply
+are skipped with a warning each, and the others apply, as on a Kafka broker. A group's or subscription's settings apply
+only if all are valid. Nothing is stored on disk.
 
 Source: DynamicConfigPublisher and DynamicBrokerConfig.fromPersistentProps of Kafka 4.1.
 """
@@ -31,7 +31,7 @@ TOPIC: Final = 2
 BROKER: Final = 4
 CLIENT_METRICS: Final = 16
 GROUP: Final = 32
-"""Kinds of resources, as the image has them."""
+"""Types of resources, as in the image."""
 ALL_BROKERS: Final = ""
 _NONE: Final[Mapping[str, str]] = {}
 
@@ -39,15 +39,17 @@ _Config = TypeVar("_Config")
 
 
 class ClusterSettings:
-    """What the log directory goes by. `use` belongs to the metadata thread; `tell` is called there with new settings of
-    the broker's, once they are the log directory's."""
+    """Applies the cluster's settings to the log directory.
+
+    `use` belongs to the metadata thread. It calls `tell` after the log directory has new broker settings.
+    """
 
     def __init__(self, logs: LogManager, tell: Callable[[], None]) -> None:
         self._logs = logs
         self._tell = tell
 
     def use(self, before: Image, now: Image) -> None:
-        """A listener of the member's: settings that have changed count from now on."""
+        """Apply changed settings. A listener of the member."""
         if now.configs is before.configs:
             return
         logs, names = self._logs, (ALL_BROKERS, str(self._logs.config.node_id))
@@ -60,14 +62,14 @@ class ClusterSettings:
             if kind == TOPIC and name in logs.topics:
                 logs.use_topic_config(name, topic_config(logs.config, now, name, told=True))
         kinds = {kind for kind, _ in changed}
-        if GROUP in kinds or broker_changed:  # whose bounds are the broker's
+        if GROUP in kinds or broker_changed:  # the broker's settings bound the groups'
             logs.metadata.group_configs = _whole(now, GROUP, lambda texts: GroupConfig.resolve(logs.config, texts))
         if CLIENT_METRICS in kinds:
             logs.metadata.client_metrics = _whole(now, CLIENT_METRICS, ClientMetricsConfig.resolve)
 
 
 def broker_config(config: BrokerConfig, image: Image) -> BrokerConfig:
-    """A broker's settings with those of the image in place of the ones that were changed before."""
+    """Return a broker's settings with the image's dynamic ones in place of its earlier dynamic ones."""
     own, others = (image.configs.get((BROKER, name), _NONE) for name in (str(config.node_id), ALL_BROKERS))
     static = config.with_dynamic({}).with_dynamic({}, cluster=True)
     merged = _usable(lambda texts: static.with_dynamic(texts, cluster=True), others, "all brokers")
@@ -75,13 +77,15 @@ def broker_config(config: BrokerConfig, image: Image) -> BrokerConfig:
 
 
 def topic_config(config: BrokerConfig, image: Image, name: str, *, told: bool = False) -> TopicConfig:
-    """The settings of a topic: its own that the image has, else the broker's. What does not count is `told`, or not."""
+    """Return a topic's settings from the image, with the broker's as defaults; `told` logs a warning for each invalid
+    one.
+    """
     texts = image.configs.get((TOPIC, name), _NONE)
     return _usable(lambda kept: TopicConfig.resolve(config, kept, name), texts, f"topic {name}" if told else "")
 
 
 def names(image: Image, kind: int) -> list[str]:
-    """The resources of a kind that have settings of their own, sorted."""
+    """Return the names of a type's resources that have settings, sorted."""
     return sorted(name for each, name in image.configs if each == kind)
 
 
@@ -92,7 +96,7 @@ def _changed(before: Image, now: Image) -> Iterator[tuple[int, str]]:
 
 
 def _usable(make: Callable[[Mapping[str, str]], _Config], texts: Mapping[str, str], whose: str) -> _Config:
-    """What is made of these texts without those that it refuses, of which a warning tells `whose` they are."""
+    """Return what `make` builds from the valid ones of these settings; log each invalid one if `whose` is given."""
     kept = dict(texts)
     while True:
         try:
@@ -109,7 +113,7 @@ def _usable(make: Callable[[Mapping[str, str]], _Config], texts: Mapping[str, st
 
 
 def _whole(image: Image, kind: int, make: Callable[[Mapping[str, str]], _Config]) -> dict[str, _Config]:
-    """By name, without those that cannot be taken as they are."""
+    """Return a resource type's settings by name, without resources that have an invalid one."""
     found = {}
     for name in names(image, kind):
         try:
