@@ -112,10 +112,12 @@ def run_member(arguments: argparse.Namespace) -> int:
     sys.path.insert(0, str(Path.cwd()))
     policy = None if arguments.policy is None else load_policy(arguments.policy)
     stop = threading.Event()
+    dead = None
     try:
         handler = named(arguments.handler)
         if isinstance(handler, Handler):
             policy = policy or handler.policy
+            dead = handler.dead_function
             handler = handler.function
         if policy is None:
             raise UsageError(f"{arguments.handler} has no @failures.handler: name its policy with --policy FILE")
@@ -131,6 +133,7 @@ def run_member(arguments: argparse.Namespace) -> int:
                 stop=stop,
                 member=arguments.member,
                 workers=arguments.workers,
+                dead=dead,
                 security=security_from(arguments.command_config),
                 on_alarm=None if sender is None else sender.send,
                 create_topics=not arguments.no_create,

@@ -4,6 +4,7 @@
     adapters/     clients that read and write for the runner
     runner.py     carries out what the core decides
     workers.py, calls.py    threads and tasks for handlers; one call, and what its exception means
+    dead_letters.py    a call of the dead-letter handler
     breaker_status.py    whether a member's breaker is open, written into the ledger
     batches.py    letters of whoever reads in batches: Avro that cannot be decoded
     letters.py, edits.py    dead letters and the ways out; changes to them on their way back
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from kafkalite.failures.batches import BatchLetters as BatchLetters
     from kafkalite.failures.calls import Failed as Failed
     from kafkalite.failures.calls import Transaction as Transaction
+    from kafkalite.failures.dead_letters import DeadLetter as DeadLetter
     from kafkalite.failures.events import Message as Message
     from kafkalite.failures.handlers import Handler as Handler
     from kafkalite.failures.handlers import handler as handler
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
 
 _WHERE: Final = {
     "BatchLetters": "kafkalite.failures.batches",
+    "DeadLetter": "kafkalite.failures.dead_letters",
     "Exponential": "kafkalite.failures.retry_strategies",
     "Failed": "kafkalite.failures.calls",
     "Handler": "kafkalite.failures.handlers",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 RUN_ARGUMENTS: Final = (
-    "stop", "member", "workers", "loop", "security", "client", "consumer",
+    "stop", "member", "workers", "loop", "dead", "security", "client", "consumer",
     "on_alarm", "on_failed", "on_moved", "create_topics", "on_start",
 )  # fmt: skip
 """Those of `failures.run`, but for the options of a GroupReader."""

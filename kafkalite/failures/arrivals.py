@@ -45,6 +45,9 @@ class Arrivals:
         for arrival in event.arrivals:
             if arrival.message.offset < lane.position:
                 continue
+            if lane.is_dead and not self._is_open(lane, arrival):
+                lane.step_over(Item(arrival.message, lane.partition, arrival.message.offset))
+                continue
             item = self._letter(lane, arrival) if lane.is_retry else self._record(lane, arrival)
             if item is not None:
                 lane.add(item)
@@ -61,7 +64,7 @@ class Arrivals:
             message = NO_MESSAGE._replace(topic=lane.partition.topic, partition=lane.partition.partition, offset=offset)
             item = Item(message, lane.origin, -1 if lane.is_retry else offset)
             row = lane.rows.pop(offset, None)
-            if lane.is_retry or (row is not None and row.state in GIVEN_UP | WAITING):
+            if lane.is_retry or lane.is_dead or (row is not None and row.state in GIVEN_UP | WAITING):
                 lane.step_over(item)
                 continue
             lane.items.append(item)
@@ -70,6 +73,13 @@ class Arrivals:
             self._outcomes.count_failure(item, Failure(FailureKind.FATAL, UNREADABLE, text=event.text))
             self._outcomes.die(lane, item, State.UNREADABLE)
         lane.position = event.next_offset
+
+    def _is_open(self, lane: PartitionLane, arrival: Arrival) -> bool:
+        """Whether this is a dead letter of the group, and nobody had redriven or resolved it when the member came."""
+        letter = arrival.letter
+        if letter is None or letter.group != self._group:
+            return False
+        return arrival.message.offset >= lane.known or letter.id in lane.open_ids
 
     def _record(self, lane: PartitionLane, arrival: Arrival) -> Item:
         item = Item(arrival.message, lane.partition, arrival.message.offset)

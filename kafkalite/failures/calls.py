@@ -17,9 +17,10 @@ from kafkalite.failures.headers import up_to_date
 from kafkalite.failures.times import milliseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
     from types import CodeType
 
+    from kafkalite.failures.dead_letters import DeadLetter
     from kafkalite.failures.events import Headers
     from kafkalite.failures.policy import Policy
 
@@ -113,7 +114,7 @@ class Caller:
             return Outcome(self._failure(error, None))
         return Outcome(outputs=tuple(transaction.outputs))
 
-    def _decoded(self, message: Message) -> Message | Outcome:
+    def _decoded(self, message: Message) -> Message | DeadLetter | Outcome:
         """Return the record with its decoded value, or the failure to decode it."""
         message = up_to_date(message)
         if self._policy.decode is None or message.value is None:
@@ -128,20 +129,29 @@ class Caller:
     def _failure(self, error: BaseException, kind: FailureKind | None) -> Failure:
         """Causes are looked through, the outermost first."""
         chain = [error, *causes(error)]
-        policy, rule = self._policy, -1
+        kind, rule = self._meaning(chain, kind)
+        stack = stack_text(error)
+        cause = class_name(chain[-1]) if len(chain) > 1 else ""
+        return Failure(kind, class_name(error), cause, text_of(error), stack, rule)
+
+    def _meaning(self, chain: Sequence[BaseException], kind: FailureKind | None) -> tuple[FailureKind, int]:
+        """Return the kind of a failure, and the place of the policy's rule for it."""
+        policy = self._policy
         said = next((one.kind for one in chain if isinstance(one, Failed)), None)
         if any(isinstance(one, tuple(policy.outage)) for one in chain):
             kind = FailureKind.OUTAGE
         elif said is not None or kind is None:
             fatal = any(isinstance(one, tuple(policy.fatal)) for one in chain)
             kind = said or (FailureKind.FATAL if fatal else FailureKind.RETRIABLE)
-        for place, wanted in enumerate(policy.rules):
-            if any(isinstance(one, wanted) for one in chain):
-                rule = place
-                break
-        stack = stack_text(error)
-        cause = class_name(chain[-1]) if len(chain) > 1 else ""
-        return Failure(kind, class_name(error), cause, text_of(error), stack, rule)
+        return kind, first_fit(chain, policy.rules)
+
+
+def first_fit(chain: Sequence[BaseException], kinds: Iterable[type[BaseException]]) -> int:
+    """Return the place of the first class that one of these exceptions is of; -1: there is none."""
+    for place, wanted in enumerate(kinds):
+        if any(isinstance(one, wanted) for one in chain):
+            return place
+    return -1
 
 
 def name_of(handler: Callable[..., Any]) -> str:

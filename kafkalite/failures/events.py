@@ -332,8 +332,8 @@ class Doubt(NamedTuple):
 
 
 class Alarm(NamedTuple):
-    """Somebody should know. `kind`: loss, loss-over, breaker, lost, damaged, foreign, crashed, held, age, slow or
-    stopped."""
+    """Somebody should know. `kind`: loss, loss-over, breaker, lost, damaged, foreign, crashed, held, dead-handler,
+    age, slow or stopped."""
 
     kind: str
     text: str

@@ -5,12 +5,13 @@
 
     bill.run("127.0.0.1:9092")          until SIGTERM or Ctrl-C
     await bill.serve("127.0.0.1:9092")  inside a running event loop, until it is cancelled
+    @bill.dead                          decorates a function that is called for each dead letter
     bill.try_records([b"…"])            in memory, without a broker
     bill(order)                         the function itself
 
 The decorator makes a Policy, and the rest is kafkalite.failures.run.
 
-Thread rule: a Handler is immutable, and may run in several threads at a time.
+Thread rule: a Handler is immutable once its module is imported, and may run in several threads at a time.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypedDict, Typ
 from kafkalite.base.ending import on_ending
 from kafkalite.failures.arguments import refuse_unknown
 from kafkalite.failures.calls import Caller, name_of
+from kafkalite.failures.dead_letters import DeadCaller
 from kafkalite.failures.policy import Policy
 from kafkalite.failures.retry_strategies import RetryTopics
 from kafkalite.failures.running import run
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Dead = TypeVar("Dead", bound="Callable[..., object]")
 BOOTSTRAP: Final = "127.0.0.1:9092"
 
 
@@ -118,6 +121,8 @@ class Handler(Generic[P, R]):
         functools.update_wrapper(self, function)
         self.policy = policy
         self.function = function
+        self.dead_function: Callable[..., object] | None = None
+        """The dead-letter handler, if there is one."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -127,6 +132,26 @@ class Handler(Generic[P, R]):
 
     def __reduce__(self) -> str:
         return self.function.__qualname__
+
+    def dead(self, function: Dead) -> Dead:
+        """Decorate the dead-letter handler: `f(letter)` or `f(letter, transaction)`, sync or async. It is called with
+        each DeadLetter of the group, also with older ones that are neither redriven nor resolved.
+
+        The call is recorded in the group's offsets when it has returned. It is repeated only if the member ended, or
+        lost the partition, before that. The call's record and what it sends through the transaction are one
+        transaction, so output is written exactly once.
+
+        If it raises, it is called again after the strategy's delays, the last one for all further calls. Meanwhile the
+        later letters of that partition wait; records do not. `Failed(…, "fatal")` ends the calls for a letter, and so
+        does a letter that ends the process three times: the ledger then has the letter as `skipped`.
+
+        ValueError for a second one, for a function that cannot handle letters, and if the policy makes none.
+        """
+        if self.dead_function is not None:
+            raise ValueError(f"{name_of(self.function)} has a dead-letter handler: {name_of(self.dead_function)}")
+        DeadCaller(self.policy, function)  # raises ValueError
+        self.dead_function = function
+        return function
 
     def run(
         self, bootstrap_servers: str | Iterable[str] = BOOTSTRAP, *, stop: threading.Event | None = None, **options: Any
@@ -142,7 +167,7 @@ class Handler(Generic[P, R]):
         """
         stop = threading.Event() if stop is None else stop
         with _ended_by_signals(stop):
-            return run(self.policy, self.function, bootstrap_servers, stop=stop, **options)
+            return run(self.policy, self.function, bootstrap_servers, stop=stop, dead=self.dead_function, **options)
 
     async def serve(
         self, bootstrap_servers: str | Iterable[str] = BOOTSTRAP, *, stop: threading.Event | None = None, **options: Any
@@ -170,7 +195,14 @@ class Handler(Generic[P, R]):
             failure: BaseException | None = None
             try:
                 why = run(
-                    self.policy, self.function, bootstrap_servers, stop=stop, loop=loop, on_start=started, **options
+                    self.policy,
+                    self.function,
+                    bootstrap_servers,
+                    stop=stop,
+                    loop=loop,
+                    dead=self.dead_function,
+                    on_start=started,
+                    **options,
                 )
             except BaseException as error:  # noqa: BLE001  # raised in the loop
                 failure = error
@@ -194,9 +226,11 @@ class Handler(Generic[P, R]):
 
         Retries come at once, in the order of their due times; after `attempts_max` calls for one record the rest is
         `unfinished`. Records are values, None for a tombstone, or Messages; see `messages_of`. An async handler runs in
-        an event loop of another thread. ValueError, TypeError for records that are none.
+        an event loop of another thread. The dead-letter handler is called, too. ValueError, TypeError for records that
+        are none.
         """
-        return Trial(self.policy, self.function, attempts_max).run(messages_of(self.policy, records))
+        trial = Trial(self.policy, self.function, attempts_max, self.dead_function)
+        return trial.run(messages_of(self.policy, records))
 
 
 def _settle(ended: asyncio.Future[str], why: str, error: BaseException | None) -> None:

@@ -308,10 +308,15 @@ class PartitionLane:
         *,
         is_retry: bool,
         chains: KeyChains | None,
+        open_ids: frozenset[str] | None = None,
     ) -> None:
         self.partition = partition
         self.origin = TopicPartition(main, partition.partition)
         self.is_retry = is_retry
+        self.is_dead = open_ids is not None
+        """Whether its records are dead letters, for the dead-letter handler."""
+        self.open_ids = open_ids or frozenset()
+        """Of those, the letters before `known` that were still dead when the partition came."""
         self.rows = dict(rows)
         """By the offset of the record in its own topic, as of when the partition came."""
         self.position = start.position

@@ -25,6 +25,7 @@ LABELS: Final = {
     "lost": "",
     "foreign": "",
     "stepped_over": "state",
+    "dead_calls": "result",
 }
 
 

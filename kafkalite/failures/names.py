@@ -27,10 +27,12 @@ REDRIVEN_MS: Final = 0
 
 
 class Lane(NamedTuple):
-    """What a subscribed topic is to a group: which topic's records are in it, and whether they are there again."""
+    """What a subscribed topic is to a group: which topic's records are in it, whether they are there again, and
+    whether they are dead letters, which only a dead-letter handler gets."""
 
     main: str
     is_retry: bool
+    is_dead: bool = False
 
 
 class Layout:
@@ -45,7 +47,14 @@ class Layout:
         self.lanes: Mapping[str, Lane] = {topic: Lane(topic, False) for topic in self.topics} | {
             name: Lane(topic, True) for topic in self.topics for name in self.retries(topic)
         }
+        self.dead_lanes: Mapping[str, Lane] = {
+            name: Lane(name, False, is_dead=True) for name in map(self.dead, self.topics)
+        }
         self._check()
+
+    def lane(self, topic: str) -> Lane:
+        """What this topic is to the group. KeyError for a topic that is none of the group's."""
+        return self.lanes.get(topic) or self.dead_lanes[topic]
 
     def retry(self, topic: str, delay_ms: int) -> str:
         """Where a record of this topic waits for so long."""

@@ -68,10 +68,14 @@ class Outcomes:
                     lane.push(item)
         lane.run, lane.running = None, []
         lane.batch.ended(self._state.now.ms, event.each_ms)
-        if self._breaker.probing:
+        if self._breaker.probing and not lane.is_dead:
             self._breaker.probe_failed(self._state.now.ms)  # nobody has tried
 
     def _succeeded(self, lane: PartitionLane, item: Item, outcome: Outcome) -> None:
+        if lane.is_dead:  # recorded at once, and not by the next plain commit: the handler notifies people
+            self._counts["dead_calls", "succeeded"] += 1
+            lane.move(item, Verdict(outputs=outcome.outputs, writes_row=item.row is not None))
+            return
         self._counts["processed", lane.origin.topic] += 1
         self._actions += self._losses.succeeded(self._state.now.ms)
         if self._breaker.is_open and self._breaker.probing:
@@ -91,6 +95,9 @@ class Outcomes:
             lane.finish(item)
 
     def _failed(self, lane: PartitionLane, item: Item, failure: Failure) -> None:
+        if lane.is_dead:
+            self._call_failed(lane, item, failure)
+            return
         self.count_failure(item, failure)
         if self._breaker.is_open:
             probing, self._breaker.probing = self._breaker.probing, False
@@ -117,6 +124,41 @@ class Outcomes:
             self.die(lane, item)
         else:
             self._take_step(lane, item, failure, self._policy.step(failure.rule, item.attempt))
+
+    def _call_failed(self, lane: PartitionLane, item: Item, failure: Failure) -> None:
+        """The dead-letter handler failed: the letter waits, with those after it in its partition, for the next call."""
+        self._counts["dead_calls", "failed"] += 1
+        item.failure = failure
+        item.attempt += 1
+        if failure.kind is FailureKind.FATAL:
+            self.give_up_call(lane, item, failure)
+            return
+        where = origin_text(item.origin, item.origin_offset)
+        if not item.old:
+            item.old = True
+            text = (
+                f"the dead-letter handler failed for {where} and will be called again: {failure.name}: {failure.text}"
+            )
+            self._actions.append(Alarm("dead-handler", text, {"letter": where, "exception": failure.name}))
+        step = self._policy.dead_backoff.step(item.attempt)
+        item.due = self._state.now.ms + step.delay_ms
+        self._again(lane, item)
+
+    def give_up_call(self, lane: PartitionLane, item: Item, failure: Failure) -> None:
+        """The dead-letter handler is not called again for this letter. The letter stays where it is."""
+        self._counts["dead_calls", "given_up"] += 1
+        where = origin_text(item.origin, item.origin_offset)
+        text = f"the dead-letter handler is not called again for {where}: {failure.name}: {failure.text}"
+        self._actions.append(Alarm("dead-handler", text, {"letter": where, "exception": failure.name}))
+        row = Row(
+            State.SKIPPED,
+            attempt=item.attempt,
+            exception=failure.name,
+            reason=failure.text[:200],
+            last=self._state.now.wall_ms,
+            member=self._member,
+        )
+        lane.move(item, Verdict(row=row))
 
     @staticmethod
     def _again(lane: PartitionLane, item: Item) -> None:

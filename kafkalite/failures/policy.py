@@ -194,6 +194,17 @@ class Policy(NamedArguments):
         recorded = any(isinstance(strategy, Ignore) and strategy.record for strategy in self.strategies)
         return recorded or self.uses_topics or self.writes_letters
 
+    @cached_property
+    def dead_backoff(self) -> RetryForever:
+        """When a dead-letter handler that fails is called again: after the delays of the strategy, the last one for
+        all further calls."""
+        strategy = self.strategy
+        if isinstance(strategy, RetryTopics):
+            return RetryForever(list(strategy.delays_after))
+        if isinstance(strategy, RetryHere):
+            return RetryForever(strategy.backoff)
+        return strategy if isinstance(strategy, RetryForever) else RetryForever()
+
     def step(self, rule: int, number: int) -> Step:
         """What follows failure `number` by the rule of that place, or the strategy (-1)."""
         return self.strategies[rule + 1].step(number)

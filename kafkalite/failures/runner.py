@@ -33,6 +33,7 @@ from kafkalite.client.read.marks import Divergence, Mark, Position
 from kafkalite.errors import KafkaError, StartupError
 from kafkalite.failures.breaker_status import Board
 from kafkalite.failures.calls import Caller, class_name, ends_member, text_of
+from kafkalite.failures.dead_letters import DeadCaller
 from kafkalite.failures.events import (
     Alarm,
     Arrival,
@@ -71,7 +72,7 @@ from kafkalite.failures.session import Session
 from kafkalite.failures.times import Moment, milliseconds
 from kafkalite.failures.topics import ensure, publish, size_max
 from kafkalite.failures.transaction_writer import SIZE_MAX, Ended, Move, Mover, WritingPort
-from kafkalite.failures.workers import TaskWorkers, ThreadWorkers
+from kafkalite.failures.workers import DividedWorkers, TaskWorkers, ThreadWorkers
 from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 
 if TYPE_CHECKING:
@@ -181,7 +182,8 @@ class Runner:
     `member`     a name that is the same when this member is started again, and no other's; default: drawn
     `workers`    handlers at a time: threads, or tasks of an async handler. Those of one partition overlap only where
                  the handler is async and the policy keeps no order
-    `loop`       the event loop for an async handler; default: one in its own thread
+    `loop`       the event loop for async handlers; default: one in its own thread
+    `dead`       the dead-letter handler: called with each DeadLetter of the group, by as many other workers
     `on_alarm`   called with each Alarm, from the thread of `run`; without it they are log lines
     `on_failed`  called with the Message and the Failure of each try that fails
     `on_moved`   called with each Message that was written elsewhere, its goal ("retry", "parked", "dead") and its
@@ -199,6 +201,7 @@ class Runner:
         member: str | None = None,
         workers: int = 1,
         loop: asyncio.AbstractEventLoop | None = None,
+        dead: Callable[..., Any] | None = None,
         on_alarm: Callable[[Alarm], None] | None = None,
         on_failed: Callable[[Message, Failure], object] | None = None,
         on_moved: Callable[[Message, str, str], object] | None = None,
@@ -210,6 +213,7 @@ class Runner:
         self._client = client
         self._member = member or drawn
         self._caller = Caller(policy, handler)
+        self._dead_caller = None if dead is None else DeadCaller(policy, dead)
         if workers < 1:
             raise ValueError(f"workers is {workers}; it may be 1 or more")
         self._worker_count = workers
@@ -231,7 +235,7 @@ class Runner:
         self._marks = Marks(client, policy.layout.ledger)
         self._sizes: dict[str, int] = {}
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._workers: Workers | None = None
+        self._workers: Workers | DividedWorkers | None = None
         self._mover: Mover | None = None
         self._stopped = ""
         self._truncated: LogTruncated | None = None
@@ -278,6 +282,8 @@ class Runner:
         self._workers = self._new_workers()
         self._mover = Mover(self.policy, self._port, self._bell)
         topics = [name for name, lane in self.policy.layout.lanes.items() if not lane.is_retry or self._has_retries]
+        if self._dead_caller is not None:
+            topics += self.policy.layout.dead_lanes
         try:
             if self.policy.moves == "exactly once":
                 self._port.claim()
@@ -298,10 +304,18 @@ class Runner:
                     raise self._workers.failure
         return self._stopped
 
-    def _new_workers(self) -> Workers:
-        if self._caller.is_async:
-            return TaskWorkers(self._caller, self._worker_count, self._bell, self._marks.write, self._loop)
-        return ThreadWorkers(self._caller, self._worker_count, self._bell, self._marks.write)
+    def _new_workers(self) -> Workers | DividedWorkers:
+        own = self._workers_of(self._caller, self._loop)
+        if self._dead_caller is None:
+            return own
+        loop = own.loop if isinstance(own, TaskWorkers) else self._loop
+        dead_lanes = self.policy.layout.dead_lanes
+        return DividedWorkers(own, self._workers_of(self._dead_caller, loop), lambda key: key.topic in dead_lanes)
+
+    def _workers_of(self, caller: Caller, loop: asyncio.AbstractEventLoop | None) -> Workers:
+        if caller.is_async:
+            return TaskWorkers(caller, self._worker_count, self._bell, self._marks.write, loop)
+        return ThreadWorkers(caller, self._worker_count, self._bell, self._marks.write)
 
     def cancel(self) -> None:
         """Cancel the async handlers that run now. Their records get no outcome, so the next member gets them again.
@@ -375,8 +389,9 @@ class Runner:
         if self._truncated is not None:
             raise self._truncated
         for partition, messages, next_offset in fetched:
-            lane = self.policy.layout.lanes[partition.topic]
-            arrivals = [Arrival(one, letter_of(one.headers) if lane.is_retry else None) for one in messages]
+            lane = self.policy.layout.lane(partition.topic)
+            is_letter = lane.is_retry or lane.is_dead
+            arrivals = [Arrival(one, letter_of(one.headers) if is_letter else None) for one in messages]
             events.append(Fetched(partition, arrivals, next_offset))
         for key, reached in self.session.behind.items():
             position = self._port.position(key)
@@ -512,7 +527,8 @@ class Runner:
     def _tell_of_failure(self, event: Finished, failure: Failure) -> None:
         assert self._workers is not None, "running"
         run = self._workers.running.get(event.partition)
-        if self._on_failed is not None and run is not None:
+        is_dead = event.partition.topic in self.policy.layout.dead_lanes
+        if self._on_failed is not None and run is not None and not is_dead:
             message = next(one for one in run.messages if one.offset == event.offset)
             call_hook(self._on_failed, message, failure)
 

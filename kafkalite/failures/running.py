@@ -42,6 +42,7 @@ def run(
     member: str | None = None,
     workers: int = 1,
     loop: asyncio.AbstractEventLoop | None = None,
+    dead: Callable[..., Any] | None = None,
     security: Security | Mapping[str, str] | None = None,
     client: str = KAFKALITE,
     consumer: Any = None,
@@ -66,12 +67,7 @@ def run(
     The others are Runner's. TypeError for an unknown option, ConfigError for bad settings, StartupError, KafkaError.
     """
     refuse_unknown("run", options, [*RUN_ARGUMENTS, *_reader_options()])
-    if client not in CLIENTS:
-        raise ValueError(f"client is {client!r}; it may be {', '.join(map(repr, CLIENTS))}")
-    if client == KAFKALITE and consumer is not None:
-        raise ValueError("consumer is for other clients: name one with client=, such as client='kafka-python'")
-    if client != KAFKALITE and options:
-        raise ValueError(f"{', '.join(options)} are options of kafkalite's client: use consumer= for {client}")
+    _check_client(client, consumer, options)
     if security is not None and not isinstance(security, Security):
         security = Security(security)
     name = member or f"{random.getrandbits(48):012x}"
@@ -95,6 +91,7 @@ def run(
             member=name,
             workers=workers,
             loop=loop,
+            dead=dead,
             on_alarm=on_alarm,
             on_failed=on_failed,
             on_moved=on_moved,
@@ -103,6 +100,16 @@ def run(
         if on_start is not None:
             on_start(runner)
         return runner.run(stop or threading.Event())
+
+
+def _check_client(client: str, consumer: Any, options: Mapping[str, Any]) -> None:
+    """ValueError for a client that is none, or what does not belong to it."""
+    if client not in CLIENTS:
+        raise ValueError(f"client is {client!r}; it may be {', '.join(map(repr, CLIENTS))}")
+    if client == KAFKALITE and consumer is not None:
+        raise ValueError("consumer is for other clients: name one with client=, such as client='kafka-python'")
+    if client != KAFKALITE and options:
+        raise ValueError(f"{', '.join(options)} are options of kafkalite's client: use consumer= for {client}")
 
 
 def _reader_options() -> list[str]:

@@ -90,7 +90,7 @@ class Runs:
     def _may_start(self, lane: PartitionLane) -> bool:
         if lane.leaving or not lane.opened:
             return False
-        if not self._policy.layout.by_key or lane.is_retry:
+        if not self._policy.layout.by_key or lane.is_retry or lane.is_dead:
             return True
         partner = self._state.partner(lane)
         if partner is None or not partner.caught_up or partner.leaving:
@@ -109,13 +109,13 @@ class Runs:
             item.state = ItemState.RUNNING
             if lane.is_retry and item.due:
                 self.late_ms.append(max(self._state.now.ms - item.due, 0.0))
-        many = self._goes_on or lane.is_retry
+        many = (self._goes_on or lane.is_retry) and not lane.is_dead
         failures_max = (RUN_FAILURES_MAX if self._counts_failures else RUN_MAX) if many else 1
         messages = tuple(
             [item.message._replace(attempt=item.attempt) if item.attempt else item.message for item in items]
         )
         marks = self._marks(lane, items) if lane.batch.marks and items[0].noted else ()
-        by_key = self._policy.order == "key"
+        by_key = self._policy.order == "key" and not lane.is_dead
         self._actions.append(Run(lane.partition, lane.run, messages, failures_max, by_key, marks))
 
     def _marks(self, lane: PartitionLane, items: list[Item]) -> tuple[Mark | None, ...]:
@@ -194,7 +194,7 @@ class Runs:
     def _decides(self, lane: PartitionLane, item: Item) -> bool:
         """Whether all groups that this one waits for have decided on the record."""
         lane.waits_for = ""
-        if lane.is_retry:
+        if lane.is_retry or lane.is_dead:
             return True
         for group in self._policy.after:
             found = self._decided.get((group, lane.partition))
@@ -209,6 +209,11 @@ class Runs:
         """Whether the record needs no handler: by its row, by another group's decision, or as it has no value."""
         if lane.is_retry:
             return False
+        if lane.is_dead:
+            is_over = item.row is not None and item.row.state in GIVEN_UP
+            if is_over:
+                lane.finish(item)
+            return is_over
         given_up = [
             group
             for group in self._policy.after
@@ -249,6 +254,10 @@ class Runs:
         times = row.tries + bool(row.among)
         text = f"the process died {times} times while it processed this record"
         failure = Failure(FailureKind.FATAL, CRASHED, text=text)
+        if lane.is_dead:
+            item.attempt += 1
+            self._outcomes.give_up_call(lane, item, failure)
+            return True
         where = origin_text(item.origin, item.origin_offset)
         self._actions.append(Alarm(CRASHED, f"{where} became a dead letter: {text}", {"record": where}))
         self._outcomes.count_failure(item, failure)
@@ -295,7 +304,7 @@ class Runs:
             return
         best: tuple[int, TopicPartition, int] | None = None
         for key, lane in self._lanes.items():
-            if lane.run is not None or not self._may_start(lane):
+            if lane.run is not None or lane.is_dead or not self._may_start(lane):
                 continue
             head = lane.head
             candidates: Iterator[Item] = iter(() if head is None else (head,))

@@ -60,6 +60,7 @@ from kafkalite.failures.lanes import (
 from kafkalite.failures.moves import TooLarge
 from kafkalite.failures.names import origin_text
 from kafkalite.failures.outcomes import Outcomes
+from kafkalite.failures.rows import OPEN_LETTERS
 from kafkalite.failures.runs import Runs
 from kafkalite.failures.state import SessionState
 from kafkalite.model import TopicPartition
@@ -67,7 +68,7 @@ from kafkalite.model import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from kafkalite.failures.events import Action, Commit, Event, Start
+    from kafkalite.failures.events import Action, Commit, Event, Rows, Start
     from kafkalite.failures.policy import Policy
     from kafkalite.failures.rows import Row
     from kafkalite.failures.times import Moment
@@ -246,10 +247,10 @@ class Session:
 
     def _assigned(self, event: Assigned) -> None:
         layout = self._policy.layout
-        keyed = {key for key in event.starts if layout.by_key and layout.lanes[key.topic].is_retry}
+        keyed = {key for key in event.starts if layout.by_key and layout.lane(key.topic).is_retry}
         chains = {key: KeyChains() for key in keyed}
         for key, start in sorted(event.starts.items()):
-            main, is_retry = layout.lanes[key.topic]
+            main, is_retry, is_dead = layout.lane(key.topic)
             lane = PartitionLane(
                 key,
                 main,
@@ -257,6 +258,7 @@ class Session:
                 event.rows.get(TopicPartition(main, key.partition), {}),
                 is_retry=is_retry,
                 chains=chains.get(key),
+                open_ids=open_ids(event.rows, key) if is_dead else None,
             )
             self._doubt(lane, start, event.opened.get(key), event.hands.get(key))
             lane.opened = not self._policy.keeps_ledger
@@ -447,6 +449,16 @@ class Session:
             elif lane.paused and (waits or count <= limit // 2):
                 lane.paused = False
                 self._actions.append(Resume(lane.partition))
+
+
+def open_ids(rows: Rows, partition: TopicPartition) -> frozenset[str]:
+    """The letters in a partition of dead letters that are neither redriven nor resolved, by the ledger."""
+    return frozenset(
+        row.id
+        for of_partition in rows.values()
+        for row in of_partition.values()
+        if row.state in OPEN_LETTERS and (row.letter_topic, row.letter_partition) == partition
+    )
 
 
 def stamp_of(row: Row) -> tuple[str, int]:

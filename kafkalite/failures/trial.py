@@ -16,6 +16,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.failures.calls import Caller
+from kafkalite.failures.dead_letters import DeadCaller, DeadLetter, dead_letter_of
 from kafkalite.failures.events import (
     Alarm,
     Arrival,
@@ -38,7 +39,7 @@ from kafkalite.failures.events import (
     Transact,
     TransactionEnded,
 )
-from kafkalite.failures.headers import letter_of, rendered
+from kafkalite.failures.headers import letter_of, rekeyed, rendered
 from kafkalite.failures.retry_strategies import StepKind
 from kafkalite.failures.session import Session
 from kafkalite.failures.times import Moment
@@ -63,12 +64,11 @@ class Retried(NamedTuple):
     failure: Failure
 
 
-class DeadLetter(NamedTuple):
-    """A record that became a dead letter, the failure, and the letter as it would be written to its topic."""
+class DeadCall(NamedTuple):
+    """A call of the dead-letter handler. `failure` is None if it returned."""
 
-    record: Message
-    failure: Failure
-    letter: Message
+    letter: DeadLetter
+    failure: Failure | None
 
 
 class Tried(NamedTuple):
@@ -79,6 +79,8 @@ class Tried(NamedTuple):
     retried: list[Retried]
     """Failed attempts that were followed by another, in order."""
     dead_lettered: list[DeadLetter]
+    dead_calls: list[DeadCall]
+    """Calls of the dead-letter handler, in order."""
     ignored: list[Message]
     """Records that failed and were skipped (Ignore)."""
     skipped: list[Message]
@@ -87,7 +89,7 @@ class Tried(NamedTuple):
     """Records that were still to be handled when the policy stopped the member, or attempts_max was reached; and those
     that wait for a dead letter of their key (after_dead="hold")."""
     sent: list[Output]
-    """Records that the handler sent through its transaction."""
+    """Records that the handlers sent through their transactions."""
     alarms: list[Alarm]
     stopped: str
     """Why the policy stopped the member; "" if it did not."""
@@ -117,13 +119,21 @@ def messages_of(policy: Policy, records: Iterable[Message | bytes | None]) -> li
 
 
 class Trial:
-    """See the module. `attempts_max`: calls of the handler for one record, after which the trial ends."""
+    """See the module. `attempts_max`: calls of a handler for one record, after which the trial ends; `dead`: the
+    dead-letter handler."""
 
-    def __init__(self, policy: Policy, handler: Callable[..., Any], attempts_max: int = 100) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        handler: Callable[..., Any],
+        attempts_max: int = 100,
+        dead: Callable[..., Any] | None = None,
+    ) -> None:
         if not 1 <= attempts_max <= ATTEMPTS_MAX:
             raise ValueError(f"attempts_max is {attempts_max}; it may be 1 to {ATTEMPTS_MAX}")
         self._policy = policy
         self._caller = Caller(policy, handler)
+        self._dead_caller = None if dead is None else DeadCaller(policy, dead)
         self._attempts_max = attempts_max
         self._session = Session(policy, member="try_records", nonce="t", draw=lambda: 0.0)
         self._wall_ms = time.time_ns() // 1_000_000
@@ -134,6 +144,7 @@ class Trial:
         self._order: list[tuple[tuple[str, int, int], int]] = []
         """Record and number of each call."""
         self._letters: dict[tuple[str, int, int], DeadLetter] = {}
+        self._dead_calls: list[DeadCall] = []
         self._sent: list[Output] = []
         self._alarms: list[Alarm] = []
         self._stopped = ""
@@ -141,7 +152,8 @@ class Trial:
 
     def run(self, records: list[Message]) -> Tried:
         """Return what becomes of these records. SystemExit and KeyboardInterrupt of the handler are raised."""
-        self._loop = EventLoopThread() if self._caller.is_async else None
+        callers = [one for one in (self._caller, self._dead_caller) if one is not None]
+        self._loop = EventLoopThread() if any(one.is_async for one in callers) else None
         try:
             waiting = list(self._begin(records))
             while waiting and not self._is_over:
@@ -167,6 +179,8 @@ class Trial:
             starts[place] = Start(messages[0].offset, messages[0].offset, messages[0].offset)
             for topic in self._policy.layout.retries(place.topic):
                 starts[TopicPartition(topic, place.partition)] = Start(0, 0, 0)
+            if self._dead_caller is not None:
+                starts[TopicPartition(self._policy.layout.dead(place.topic), place.partition)] = Start(0, 0, 0)
         yield Assigned(starts, {}, {})
         for place, messages in by_place.items():
             yield Fetched(place, [Arrival(message) for message in messages], messages[-1].offset + 1)
@@ -198,7 +212,7 @@ class Trial:
                 break
             if progress.skips(message):
                 continue
-            outcome = self._call(message)
+            outcome = self._call(message) if message.topic in self._policy.layout.lanes else self._call_dead(message)
             yield Finished(run.partition, run.number, message.offset, outcome)
             if outcome.failure is not None:
                 progress.fail(message, outcome.failure)
@@ -207,13 +221,27 @@ class Trial:
     def _call(self, message: Message) -> Outcome:
         origin = self._origin(message)
         calls = self._calls[origin]
-        outcome = self._caller(message) if self._loop is None else self._loop.call(self._caller.call(message))
+        outcome = self._outcome(self._caller, message)
         self._order.append((origin, len(calls)))
         given = message._replace(topic=origin[0], partition=origin[1], offset=origin[2])
         calls.append((given, outcome.failure))
         if outcome.failure is not None and len(calls) >= self._attempts_max:
             self._is_over = True
         return outcome
+
+    def _call_dead(self, message: Message) -> Outcome:
+        assert self._dead_caller is not None, "its topics were assigned"
+        outcome = self._outcome(self._dead_caller, message)
+        self._dead_calls.append(DeadCall(dead_letter_of(message, self._policy.decode), outcome.failure))
+        if outcome.failure is not None and message.attempt + 1 >= self._attempts_max:
+            self._is_over = True
+        return outcome
+
+    def _outcome(self, caller: Caller, message: Message) -> Outcome:
+        if not caller.is_async:
+            return caller(message)
+        assert self._loop is not None, "a handler is async"
+        return self._loop.call(caller.call(message))
 
     def _origin(self, message: Message) -> tuple[str, int, int]:
         """The given record that this one is, or is the retry of."""
@@ -237,8 +265,11 @@ class Trial:
         message = message._replace(topic=put.topic, partition=place.partition, offset=offset)
         if put.goal is Goal.DEAD:
             assert put.failure is not None, "a dead letter has failed"
+            if self._policy.letter_kind != "original":
+                message = rekeyed(message, put, self._policy.letter_kind)
             self._letters[origin] = DeadLetter(self._calls[origin][-1][0], put.failure, message)
-        else:
+        if put.goal is not Goal.DEAD or self._dead_caller is not None:
+            message = message._replace(attempt=0)
             yield Fetched(place, [Arrival(message, letter_of(message.headers))], offset + 1)
 
     # --- results ------------------------------------------------------------------------------------------------------
@@ -259,7 +290,16 @@ class Trial:
                 continue
             rest[self._rest(message)].append(message)
         dead = list(self._letters.values())
-        return Tried(processed, retried, dead, **rest, sent=self._sent, alarms=self._alarms, stopped=self._stopped)
+        return Tried(
+            processed,
+            retried,
+            dead,
+            self._dead_calls,
+            **rest,
+            sent=self._sent,
+            alarms=self._alarms,
+            stopped=self._stopped,
+        )
 
     def _rest(self, message: Message) -> str:
         """Classify a record that was neither processed nor became a dead letter."""

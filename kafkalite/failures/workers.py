@@ -20,7 +20,7 @@ import queue
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import ChainMap, deque
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from typing import TYPE_CHECKING, Final, TypeVar, cast
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 from kafkalite.failures.events import FailureKind, Finished, RunEnded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
 
     from kafkalite.failures.calls import Caller
     from kafkalite.failures.events import Event, Failure, Message, Outcome, Run
@@ -194,6 +194,53 @@ class ThreadWorkers(Workers):
         return 1000 * handled_s / len(run.messages)
 
 
+class DividedWorkers:
+    """Workers for a handler, and others for the dead-letter handler: whatever that does, it holds nobody up.
+
+    Both have the methods and attributes of Workers. `is_dead` says whose a partition is.
+    """
+
+    def __init__(self, own: Workers, dead: Workers, is_dead: Callable[[TopicPartition], bool]) -> None:
+        self._both = (own, dead)
+        self._is_dead = is_dead
+
+    def _of(self, partition: TopicPartition) -> Workers:
+        return self._both[self._is_dead(partition)]
+
+    @property
+    def running(self) -> Mapping[TopicPartition, Run]:
+        return ChainMap(*(one.running for one in self._both))
+
+    @property
+    def since(self) -> Mapping[tuple[TopicPartition, int], float]:
+        return {key: since for one in self._both for key, since in list(one.since.items())}
+
+    @property
+    def failure(self) -> BaseException | None:
+        return next((one.failure for one in self._both if one.failure is not None), None)
+
+    def start(self, run: Run) -> None:
+        self._of(run.partition).start(run)
+
+    def withdraw(self, partition: TopicPartition) -> None:
+        self._of(partition).withdraw(partition)
+
+    def ended(self, event: RunEnded) -> None:
+        self._of(event.partition).ended(event)
+
+    def results(self) -> list[Event]:
+        return [event for one in self._both for event in one.results()]
+
+    def cancel(self) -> None:
+        for one in self._both:
+            one.cancel()
+
+    def close(self) -> None:
+        """The dead-letter handler first: it may run in the other's event loop."""
+        for one in reversed(self._both):
+            one.close()
+
+
 class EventLoopThread:
     """An event loop in its own thread."""
 
@@ -247,13 +294,13 @@ class TaskWorkers(Workers):
         if loop is None:
             self._own = EventLoopThread()
             loop = self._own.loop
-        self._loop = loop
+        self.loop = loop
         self._free = asyncio.Semaphore(count)
         self._tasks: set[asyncio.Task[float]] = set()
         self._cancelled = False
 
     def _begin(self, run: Run) -> None:
-        self._loop.call_soon_threadsafe(self._start_task, run)
+        self.loop.call_soon_threadsafe(self._start_task, run)
 
     def _start_task(self, run: Run) -> None:
         if self._cancelled:
@@ -270,7 +317,7 @@ class TaskWorkers(Workers):
 
     def cancel(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nothing runs in it
-            self._loop.call_soon_threadsafe(self._cancel_all)
+            self.loop.call_soon_threadsafe(self._cancel_all)
 
     def _cancel_all(self, ended: Future[None] | None = None) -> None:
         self._cancelled = True
@@ -289,7 +336,7 @@ class TaskWorkers(Workers):
         """Cancel the handlers that still run, and wait CANCEL_WAIT_S at most for their end."""
         ended: Future[None] = Future()
         try:
-            self._loop.call_soon_threadsafe(self._cancel_all, ended)
+            self.loop.call_soon_threadsafe(self._cancel_all, ended)
             ended.result(CANCEL_WAIT_S)
         except RuntimeError:
             logger.info("the event loop of the handlers is closed")

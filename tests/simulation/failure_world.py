@@ -9,6 +9,9 @@ What must hold in the end, whatever died: every record is processed, dead, ignor
 no letter ran before it was due; with order by key the first successes of a key stand in order, and what they write,
 too; nothing of a key runs while it is held for a dead record; outputs of a transactional handler are there once; and
 the ledger says so. Somebody looks after held keys when nothing else happens: redrives a letter, or resolves it.
+
+In every third scenario there is a dead-letter handler: it must have each letter, more than once only after a death or
+a rebalance, and what it sends must be there once. A letter that ends the process each time is given up.
 """
 
 from __future__ import annotations
@@ -90,6 +93,12 @@ class Scenario:
     members: int
     outage: tuple[int, int] = (0, 0)
     """Handler calls during which a system is down."""
+    call_fates: list[str] | None = None
+    """What the dead-letter handler does about the letters of records, by offset, over and over; None: there is none."""
+
+    def call_fate(self, offset: int) -> str:
+        assert self.call_fates is not None
+        return self.call_fates[offset % len(self.call_fates)]
 
 
 class World:
@@ -124,6 +133,12 @@ class World:
         self.noted_at_deaths: Counter[tuple[TopicPartition, int]] = Counter()
         """How often a record was noted as in hand when a process ended."""
         self.redriven: set[tuple[TopicPartition, int]] = set()
+        self.dead_calls: Counter[str] = Counter()
+        """Calls of the dead-letter handler, by the letter's id,"""
+        self.dead_successes: Counter[str] = Counter()
+        """and those that returned."""
+        self.disturbances = 0
+        """Deaths and rebalances, after which calls are repeated."""
         for partition, fates in scenario.fates.items():
             for offset, _ in enumerate(fates):
                 key = scenario.keys[partition][offset]
@@ -144,7 +159,9 @@ class World:
     def partitions(self) -> list[TopicPartition]:
         """All that the group subscribes to."""
         counts = {partition.partition for partition in self.scenario.fates}
-        return [TopicPartition(topic, number) for topic in self.policy.layout.lanes for number in sorted(counts)]
+        layout = self.policy.layout
+        topics = [*layout.lanes, *(() if self.scenario.call_fates is None else layout.dead_lanes)]
+        return [TopicPartition(topic, number) for topic in topics for number in sorted(counts)]
 
     def handle(self, message: Message, letter: Letter | None) -> Outcome:
         """The handler: a record's fate is in its partition and offset."""
@@ -176,6 +193,19 @@ class World:
         if fate == "output":
             outputs = (Output("out", 0, b"%s/%d" % (str(where[0]).encode(), where[1]), message.value),)
         return Outcome(outputs=outputs)
+
+    def handle_dead(self, message: Message, letter: Letter) -> Outcome:
+        """The dead-letter handler."""
+        self.dead_calls[letter.id] += 1
+        match self.scenario.call_fate(letter.offset).split():
+            case ["kill"]:
+                raise Died
+            case ["fails", times] if self.dead_calls[letter.id] <= int(times):
+                return Outcome(Failure(FailureKind.RETRIABLE, "RuntimeError", text="not yet"))
+        self.dead_successes[letter.id] += 1
+        if self.policy.moves != "exactly once":
+            return Outcome()
+        return Outcome(outputs=(Output("told", 0, letter.id.encode(), message.value),))
 
     def look_at_holds(self, partition: TopicPartition, offset: int) -> None:
         """Nothing of a key runs that waits for another record."""
@@ -262,6 +292,7 @@ class Member:
     def give_up(self, partitions: list[TopicPartition], *, clean: bool) -> None:
         """What a rebalance takes; not clean: the member hears of it when others have them already."""
         world = self.world
+        world.disturbances += 1
         owned = [key for key in partitions if world.owner.get(key) is self]
         if clean:
             self.tell(Revoking(owned))
@@ -375,7 +406,11 @@ class Member:
         if mark is not None and self.world.rng.random() < self.world.marking:
             self.world.hands[key] = mark.row
             self.step()
-        outcome = self.world.handle(message, stored.letter)
+        if key.topic in self.world.policy.layout.dead_lanes:
+            assert stored.letter is not None, "others are stepped over"
+            outcome = self.world.handle_dead(message, stored.letter)
+        else:
+            outcome = self.world.handle(message, stored.letter)
         self.done[key] = place + 1
         if outcome.failure is not None:
             self.failed[key].append(message.key)
@@ -589,7 +624,11 @@ def scenario_of(rng: random.Random, seed: int) -> Scenario:
                 fates[key][offset] = fates[key][offset].replace("always", "mends")
     first = rng.randint(1, 40)
     outage = (first, first + rng.randint(1, 10)) if rng.random() < 0.2 else (0, 0)
-    return Scenario(policy, fates, keys, rng.randint(1, 3), outage)
+    scenario = Scenario(policy, fates, keys, rng.randint(1, 3), outage)
+    if seed % 3 == 0 and policy.writes_letters:
+        calls = random.Random(f"calls {seed}")
+        scenario.call_fates = calls.choices(["ok", "fails 1", "fails 3", "kill"], [6, 2, 1, 0.3], k=7)
+    return scenario
 
 
 def run_seed(seed: int, *, die_at: set[int] | None = None, death: float | None = None, members: int = 0) -> World:
@@ -616,6 +655,8 @@ def run_poisoned(seed: int, *, kills: int, marking: float) -> World:
         first = rng.randrange(len(fates) - 1)
         for offset in {first, first + 1, rng.randrange(len(fates))}:
             fates[offset] = "kill"
+    if scenario.call_fates is not None:
+        scenario.call_fates = ["ok", "fails 1"]
     world = World(scenario, rng)
     world.marking = marking
     world.die_at = {rng.randrange(1, 400) for _ in range(kills)}
@@ -657,6 +698,7 @@ def alive(world: World, live: list[Member], member: Member, work: Callable[[], o
         return bool(work())
     except Died:
         world.pending.pop(member, None)
+        world.disturbances += 1
         world.noted_at_deaths.update(parse_origin(text) for text, row in world.ledger.items() if row.is_suspect)
         member.leave_wire()
         if member in live:
@@ -737,6 +779,7 @@ def faults(world: World) -> Iterator[str]:
             if not ignored and not dies and row is not None:
                 yield f"{where} ({fate}) was processed, and the ledger says {row}"
     yield from order_faults(world)
+    yield from call_faults(world)
     outputs = Counter(one.message.key for one in world.logs[TopicPartition("out", 0)])
     for text, count in outputs.items():
         if count > 1:
@@ -751,6 +794,38 @@ def faults(world: World) -> Iterator[str]:
             yield f"{key} ends at {len(world.logs[key])}, committed is {world.offsets.get(key, 0)}"
     if left := [text for text in world.ledger if text.startswith(OPEN_PREFIX)]:
         yield f"open at the end: {left}"
+
+
+def call_faults(world: World) -> Iterator[str]:
+    """Each letter had its call, and what the calls sent is there once."""
+    if world.scenario.call_fates is None:
+        return
+    told = Counter((one.message.key or b"").decode() for one in world.logs[TopicPartition("told", 0)])
+    letters = {}
+    for key in world.partitions:
+        for offset, one in enumerate(world.logs[key] if key.topic in world.policy.layout.dead_lanes else ()):
+            assert one.letter is not None
+            letters[one.letter.id] = one.letter
+            row = world.ledger.get(f"{key}-{offset}")
+            given_up = row is not None and row.state is State.SKIPPED
+            of_record = world.ledger.get(f"{one.letter.partition}-{one.letter.offset}")
+            is_dead = of_record is not None and of_record.id == one.letter.id
+            if not is_dead and world.policy.moves == "at least once":
+                continue  # a letter without its row: the member that wrote it died, and the record came again
+            if not given_up and not world.dead_successes[one.letter.id]:
+                yield f"{one.letter.id} had {world.dead_successes[one.letter.id]} calls, and the ledger says {row}"
+            if row is not None and not given_up:
+                yield f"the call for {one.letter.id} is done, and the ledger says {row}"
+            if given_up and not world.noted_at_deaths[key, offset] >= 2:
+                yield f"the call for {one.letter.id} was given up after {world.noted_at_deaths[key, offset]} deaths"
+            sent = int(not given_up and world.policy.moves == "exactly once")
+            if told[one.letter.id] != sent:
+                yield f"the call for {one.letter.id} wrote {told[one.letter.id]} records and not {sent}"
+    for name, count in world.dead_successes.items():
+        if name not in letters:
+            yield f"{name} had {count} calls and is no letter"
+        if count > 1 + world.disturbances and world.policy.moves == "exactly once":
+            yield f"{name} had {count} calls in {world.disturbances} deaths and rebalances"
 
 
 def order_faults(world: World) -> Iterator[str]:
@@ -787,5 +862,6 @@ def final_state(world: World) -> tuple[object, ...]:
         for one in log
         if key.topic == goal and one.letter is not None
     )
-    rows = sorted((text, row.state.value) for text, row in world.ledger.items())
-    return sorted(set(world.successes)), dead, rows
+    rows = sorted((text, row.state.value) for text, row in world.ledger.items() if not text.startswith("dlq."))
+    told = {name.partition("/")[0] for name in world.dead_successes}
+    return sorted(set(world.successes)), dead, rows, told

@@ -33,15 +33,22 @@ def test_a_death_after_any_step_changes_nothing_in_the_end(seed: int) -> None:
 
 
 def test_a_record_that_ends_the_process_takes_no_other_with_it() -> None:
-    killers = 0
+    killers = calls = 0
     for seed in range(400):
         world = run_seed(seed, death=0.0, members=1)
         for text, row in world.ledger.items():
             if row.exception == CRASHED:
                 partition, offset = parse_origin(text)
                 killers += 1
-                assert (seed, text, world.scenario.fates[partition][offset]) == (seed, text, "kill")
+                if partition.topic in world.policy.layout.dead_lanes:
+                    letter = world.logs[partition][offset].letter
+                    assert letter is not None
+                    calls += 1
+                    assert (seed, text, world.scenario.call_fate(letter.offset)) == (seed, text, "kill")
+                else:
+                    assert (seed, text, world.scenario.fates[partition][offset]) == (seed, text, "kill")
     assert killers > 50
+    assert calls > 5
 
 
 @pytest.mark.parametrize("marking", [1.0, 0.6, 0.0], ids=["marks", "marks that are lost", "no marks"])

@@ -1,0 +1,83 @@
+"""Call a dead-letter handler: a function that gets each dead letter of a group, to compensate or notify.
+
+    dlq.billing.orders ─▶ Run ─▶ DeadCaller ─▶ handler(DeadLetter[, transaction]) ─▶ Outcome
+                                                                       │
+              offset, and what the transaction has: one transaction ◀──┘
+
+Its calls are recorded by the group's offsets in the topics of dead letters. A member reads these topics with all others
+(kafkalite.failures.session), so one client, one group and one ledger do all of it.
+
+Thread rule: any thread; a call uses nothing of another.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkalite.failures.calls import Caller, Failed, ends_member, name_of
+from kafkalite.failures.events import Failure, FailureKind, Message
+from kafkalite.failures.headers import TIMESTAMP_TYPES, found_letter, original_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kafkalite.failures.policy import Policy
+
+
+class DeadLetter(NamedTuple):
+    """A record that became a dead letter, the failure, and the letter as it is in its topic.
+
+    `record`    with its own topic, partition, offset, timestamp, key, headers and number of failures; the value is
+                decoded by the policy's `decode` if that is possible. None for a value that did not fit into the letter
+    `failure`   as the letter's headers have it, so the stack is its end, and the kind is FATAL: nobody tries again
+    """
+
+    record: Message
+    failure: Failure
+    letter: Message
+
+
+class DeadCaller(Caller):
+    """Calls a dead-letter handler. Each exception is retriable, but for `Failed(…, "fatal")`: then no call follows.
+
+    ValueError: the handler's parameters do not fit, or the policy never writes a dead letter.
+    """
+
+    def __init__(self, policy: Policy, handler: Callable[..., Any]) -> None:
+        super().__init__(policy, handler)
+        if not policy.writes_letters:
+            raise ValueError(f"{name_of(handler)} would get no dead letters: the strategy and `fatal` make none")
+
+    def _decoded(self, message: Message) -> DeadLetter:
+        return dead_letter_of(message, self._policy.decode)
+
+    def _meaning(self, chain: Sequence[BaseException], _: FailureKind | None) -> tuple[FailureKind, int]:
+        said = next((one.kind for one in chain if isinstance(one, Failed)), None)
+        return FailureKind.FATAL if said is FailureKind.FATAL else FailureKind.RETRIABLE, -1
+
+
+def dead_letter_of(letter: Message, decode: Callable[[bytes], Any] | None) -> DeadLetter:
+    """What a record in a topic of dead letters says. ValueError for a record that is none."""
+    found = found_letter(letter.headers)
+    if found is None:
+        raise ValueError(f"{letter.topic}-{letter.partition}-{letter.offset} is not a dead letter")
+    of, reason = found.letter, found.reason
+    timestamp, kind = original_time(letter)
+    record = Message(
+        *of.partition,
+        of.offset,
+        timestamp,
+        found.key if found.rekeyed else letter.key,
+        letter.value,
+        found.headers,
+        int(kind == TIMESTAMP_TYPES[1]),
+        of.attempt,
+    )
+    if decode is not None and record.value is not None:
+        try:
+            record = record._replace(value=decode(record.value))
+        except BaseException as error:  # a decoder may raise anything, and may be why this is a dead letter
+            if ends_member(error):
+                raise
+    failure = Failure(FailureKind.FATAL, reason.exception, reason.cause, reason.text, reason.stack)
+    return DeadLetter(record, failure, letter)
