@@ -82,7 +82,7 @@ def run(
                 options.setdefault("instance_id", member)
             port = ColumnarPort(reading, transactional_id, **{"session_timeout_s": SESSION_TIMEOUT_S, **options})
         else:
-            port = _other_port(client, consumer, bootstrap_servers, transactional_id)
+            port = _other_port(client, consumer, bootstrap_servers, transactional_id, member)
         runner = Runner(
             policy,
             handler,
@@ -118,12 +118,16 @@ def _reader_options() -> list[str]:
     return [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.name not in MEMBERS_OWN]
 
 
-def _other_port(client: str, consumer: Any, bootstrap_servers: str | Iterable[str], transactional_id: str) -> Port:
+def _other_port(
+    client: str, consumer: Any, bootstrap_servers: str | Iterable[str], transactional_id: str, member: str | None
+) -> Port:
     """The port of another client. StartupError where it is not installed."""
     if consumer is None or isinstance(consumer, Mapping):
         text = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
-        setting = "bootstrap.servers" if client == "confluent-kafka" else "bootstrap_servers"
-        consumer = {setting: text, **(consumer or {})}
+        given = {"bootstrap_servers": text, **({} if member is None else {"group_instance_id": member})}
+        if client == "confluent-kafka":
+            given = {name.replace("_", "."): value for name, value in given.items()}
+        consumer = {**given, **(consumer or {})}
     try:
         if client == "confluent-kafka":
             from kafkalite.failures.adapters.confluent import ConfluentPort

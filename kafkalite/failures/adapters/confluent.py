@@ -9,6 +9,7 @@ Thread rule: as kafkalite.failures.adapters.writing.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 RECORDS_MAX: Final = 500
 TIMEOUT_S: Final = 30.0
+OFFSETS_TIMEOUT_S: Final = 10.0
+OFFSETS_SLACK_S: Final = 2.0
+"""How long after its timeout `send_offsets_to_transaction` is given up."""
 END_WAIT_S: Final = 120.0
 MESSAGE_SIZE_MAX: Final = 100_000_000
 NO_POSITION: Final = -1
@@ -162,7 +166,24 @@ class ConfluentPort(Writing):
         return producer
 
     def _add_offsets(self, producer: Any, offsets: Mapping[TopicPartition, int], member: Any) -> None:
-        producer.send_offsets_to_transaction(self._theirs(offsets), member, TIMEOUT_S)
+        """In a thread: librdkafka ignores the timeout while it waits for the group's coordinator, and may wait forever
+        (2.16; librdkafka#5456). The thread keeps the producer, and the next producer fences its transaction."""
+        ended: list[BaseException | None] = []
+
+        def send() -> None:
+            try:
+                producer.send_offsets_to_transaction(self._theirs(offsets), member, OFFSETS_TIMEOUT_S)
+            except BaseException as error:  # noqa: BLE001  # raised in the mover's thread
+                ended.append(error)
+            else:
+                ended.append(None)
+
+        thread = threading.Thread(target=send, name="failures-offsets", daemon=True)
+        thread.start()
+        thread.join(OFFSETS_TIMEOUT_S + OFFSETS_SLACK_S)
+        error = ended[0] if ended else KafkaException(KafkaError(KafkaError._TIMED_OUT, "offsets were not added"))  # noqa: SLF001  # it has no other name
+        if error is not None:
+            raise error
 
     def _commit(self, producer: Any) -> None:
         deadline = time.monotonic() + END_WAIT_S

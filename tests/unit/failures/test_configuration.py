@@ -1,11 +1,12 @@
 """Other clients' configurations, as those clients document them: divided, and refused where a member depends on it."""
 
+import threading
 import warnings
 from collections.abc import Callable
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from kafkalite import failures
 from kafkalite.failures.adapters.aio import AioPort
@@ -45,6 +46,31 @@ def test_what_a_member_cannot_have_is_refused(make: Callable[[], object], kind: 
     with pytest.raises(kind) as caught:
         make()
     assert error in str(caught.value)
+
+
+def test_offsets_that_librdkafka_never_adds_to_a_transaction_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka#5456: the call may wait for the group's coordinator for ever, whatever its timeout is."""
+    over = threading.Event()
+
+    class Stuck:
+        def send_offsets_to_transaction(self, *_: object) -> None:
+            over.wait()
+
+    class Refused:
+        def send_offsets_to_transaction(self, *_: object) -> None:
+            raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION))
+
+    monkeypatch.setattr("kafkalite.failures.adapters.confluent.OFFSETS_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("kafkalite.failures.adapters.confluent.OFFSETS_SLACK_S", 0.1)
+    port = ConfluentPort({}, "t")
+    with pytest.raises(KafkaException) as caught:
+        port._add_offsets(Stuck(), {}, None)
+    assert caught.value.args[0].code() == KafkaError._TIMED_OUT
+    over.set()
+    monkeypatch.setattr("kafkalite.failures.adapters.confluent.OFFSETS_SLACK_S", 60.0)
+    with pytest.raises(KafkaException) as caught:
+        port._add_offsets(Refused(), {}, None)
+    assert caught.value.args[0].code() == KafkaError.ILLEGAL_GENERATION
 
 
 def test_settings_go_to_who_knows_them() -> None:

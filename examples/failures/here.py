@@ -1,0 +1,18 @@
+"""RetryHere: a failing order is tried three times in place, then becomes a dead letter; its partition waits."""
+
+import sys
+
+from kafkalite import failures
+
+
+@failures.handler(topics="orders", group="billing", strategy=failures.RetryHere(3, "100 ms"), fatal=LookupError)
+def bill(order, transaction):
+    if order.value == b"broken":
+        raise LookupError("there is no such customer")
+    if order.value == b"late" and order.attempt < 2:
+        raise RuntimeError("the customer is not known yet")
+    transaction.send("invoices", order.value, order.key)
+
+
+if __name__ == "__main__":
+    bill.run(*sys.argv[1:2], member="worker-1")
