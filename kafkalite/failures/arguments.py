@@ -1,6 +1,7 @@
-"""Refuse unknown arguments with an error that names where they belong.
+"""Refuse unknown arguments and wrong values with an error that names the argument and its place.
 
     RetryTopics(["1 s"], order="key")   TypeError: RetryTopics has no order; it belongs to Policy and @failures.handler
+    RetryTopics(["1 s"], jitter="2")    ValueError: jitter of RetryTopics must be a number from 0 to 1, not '2'
 
 Thread rule: functions are pure.
 """
@@ -8,12 +9,15 @@ Thread rule: functions are pure.
 from __future__ import annotations
 
 import difflib
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final, Self
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+from kafkalite.failures.times import milliseconds
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 RUN_ARGUMENTS: Final = (
     "stop", "member", "workers", "loop", "dead", "security", "client", "consumer",
@@ -29,6 +33,47 @@ class NamedArguments:
         known: list[str] = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # its classes are data classes
         refuse_unknown(cls.__name__, named, known)
         return super().__new__(cls)
+
+    def _place(self, name: str) -> str:
+        """A field as errors name it. A policy's are the decorator's too, and need no place."""
+        return name if type(self).__name__ == "Policy" else f"{name} of {type(self).__name__}"
+
+    def _require(self, name: str, holds: bool, wanted: str) -> None:  # a condition
+        """ValueError for a field of which something does not hold."""
+        if not holds:
+            raise ValueError(f"{self._place(name)} must be {wanted}, not {getattr(self, name)!r}")
+
+    def _require_flag(self, *names: str) -> None:
+        for name in names:
+            self._require(name, isinstance(getattr(self, name), bool), "True or False")
+
+    def _require_number(self, name: str, least: float, most: float) -> None:
+        value = getattr(self, name)
+        holds = isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= most
+        self._require(name, holds, f"a number from {least:g} to {most:g}")
+
+    def _require_whole(self, name: str, least: int, most: int | None = None) -> None:
+        value = getattr(self, name)
+        holds = isinstance(value, int) and not isinstance(value, bool) and least <= value <= (most or math.inf)
+        limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+        self._require(name, holds, f"a whole number {limits}")
+
+    def _require_duration(self, name: str) -> int:
+        """Return it in ms."""
+        return duration_ms(self._place(name), getattr(self, name))
+
+
+def duration_ms(place: str, value: Any) -> int:
+    """A duration in ms. ValueError, which names the place."""
+    try:
+        return milliseconds(value)
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from None
+
+
+def is_list(value: object) -> bool:
+    """Whether it is a list or another collection, and no text or mapping."""
+    return isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping))
 
 
 def refuse_unknown(where: str, given: Iterable[str], known: Collection[str]) -> None:

@@ -28,7 +28,7 @@ from kafkalite.failures.arguments import refuse_unknown
 from kafkalite.failures.calls import Caller, name_of
 from kafkalite.failures.dead_letters import DeadCaller
 from kafkalite.failures.policy import Policy
-from kafkalite.failures.retry_strategies import RetryTopics
+from kafkalite.failures.retry_strategies import RetryTopics, check_delays
 from kafkalite.failures.running import run
 from kafkalite.failures.trial import Trial, Tried, messages_of
 
@@ -99,8 +99,7 @@ def handler(
             else "retry=[…] is short for strategy=RetryTopics([…]): pass one of them"
         )
     if retry is not None:
-        if isinstance(retry, (str, int, float)):
-            raise ValueError(f"retry is {retry!r}; it is a list of delays, such as [{retry!r}]")
+        check_delays("retry", retry)
         given["strategy"] = RetryTopics(retry)
     for name in ("fatal", "outage"):
         if isinstance(given.get(name), type):

@@ -8,18 +8,19 @@ Thread rule: immutable values.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.base.dataclass import dataclass
-from kafkalite.failures.arguments import NamedArguments
+from kafkalite.failures.arguments import NamedArguments, is_list
 from kafkalite.failures.names import Layout, ledger_name
-from kafkalite.failures.retry_strategies import Ignore, Limit, RetryForever, RetryHere, RetryTopics
+from kafkalite.failures.retry_strategies import STRATEGIES, Ignore, Limit, RetryForever, RetryHere, RetryTopics
 from kafkalite.failures.times import UNITS_MS, milliseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from kafkalite.failures.retry_strategies import Step, Strategy
     from kafkalite.failures.times import Duration
@@ -90,10 +91,8 @@ class Policy(NamedArguments):
     parked_max: int = PARKED_MAX
 
     def __post_init__(self) -> None:
-        if isinstance(self.topics, str) or not self.topics:
-            raise ValueError(f"topics must be a list with at least one topic, not {self.topics!r}")
-        if not self.group:
-            raise ValueError("group must not be empty")
+        self._require("topics", is_list(self.topics) and len(self.topics) > 0, "a list with at least one topic")
+        self._require("group", isinstance(self.group, str) and self.group != "", "the name of a group")
         self._check_kinds()
         for name, value, known in (
             ("order", self.order, ORDERS),
@@ -105,16 +104,13 @@ class Policy(NamedArguments):
             ("letter_key", self.letter_key, LETTER_KEYS),
             ("cleanup", self.cleanup, CLEANUPS),
         ):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, not {value!r}")
+            self._require(name, value in known, f"one of {', '.join(map(repr, known))}")
         if self.letter_key == "date" and self.cleanup == "compact":
             raise ValueError('cleanup="compact" sets the keys of dead letters itself; leave out letter_key="date"')
         if set(self.compat) - set(FAMILIES):
             raise ValueError(f"compat may contain {', '.join(FAMILIES)}, not {list(self.compat)}")
-        if not 1 <= self.ahead_max <= self.parked_max:
-            raise ValueError(f"ahead_max must be 1 to parked_max ({self.parked_max}), not {self.ahead_max}")
-        if milliseconds(self.processing_time_max) == 0:
-            raise ValueError("processing_time_max must be above 0")
+        self._require("ahead_max", self.ahead_max <= self.parked_max, f"at most parked_max ({self.parked_max})")
+        self._require("processing_time_max", self._require_duration("processing_time_max") > 0, "above 0")
         if self.group in self.after or (self.order == "key" and not self.uses_topics):
             raise ValueError(
                 f"after contains the policy's own group {self.group}"
@@ -133,10 +129,20 @@ class Policy(NamedArguments):
 
     def _check_kinds(self) -> None:
         """What would otherwise be found out when the first record fails."""
+        for name in ("ahead_max", "parked_max"):
+            self._require_whole(name, 1)
+        self._require_flag("skip_tombstones")
         for name in ("topics", "after", "compat"):
             value = getattr(self, name)
-            if isinstance(value, str) or not all(isinstance(one, str) for one in value):
+            if not is_list(value) or not all(isinstance(one, str) and one for one in value):
                 raise ValueError(f"{name} is {value!r}; it is a list of names")
+        for name in ("fatal", "outage"):
+            if not is_list(getattr(self, name)):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; it is a list of exception classes")
+        if not isinstance(self.rules, Mapping):
+            raise ValueError(  # noqa: TRY004  # as for all faults of a policy
+                f"rules is {self.rules!r}; it is a dict of exception classes and strategies"
+            )
         for name in ("fatal", "outage", "rules"):
             for kind in getattr(self, name):
                 if not isinstance(kind, type) or not issubclass(kind, BaseException):
@@ -144,9 +150,10 @@ class Policy(NamedArguments):
                         f"{name} has {kind!r}, which is not an exception class"
                     )
         for name, value in (("strategy", self.strategy), *(("rules", strategy) for strategy in self.rules.values())):
-            if not isinstance(value, (Ignore, RetryForever, RetryHere, RetryTopics)):
+            if not isinstance(value, STRATEGIES):
                 raise ValueError(  # noqa: TRY004  # as for all faults of a policy
-                    f"{name} has {value!r}, which is not a strategy: use RetryTopics, RetryHere, RetryForever or Ignore"
+                    f"{name} has {value!r}, which is not a strategy: use RetryTopics(…), RetryHere(…), RetryForever() "
+                    "or Ignore()"
                 )
         if self.limit is not None and not isinstance(self.limit, Limit):
             raise ValueError(f"limit is {self.limit!r}; it is a Limit")

@@ -68,11 +68,13 @@ def policy_of(document: dict[str, Any]) -> Policy:
             raise ValueError(f"key {name} is missing in the policy")
     given["strategy"] = strategy_of(given["strategy"])
     for name in ("fatal", "outage"):
-        given[name] = [class_of(text) for text in given.get(name, ())]
+        if isinstance(given.get(name), list):  # Policy refuses anything else
+            given[name] = [class_of(text) for text in given[name]]
     if "rules" in given:
-        given["rules"] = {class_of(text): strategy_of(rule) for text, rule in given["rules"].items()}
+        rules = table("rules", given["rules"])
+        given["rules"] = {class_of(text): strategy_of(rule) for text, rule in rules.items()}
     if "limit" in given:
-        given["limit"] = Limit(**given["limit"])
+        given["limit"] = Limit(**table("limit", given["limit"]))
     for name in ("decode", "scrub"):
         if name in given:
             given[name] = named(given[name])
@@ -89,14 +91,25 @@ def strategy_of(document: dict[str, Any] | object) -> Strategy:
     if isinstance(given.get("backoff"), dict):
         given["backoff"] = Exponential(**given["backoff"])
     if "alarm" in given:
-        given["alarm"] = Loss(**given["alarm"])
+        given["alarm"] = Loss(**table("alarm", given["alarm"]))
+    for name, spelled in SPELLED.items():
+        if KINDS[document["kind"]] is RetryTopics and spelled not in given:
+            raise ValueError(f"key {name} is missing in the strategy RetryTopics")
     made: Strategy = KINDS[document["kind"]](**given)
     return made
 
 
-def class_of(text: str) -> type[BaseException]:
+def table(name: str, value: object) -> dict[str, Any]:
+    """ValueError for what is no table."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} must be a table, not {value!r}")  # noqa: TRY004  # what a file says is no argument
+    return value
+
+
+def class_of(text: object) -> type[BaseException]:
     """An exception class by its name."""
-    found = named(text) if ":" in text else getattr(builtins, text, None)
+    spelled = str(text)
+    found = named(spelled) if ":" in spelled else getattr(builtins, spelled, None)
     if not isinstance(found, type) or not issubclass(found, BaseException):
         raise ValueError(  # noqa: TRY004  # what a file says is no argument
             f"{text!r} is not an exception class; write a built-in one such as ValueError, or module:Class"
@@ -104,9 +117,9 @@ def class_of(text: str) -> type[BaseException]:
     return found
 
 
-def named(text: str) -> Any:
+def named(text: object) -> Any:
     """`module:name`; ValueError where there is no such."""
-    module, separator, name = text.partition(":")
+    module, separator, name = str(text).partition(":")
     if not separator:
         raise ValueError(f"{text!r} is not MODULE:NAME")
     try:

@@ -12,10 +12,10 @@ Thread rule: immutable values.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.base.dataclass import dataclass
-from kafkalite.failures.arguments import NamedArguments
+from kafkalite.failures.arguments import NamedArguments, duration_ms, is_list
 from kafkalite.failures.times import milliseconds
 
 if TYPE_CHECKING:
@@ -57,10 +57,9 @@ class Exponential(NamedArguments):
     factor: float = 2.0
 
     def __post_init__(self) -> None:
-        if not 1.0 <= self.factor <= 100.0:
-            raise ValueError(f"the factor of a backoff must be 1 to 100, not {self.factor}")
-        if milliseconds(self.first) > milliseconds(self.ceiling):
-            raise ValueError(f"the first backoff ({self.first!r}) is above the ceiling ({self.ceiling!r})")
+        self._require_number("factor", 1, 100)
+        holds = self._require_duration("first") <= self._require_duration("ceiling")
+        self._require("first", holds, f"at most the ceiling, {self.ceiling!r}")
 
 
 def backoff_ms(backoff: Duration | Exponential | Sequence[Duration], number: int) -> int:
@@ -74,11 +73,25 @@ def backoff_ms(backoff: Duration | Exponential | Sequence[Duration], number: int
     return milliseconds(backoff[min(number, len(backoff)) - 1])
 
 
-def check_backoff(backoff: Duration | Exponential | Sequence[Duration]) -> None:
+def check_backoff(place: str, backoff: Any) -> None:
     """ValueError for one that is none."""
-    if not isinstance(backoff, (str, int, float, Exponential)) and not list(backoff):
-        raise ValueError("a backoff must be a duration, a list of durations, or Exponential(first, ceiling)")
-    backoff_ms(backoff, 1)
+    if isinstance(backoff, Exponential):
+        return
+    every = backoff if is_list(backoff) else [backoff]
+    if not every or not all(isinstance(one, (str, int, float)) for one in every):
+        raise ValueError(
+            f"{place} must be a duration, a list of durations, or Exponential(first, ceiling), not {backoff!r}"
+        )
+    for one in every:
+        duration_ms(place, one)
+
+
+def check_delays(place: str, delays: Any) -> None:
+    """ValueError for delays that a record cannot have."""
+    if not is_list(delays) or not 0 < len(delays) <= ATTEMPTS_MAX:
+        raise ValueError(f"{place} must be a list of 1 to {ATTEMPTS_MAX} delays, such as ['1 s'], not {delays!r}")
+    for delay in delays:
+        duration_ms(place, delay)
 
 
 @dataclass(frozen=True)
@@ -94,9 +107,8 @@ class Loss(NamedArguments):
     then: str | None = None
 
     def __post_init__(self) -> None:
-        check_window(self.ratio, self.over, self.least)
-        if self.then not in {None, "stop", "dead letter"}:
-            raise ValueError(f"then must be None, 'stop' or 'dead letter' for a loss alarm, not {self.then!r}")
+        check_window(self)
+        self._require("then", self.then in (None, "stop", "dead letter"), "None, 'stop' or 'dead letter'")
 
 
 @dataclass(frozen=True)
@@ -110,17 +122,16 @@ class Limit(NamedArguments):
     consecutive: int | None = None
 
     def __post_init__(self) -> None:
-        check_window(self.ratio, self.over, self.least)
-        if self.consecutive is not None and self.consecutive < 1:
-            raise ValueError(f"consecutive must be at least 1, not {self.consecutive}")
+        check_window(self)
+        if self.consecutive is not None:
+            self._require_whole("consecutive", 1)
 
 
-def check_window(ratio: float, over: Duration, least: int) -> None:
+def check_window(window: Loss | Limit) -> None:
     """ValueError for a window of outcomes that can never say anything."""
-    if not 0.0 <= ratio <= 1.0 or least < 1 or milliseconds(over) < IN_PLACE_MS_MAX:
-        raise ValueError(
-            f"ratio ({ratio}) must be 0 to 1, over ({over!r}) at least 1 s, and least ({least}) at least 1"
-        )
+    window._require_number("ratio", 0, 1)  # noqa: SLF001  # of this module
+    window._require_whole("least", 1)  # noqa: SLF001
+    window._require("over", window._require_duration("over") >= IN_PLACE_MS_MAX, "at least 1 s")  # noqa: SLF001
 
 
 @dataclass(frozen=True)
@@ -129,6 +140,10 @@ class Ignore(NamedArguments):
 
     alarm: Loss | None = None
     record: bool = False
+
+    def __post_init__(self) -> None:
+        self._require("alarm", self.alarm is None or isinstance(self.alarm, Loss), "a Loss")
+        self._require_flag("record")
 
     def step(self, _number: int) -> Step:
         return Step(StepKind.IGNORE)
@@ -145,8 +160,8 @@ class RetryForever(NamedArguments):
     alarm_after: Duration = "5 min"
 
     def __post_init__(self) -> None:
-        check_backoff(self.backoff)
-        milliseconds(self.alarm_after)
+        check_backoff(self._place("backoff"), self.backoff)
+        self._require_duration("alarm_after")
 
     def step(self, number: int) -> Step:
         return Step(StepKind.HERE, backoff_ms(self.backoff, number))
@@ -164,11 +179,10 @@ class RetryHere(NamedArguments):
     then: str | RetryTopics | RetryForever | Ignore = "dead letter"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.attempts <= ATTEMPTS_MAX:
-            raise ValueError(f"attempts must be 1 to {ATTEMPTS_MAX}, not {self.attempts}")
-        check_backoff(self.backoff)
-        if isinstance(self.then, str) and self.then not in ENDS:
-            raise ValueError(f"then must be {', '.join(map(repr, ENDS))} or a strategy, not {self.then!r}")
+        self._require_whole("attempts", 1, ATTEMPTS_MAX)
+        check_backoff(self._place("backoff"), self.backoff)
+        holds = self.then in ENDS if isinstance(self.then, str) else isinstance(self.then, STRATEGIES)
+        self._require("then", holds, f"{', '.join(map(repr, ENDS))} or a strategy")
 
     def step(self, number: int) -> Step:
         if number < self.attempts:
@@ -193,12 +207,9 @@ class RetryTopics(NamedArguments):
     dead_letters: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 < len(self.delays_after) <= ATTEMPTS_MAX or isinstance(self.delays_after, str):
-            raise ValueError(f"RetryTopics needs a list of 1 to {ATTEMPTS_MAX} delays, not {self.delays_after!r}")
-        for delay in self.delays_after:
-            milliseconds(delay)
-        if not 0.0 <= self.jitter <= 1.0:
-            raise ValueError(f"jitter must be 0 to 1, not {self.jitter}")
+        check_delays(self._place("delays_after"), self.delays_after)
+        self._require_number("jitter", 0, 1)
+        self._require_flag("dead_letters")
 
     def step(self, number: int) -> Step:
         if number > len(self.delays_after):
@@ -213,3 +224,4 @@ class RetryTopics(NamedArguments):
 
 
 Strategy = Ignore | RetryForever | RetryHere | RetryTopics
+STRATEGIES: Final = (Ignore, RetryForever, RetryHere, RetryTopics)

@@ -2,11 +2,14 @@
 
 import asyncio
 import inspect
+import math
 import pickle
+import re
 import signal
 import threading
 from collections.abc import Callable
 from dataclasses import fields
+from typing import Any
 
 import pytest
 
@@ -81,9 +84,9 @@ def test_an_unknown_argument_is_refused_with_its_place(make: Callable[[], object
     [
         ({}, "needs retry=[…] or strategy=…"),
         ({"retry": ["1 s"], "strategy": failures.Ignore()}, "pass one of them"),
-        ({"retry": "1 s"}, "it is a list of delays, such as ['1 s']"),
+        ({"retry": "1 s"}, "retry must be a list of 1 to 1000 delays, such as ['1 s'], not '1 s'"),
         ({"retry": []}, "a list of 1 to"),
-        ({"retry": ["soon"]}, "'soon' is not a duration"),
+        ({"retry": ["soon"]}, "retry: 'soon' is not a duration"),
         ({"strategy": ["1 s"]}, "strategy has ['1 s'], which is not a strategy"),
         ({"retry": ["1 s"], "fatal": ["LookupError"]}, "fatal has 'LookupError', which is not an exception class"),
         ({"retry": ["1 s"], "rules": {KeyError: "1 s"}}, "rules has '1 s', which is not a strategy"),
@@ -97,6 +100,67 @@ def test_a_wrong_value_is_refused(options: dict[str, object], error: str) -> Non
     with pytest.raises(ValueError, match=r".") as caught:
         failures.handler(topics="orders", group="billing", **options)  # type: ignore[arg-type]
     assert error in str(caught.value)
+
+
+BROKEN = (5, -1, 1.5, "x", "", True, [], [5], {}, {"x": 1}, object(), len, KeyError, failures.Ignore, math.nan, b"x")
+"""Values of all kinds: few fit any argument."""
+NEEDED: dict[type, dict[str, object]] = {
+    failures.Exponential: {"first": "1 s"},
+    failures.Loss: {"ratio": 0.1},
+    failures.Limit: {"ratio": 0.1},
+    failures.Ignore: {},
+    failures.RetryForever: {},
+    failures.RetryHere: {"attempts": 3},
+    failures.RetryTopics: {"delays_after": ["1 s"]},
+    Policy: {"group": "billing", "topics": ["orders"], "strategy": RetryTopics(["1 s"])},
+}
+ALLOWED: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("first", "ceiling", "over", "alarm_after", "processing_time_max", "factor"), (5, 1.5)),
+    **dict.fromkeys(("delays_after", "retry"), ([5],)),
+    **dict.fromkeys(("least", "consecutive", "attempts", "ahead_max", "parked_max"), (5,)),
+    **dict.fromkeys(("record", "dead_letters", "skip_tombstones"), (True,)),
+    **dict.fromkeys(("after", "compat"), ([],)),
+    **dict.fromkeys(("fatal", "outage"), ([], KeyError)),
+    **dict.fromkeys(("decode", "scrub"), (len, KeyError, failures.Ignore)),
+    "backoff": (5, 1.5, [5]),
+    "rules": ({},),
+    "group": ("x",),
+}
+"""Those that fit."""
+
+
+def names(error: str, option: str) -> bool:
+    return re.search(rf"\b{option}\b", error) is not None
+
+
+@pytest.mark.parametrize(("kind", "option"), [(kind, field.name) for kind in NEEDED for field in fields(kind)], ids=str)
+def test_each_option_refuses_what_does_not_fit_by_its_name(kind: type, option: str) -> None:
+    refused = 0
+    for value in BROKEN:
+        try:
+            kind(**{**NEEDED[kind], option: value})
+        except ValueError as error:
+            assert names(str(error), option) or option == "topics", (value, error)  # noqa: PT017  # of many
+            refused += 1
+        else:
+            assert any(
+                value is one or (value == one and type(value) is type(one)) for one in ALLOWED.get(option, ())
+            ), value
+    assert refused
+
+
+@pytest.mark.parametrize("option", ["retry", "topics", "group", *PolicyOptions.__annotations__])
+def test_the_decorator_refuses_what_does_not_fit_by_its_name(option: str) -> None:
+    for value in BROKEN:
+        if any(value is one or (value == one and type(value) is type(one)) for one in ALLOWED.get(option, ())):
+            continue
+        if value == "x" and option in {"topics", "after"}:  # one is as good as a list
+            continue
+        given: dict[str, Any] = {"topics": "orders", "group": "billing", "retry": ["1 s"], option: value}
+        if option == "strategy":
+            del given["retry"]
+        with pytest.raises(ValueError, match=rf"\b{option}\b|\btopic\b"):
+            failures.handler(**given)
 
 
 def yields(order: Message) -> object:

@@ -7,6 +7,7 @@ import pytest
 
 from kafkalite.failures.names import origin_text, parse_origin
 from kafkalite.failures.policy import Policy
+from kafkalite.failures.policy_file import policy_of
 from kafkalite.failures.retry_strategies import (
     Exponential,
     Ignore,
@@ -97,7 +98,7 @@ def test_names() -> None:
     [
         ({"topics": []}, "list with at least one topic"),
         ({"topics": "orders"}, "list with at least one topic"),
-        ({"group": ""}, "group must not be empty"),
+        ({"group": ""}, "group must be the name of a group, not ''"),
         ({"group": "x" * 240}, "a name has 1 to 249"),
         ({"group": "a b"}, "a name has 1 to 249"),
         ({"topics": ["a.b", "a_b"]}, "collide in Kafka"),
@@ -186,3 +187,28 @@ def test_a_window_slides() -> None:
     window.forget()
     assert window.ratio == 0.0
     assert StepKind("dead letter") is StepKind.DEAD
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        ({"limit": 5}, "limit must be a table, not 5"),
+        ({"limit": {"ratio": 0.1, "then": "stop"}}, "Limit has no then; it belongs to Loss and RetryHere"),
+        ({"fatal": "ValueError"}, "fatal is 'ValueError'; it is a list of exception classes"),
+        ({"fatal": [5]}, "5 is not an exception class"),
+        ({"rules": ["TimeoutError"]}, "rules must be a table"),
+        ({"decode": 5}, "5 is not MODULE:NAME"),
+        ({"strategy": {"kind": "RetryTopics"}}, "key delays is missing in the strategy RetryTopics"),
+        (
+            {"strategy": {"kind": "RetryTopics", "delays": ["1 s"], "order": "key"}},
+            "RetryTopics has no order; it belongs",
+        ),
+        ({"strategy": {"kind": "Ignore", "alarm": 0.1}}, "alarm must be a table, not 0.1"),
+        ({"strategy": {"kind": "RetryHere", "attempts": "3"}}, "attempts of RetryHere must be a whole number"),
+    ],
+)
+def test_a_file_that_is_no_policy_is_refused_by_the_name_of_the_key(more: dict[str, Any], error: str) -> None:
+    document = {"group": "billing", "topics": ["orders"], "strategy": {"kind": "Ignore"}}
+    with pytest.raises((ValueError, TypeError)) as caught:
+        policy_of({**document, **more})
+    assert error in str(caught.value)
