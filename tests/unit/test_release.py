@@ -12,10 +12,11 @@ import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tools.release import archives, build, compare, dependencies, pages
+from tools.release import advisories, archives, build, compare, dependencies, pages
 
 EPOCH = 1_790_000_000
 
@@ -186,3 +187,29 @@ def test_checksums_are_signed_with_the_owners_key(tmp_path: Path, monkeypatch: p
         assert subprocess.run(verify, check=False, capture_output=True).returncode == 1
     finally:
         subprocess.run(["gpgconf", "--kill", "gpg-agent"], check=False)
+
+
+# --- advisories -------------------------------------------------------------------------------------------------------
+
+CLEAN = {"name": "numpy", "version": "2.4.6", "vulns": []}
+FLAWED = {"name": "jinja2", "version": "3.1.2", "vulns": [{"id": "PYSEC-1", "fix_versions": ["3.1.3"]}]}
+SKIPPED = {"name": "jinja2", "skip_reason": "not found"}
+
+
+def test_what_is_audited_are_the_packages_needed_at_run_time() -> None:
+    listed = "numpy==2.4.6  # needed 311\nnumpy==2.4.6  # needed 312\nfuro==1.0  # site\n"
+    assert advisories.requirements(listed) == ["numpy==2.4.6"]
+
+
+@pytest.mark.parametrize(
+    ("reports", "status", "line"),
+    [
+        ({"pypi": [CLEAN], "osv": [CLEAN]}, 0, "no known vulnerability in 1 packages"),
+        ({"pypi": [CLEAN, SKIPPED], "osv": [CLEAN, FLAWED]}, 1, "jinja2 3.1.2: PYSEC-1, fixed in 3.1.3"),
+        ({"pypi": [CLEAN, SKIPPED], "osv": None}, 3, "no advisory source could be reached (pypi and osv) for jinja2"),
+        ({"pypi": None, "osv": None}, 3, "no advisory source could be reached (pypi and osv) for any package"),
+    ],
+    ids=["clean", "vulnerable", "partly", "no network"],
+)
+def test_an_audit_without_a_source_is_no_clean_one(reports: dict[str, Any], status: int, line: str) -> None:
+    assert advisories.verdict(reports) == (status, [line])
