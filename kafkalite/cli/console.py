@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.cli import UsageError
 from kafkalite.cli.common import add_client_arguments, count, security_from
 from kafkalite.cli.serving import Ready, add_serving_arguments, serve
-from kafkalite.web.guard import tell_open
 from kafkalite.web.server import Address, parse_address
 from kafkalite.web.users import Users
 
@@ -143,7 +142,6 @@ def run(arguments: argparse.Namespace) -> int:
         )
     except ValueError as error:
         raise UsageError(f"--bootstrap-server: {error}") from error
-    tell_open(addresses, signs_in=users is not None)
 
     def ready() -> Ready:
         where = ", ".join(address.url for address in server.addresses)

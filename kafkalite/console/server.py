@@ -17,10 +17,9 @@ from kafkalite.console.jobs import require_room
 from kafkalite.console.sampler import require_writable
 from kafkalite.console.site import Site
 from kafkalite.errors import StartupError
-from kafkalite.web.guard import Guard, is_loopback, known_names
+from kafkalite.web.guard import guarded_server, open_addresses
 from kafkalite.web.prefix import parse_base_path, with_prefix
-from kafkalite.web.server import Address, Limits, WebServer
-from kafkalite.web.signin import SignIn
+from kafkalite.web.server import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from kafkalite.console.masks import Masks
     from kafkalite.console.sampler import Sampler
+    from kafkalite.web.server import Address
     from kafkalite.web.tls import Tls
     from kafkalite.web.users import Users
 
@@ -76,9 +76,9 @@ class ConsoleServer:
     ) -> None:
         listed = list(addresses)
         prefix = parse_base_path(base_path)
-        strange = [address.url for address in listed if not is_loopback(address.host)]
+        strange = open_addresses(listed)
         if strange and users is None:
-            raise StartupError(f"{strange[0]} is reachable from other machines; set --users")
+            raise StartupError(f"{strange[0].url} is reachable from other machines; set --users")
         self.failed = threading.Event()
         """Set when it cannot go on."""
         changes = not strange if writes is None else writes
@@ -109,13 +109,8 @@ class ConsoleServer:
         own = frozenset({CLUSTERS_PART}).union(*(each.first_parts for each in applications))
         bases = [entry.base for entry in entries]
         application = Mount(dict(zip(bases, applications, strict=True))) if several else applications[0]
-        guard = Guard(
-            with_prefix(application, prefix, own),
-            names=known_names(listed, allowed_hosts),
-            sign_in=None if users is None else SignIn(users, certificate_name=None if tls is None else tls.name_of),
-            realm="kafkalite console",
-        )
-        self._web = WebServer(guard, listed, tls=tls, limits=limits, extra="console")
+        served = with_prefix(application, prefix, own)
+        self._web = guarded_server(served, listed, "console", limits, tls, users, allowed_hosts)
 
     def __enter__(self) -> Self:
         self.start()

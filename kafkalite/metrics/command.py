@@ -15,11 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from kafkalite.metrics.page import Page, told
+from kafkalite.metrics.page import LIMITS, Page, told
 from kafkalite.metrics.process import Process
-from kafkalite.web.guard import Guard, is_loopback, known_names, tell_open
-from kafkalite.web.server import Limits, WebServer, parse_address
-from kafkalite.web.signin import SignIn
+from kafkalite.web.guard import guarded_server, open_addresses
+from kafkalite.web.server import parse_address
 from kafkalite.web.users import Users
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PORT: Final = 9645
-LIMITS: Final = Limits(threads=2, connections=16, header_size=16 * 1024, body_size=1024, request_timeout_s=15.0)
 
 
 def nothing_wrong() -> list[str]:
@@ -58,15 +56,13 @@ class CommandPage:
     ) -> None:
         """ValueError for an address that is none, or is open to other machines without `users`; StartupError."""
         where = parse_address(f"http://{address}", PORT)
-        if users is None and not is_loopback(where.host):
+        if users is None and open_addresses([where]):
             raise ValueError(
                 f"{address} is reachable from other machines; give a users file for it, or bind it to 127.0.0.1"
             )
-        sign_in = None if users is None else SignIn(Users.from_file(Path(users)))
+        readers = None if users is None else Users.from_file(Path(users))
         page = Page(partial(told, (Process(), *sources)), alive, ready)
-        guard = Guard(page, names=known_names([where]), sign_in=sign_in, realm="kafkalite metrics")
-        tell_open([where], signs_in=users is not None)
-        self._web = WebServer(guard, [where], limits=LIMITS, extra="metrics")
+        self._web = guarded_server(page, [where], "metrics", LIMITS, users=readers)
         self._web.bind()
 
     @property

@@ -17,6 +17,7 @@ from kafkalite.base.logging import RepeatLogger
 from kafkalite.base.metric_families import Family
 from kafkalite.metrics.text import OPENMETRICS, PROMETHEUS, compressed, render, wants_openmetrics
 from kafkalite.web.routes import NoSuchMethodError, NoSuchPathError, Routes
+from kafkalite.web.server import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 logger = RepeatLogger(logging.getLogger(__name__))
 
+LIMITS: Final = Limits(threads=2, connections=16, header_size=16 * 1024, body_size=1024, request_timeout_s=15.0)
+"""Limits of a server of this alone."""
 REASONS: Final = {
     200: "OK",
     404: "Not Found",

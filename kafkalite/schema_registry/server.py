@@ -15,10 +15,9 @@ from kafkalite.schema_registry.registry import Registry
 from kafkalite.schema_registry.rest import BODY_SIZE_MAX, ROUTES, Application
 from kafkalite.schema_registry.status import RegistryStatus
 from kafkalite.schema_registry.topic import TOPIC, TopicStore
-from kafkalite.web.guard import Guard, known_names
+from kafkalite.web.guard import guarded_server
 from kafkalite.web.prefix import parse_base_path, with_prefix
-from kafkalite.web.server import Address, Limits, WebServer
-from kafkalite.web.signin import SignIn
+from kafkalite.web.server import Address, Limits
 
 if TYPE_CHECKING:
     import threading
@@ -75,14 +74,7 @@ class RegistryServer:
         self.status = RegistryStatus(self.store, self._application)
         """What it tells of itself."""
         addresses = list(addresses) or [Address("http", host, port)]
-        certificate_name = None if tls is None else tls.name_of
-        guard = Guard(
-            served,
-            names=known_names(addresses, allowed_hosts),
-            sign_in=None if users is None else SignIn(users, certificate_name=certificate_name),
-            realm="kafkalite registry",
-        )
-        self._web = WebServer(guard, addresses, tls=tls, limits=limits, extra="registry")
+        self._web = guarded_server(served, addresses, "registry", limits, tls, users, allowed_hosts)
 
     def __enter__(self) -> Self:
         self.start()

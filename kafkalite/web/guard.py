@@ -17,13 +17,15 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.web.server import WebServer
 from kafkalite.web.signin import SignIn, TooManyFailuresError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from kafkalite.web.server import Address
-    from kafkalite.web.users import User
+    from kafkalite.web.server import Address, Limits
+    from kafkalite.web.tls import Tls
+    from kafkalite.web.users import User, Users
 
     StartResponse = Callable[..., object]
     Application = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
@@ -58,14 +60,34 @@ def known_names(addresses: Iterable[Address], allowed: Iterable[str] = ()) -> fr
     return frozenset(name.lower().rstrip(".") for name in names)
 
 
-def tell_open(addresses: Iterable[Address], *, signs_in: bool) -> None:
-    """Logs what others on the network may read or do, for each address beyond this machine."""
-    for address in addresses:
-        if not is_loopback(address.host):
-            if address.scheme == "http":
-                logger.warning("%s is reachable over the network without TLS", address.url)
-            if not signs_in:
-                logger.warning("%s requires no authentication: anyone who can reach it has full access", address.url)
+def open_addresses(addresses: Iterable[Address]) -> list[Address]:
+    """Return the addresses that other machines can reach."""
+    return [address for address in addresses if not is_loopback(address.host)]
+
+
+def guarded_server(
+    application: Application,
+    addresses: Sequence[Address],
+    name: str,
+    limits: Limits,
+    tls: Tls | None = None,
+    users: Users | None = None,
+    allowed_hosts: Iterable[str] = (),
+) -> WebServer:
+    """Return a server for an application behind a Guard, and log a warning for each address open to the network.
+
+    `name` is the package's extra that brings waitress, and is in the realm that browsers show. Without `users` no
+    client has to sign in. ValueError: https without `tls`.
+    """
+    sign_in = None if users is None else SignIn(users, certificate_name=None if tls is None else tls.name_of)
+    names = known_names(addresses, allowed_hosts)
+    guard = Guard(application, names=names, sign_in=sign_in, realm=f"kafkalite {name}")
+    for address in open_addresses(addresses):
+        if address.scheme == "http":
+            logger.warning("%s is reachable over the network without TLS", address.url)
+        if users is None:
+            logger.warning("%s requires no authentication: anyone who can reach it has full access", address.url)
+    return WebServer(guard, addresses, tls=tls, limits=limits, extra=name)
 
 
 def is_loopback(host: str) -> bool:

@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.broker.metrics.health import not_alive, not_ready, notes
 from kafkalite.broker.metrics.sources import Sources
 from kafkalite.errors import ConfigError
-from kafkalite.metrics.page import Page
-from kafkalite.web.guard import Guard, is_loopback, known_names, tell_open
-from kafkalite.web.server import Address, Limits, WebServer, parse_address
-from kafkalite.web.signin import SignIn
+from kafkalite.metrics.page import LIMITS, Page
+from kafkalite.web.guard import guarded_server, open_addresses
+from kafkalite.web.server import parse_address
 from kafkalite.web.users import Users
 
 if TYPE_CHECKING:
@@ -29,11 +28,11 @@ if TYPE_CHECKING:
 
     from kafkalite.broker.metrics.parts import Parts
     from kafkalite.settings.broker import BrokerConfig
+    from kafkalite.web.server import Address
     from kafkalite.web.tls import Tls
 
 PORT: Final = 9644
 KEY: Final = "metrics.listeners"
-LIMITS: Final = Limits(threads=2, connections=16, header_size=16 * 1024, body_size=1024, request_timeout_s=15.0)
 
 
 class MetricsServer:
@@ -43,18 +42,12 @@ class MetricsServer:
         """ConfigError, StartupError."""
         config = parts.config
         addresses = addresses_of(config)
-        tls = _tls_of(config, addresses)
+        self._tls = tls = _tls_of(config, addresses)
         users = Users.from_file(Path(config.metrics_users)) if config.metrics_users else None
-        certificate_name = None if tls is None else tls.name_of
-        guard = Guard(
-            Page(Sources(parts).families, partial(not_alive, parts), partial(not_ready, parts), partial(notes, parts)),
-            names=known_names(addresses, config.metrics_allowed_hosts),
-            sign_in=None if users is None else SignIn(users, certificate_name=certificate_name),
-            realm="kafkalite metrics",
+        page = Page(
+            Sources(parts).families, partial(not_alive, parts), partial(not_ready, parts), partial(notes, parts)
         )
-        tell_open(addresses, signs_in=users is not None)
-        self._tls = tls
-        self._web = WebServer(guard, addresses, tls=tls, limits=LIMITS, extra="metrics")
+        self._web = guarded_server(page, addresses, "metrics", LIMITS, tls, users, config.metrics_allowed_hosts)
 
     @property
     def urls(self) -> list[str]:
@@ -86,11 +79,11 @@ def addresses_of(config: BrokerConfig) -> list[Address]:
         addresses = [parse_address(text, PORT) for text in config.metrics_listeners]
     except ValueError as error:
         raise ConfigError(KEY, str(error)) from None
-    for address in addresses:
-        if not is_loopback(address.host) and not config.metrics_users:
-            raise ConfigError(
-                KEY, f"{address.url} is reachable from other machines; set metrics.users to require authentication"
-            )
+    strange = open_addresses(addresses)
+    if strange and not config.metrics_users:
+        raise ConfigError(
+            KEY, f"{strange[0].url} is reachable from other machines; set metrics.users to require authentication"
+        )
     return addresses
 
 
