@@ -12,50 +12,16 @@
  */
 #include "crc32.h"
 
-#include <string.h>
-
 static const uint32_t polynomial = 0xEDB88320u; /* 0x04C11DB7 reflected */
 
-/* tables[0] is the classic byte table; tables[k][b] is the effect of byte b followed by k zero bytes. */
-static uint32_t tables[8][256];
+static kl_crc_tables tables;
 
-static uint32_t sum_table(uint32_t value, const unsigned char *data, size_t size);
+__attribute__((noinline)) static uint32_t sum_table(uint32_t value, const unsigned char *data, size_t size) {
+    return sum_by_tables(tables, value, data, size);
+}
 
-kl_crc32_function kl_crc32 = sum_table;
+kl_crc_function kl_crc32 = sum_table;
 const char *kl_crc32_name = "table";
-
-static uint64_t load_le64(const unsigned char *p) {
-    uint64_t v;
-    memcpy(&v, p, 8);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    v = __builtin_bswap64(v);
-#endif
-    return v;
-}
-
-static void fill_tables(void) {
-    for (uint32_t byte = 0; byte < 256; byte++) {
-        uint32_t c = byte;
-        for (int bit = 0; bit < 8; bit++)
-            c = (c >> 1) ^ ((c & 1) ? polynomial : 0);
-        tables[0][byte] = c;
-    }
-    for (uint32_t byte = 0; byte < 256; byte++)
-        for (int k = 1; k < 8; k++)
-            tables[k][byte] = (tables[k - 1][byte] >> 8) ^ tables[0][tables[k - 1][byte] & 0xFF];
-}
-
-static uint32_t sum_table(uint32_t value, const unsigned char *data, size_t size) {
-    uint32_t c = ~value;
-    for (; size >= 8; size -= 8, data += 8) {
-        uint64_t w = load_le64(data) ^ c;
-        c = tables[7][w & 0xFF] ^ tables[6][(w >> 8) & 0xFF] ^ tables[5][(w >> 16) & 0xFF] ^ tables[4][(w >> 24) & 0xFF] ^
-            tables[3][(w >> 32) & 0xFF] ^ tables[2][(w >> 40) & 0xFF] ^ tables[1][(w >> 48) & 0xFF] ^ tables[0][w >> 56];
-    }
-    for (; size > 0; size--, data++)
-        c = (c >> 8) ^ tables[0][(c ^ *data) & 0xFF];
-    return ~c;
-}
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define KL_X86 1
@@ -65,7 +31,6 @@ static uint32_t sum_table(uint32_t value, const unsigned char *data, size_t size
 
 enum { LANE = 16, GROUP = 4 * LANE };
 
-/* By which a lane is multiplied to move it on: x^(d+63) for its first quadword, x^(d-1) for its second. */
 static uint64_t fold_512[2], fold_384[2], fold_256[2], fold_128[2];
 
 /* The end: x^95 takes the first quadword out, x^63 the next 32 bits; then the quotient and the polynomial itself. */
@@ -73,19 +38,6 @@ static uint64_t end_constants[2], barrett[2];
 
 /* Bytes 16-r to 31-r make pshufb move a lane r bytes towards its end; bytes 16+r to 31+r towards its start. */
 static unsigned char shuffles[48];
-
-/* x^n mod P, reflected into the upper half of 64 bits. */
-static uint64_t power_of_x(unsigned n) {
-    uint32_t c = 0x80000000u;
-    while (n-- > 0)
-        c = (c >> 1) ^ ((c & 1) ? polynomial : 0);
-    return (uint64_t)c << 32;
-}
-
-static void fill_fold(uint64_t constants[2], unsigned bits) {
-    constants[0] = power_of_x(bits + 63);
-    constants[1] = power_of_x(bits - 1);
-}
 
 /* x^64 divided by P without the remainder: 33 bits, reflected. */
 static uint64_t quotient_of_x64(void) {
@@ -100,12 +52,12 @@ static uint64_t quotient_of_x64(void) {
 }
 
 static void fill_constants(void) {
-    fill_fold(fold_512, 512);
-    fill_fold(fold_384, 384);
-    fill_fold(fold_256, 256);
-    fill_fold(fold_128, 128);
-    end_constants[0] = power_of_x(95);
-    end_constants[1] = power_of_x(63);
+    fill_fold(polynomial, fold_512, 512);
+    fill_fold(polynomial, fold_384, 384);
+    fill_fold(polynomial, fold_256, 256);
+    fill_fold(polynomial, fold_128, 128);
+    end_constants[0] = power_of_x(polynomial, 95);
+    end_constants[1] = power_of_x(polynomial, 63);
     barrett[0] = quotient_of_x64();
     barrett[1] = ((uint64_t)polynomial << 1) | 1;
     memset(shuffles, 0x80, sizeof shuffles);
@@ -196,14 +148,14 @@ KL_ARM_TARGET static uint32_t sum_armv8(uint32_t value, const unsigned char *dat
 }
 #endif
 
-kl_crc32_backend kl_crc32_backends[KL_CRC32_BACKENDS] = {
+kl_crc_backend kl_crc32_backends[KL_CRC32_BACKENDS] = {
     {"pclmul", NULL},
     {"armv8", NULL},
     {"table", sum_table},
 };
 
 void kl_crc32_select(void) {
-    fill_tables();
+    fill_tables(polynomial, tables);
 #ifdef KL_X86
     fill_constants();
     __builtin_cpu_init();
@@ -214,11 +166,7 @@ void kl_crc32_select(void) {
     if (getauxval(AT_HWCAP) & HWCAP_CRC32_BIT)
         kl_crc32_backends[1].function = sum_armv8;
 #endif
-    for (int i = 0; i < KL_CRC32_BACKENDS; i++) {
-        if (kl_crc32_backends[i].function != NULL) {
-            kl_crc32 = kl_crc32_backends[i].function;
-            kl_crc32_name = kl_crc32_backends[i].name;
-            return;
-        }
-    }
+    const kl_crc_backend *chosen = first_available(kl_crc32_backends);
+    kl_crc32 = chosen->function;
+    kl_crc32_name = chosen->name;
 }

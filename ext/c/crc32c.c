@@ -12,50 +12,16 @@
  */
 #include "crc32c.h"
 
-#include <string.h>
-
 static const uint32_t polynomial = 0x82F63B78u; /* 0x1EDC6F41 reflected */
 
-/* tables[0] is the classic byte table; tables[k][b] is the effect of byte b followed by k zero bytes. */
-static uint32_t tables[8][256];
-
-static uint32_t sum_table(uint32_t value, const unsigned char *data, size_t size);
-
-kl_crc32c_function kl_crc32c = sum_table;
-const char *kl_crc32c_name = "table";
-
-static uint64_t load_le64(const unsigned char *p) {
-    uint64_t v;
-    memcpy(&v, p, 8);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    v = __builtin_bswap64(v);
-#endif
-    return v;
-}
-
-static void fill_tables(void) {
-    for (uint32_t byte = 0; byte < 256; byte++) {
-        uint32_t c = byte;
-        for (int bit = 0; bit < 8; bit++)
-            c = (c >> 1) ^ ((c & 1) ? polynomial : 0);
-        tables[0][byte] = c;
-    }
-    for (uint32_t byte = 0; byte < 256; byte++)
-        for (int k = 1; k < 8; k++)
-            tables[k][byte] = (tables[k - 1][byte] >> 8) ^ tables[0][tables[k - 1][byte] & 0xFF];
-}
+static kl_crc_tables tables;
 
 static uint32_t sum_table(uint32_t value, const unsigned char *data, size_t size) {
-    uint32_t c = ~value;
-    for (; size >= 8; size -= 8, data += 8) {
-        uint64_t w = load_le64(data) ^ c;
-        c = tables[7][w & 0xFF] ^ tables[6][(w >> 8) & 0xFF] ^ tables[5][(w >> 16) & 0xFF] ^ tables[4][(w >> 24) & 0xFF] ^
-            tables[3][(w >> 32) & 0xFF] ^ tables[2][(w >> 40) & 0xFF] ^ tables[1][(w >> 48) & 0xFF] ^ tables[0][w >> 56];
-    }
-    for (; size > 0; size--, data++)
-        c = (c >> 8) ^ tables[0][(c ^ *data) & 0xFF];
-    return ~c;
+    return sum_by_tables(tables, value, data, size);
 }
+
+kl_crc_function kl_crc32c = sum_table;
+const char *kl_crc32c_name = "table";
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define KL_X86 1
@@ -67,33 +33,16 @@ enum { STREAM_WORDS_MAX = 128, STREAMS = 3 };
 /* shift_constants[n] moves a state over n words: x^(64n-33) mod P. Entry 0 is unused. */
 static uint32_t shift_constants[2 * STREAM_WORDS_MAX + 1];
 
-/* Folding constants for a distance of d bits: x^(d+63) for the first quadword of a lane, x^(d-1) for the second. */
 static uint64_t fold_2048[2], fold_1536[2], fold_1024[2], fold_512[2];
 
-/* c * x^n mod P, reflected. */
-static uint32_t times_power_of_x(uint32_t c, unsigned n) {
-    while (n-- > 0)
-        c = (c >> 1) ^ ((c & 1) ? polynomial : 0);
-    return c;
-}
-
-static uint32_t power_of_x(unsigned n) {
-    return times_power_of_x(0x80000000u, n);
-}
-
-static void fill_fold(uint64_t constants[2], unsigned bits) {
-    constants[0] = (uint64_t)power_of_x(bits + 63) << 32;
-    constants[1] = (uint64_t)power_of_x(bits - 1) << 32;
-}
-
 static void fill_constants(void) {
-    shift_constants[1] = power_of_x(64 - 33);
+    shift_constants[1] = (uint32_t)(power_of_x(polynomial, 64 - 33) >> 32);
     for (unsigned n = 2; n <= 2 * STREAM_WORDS_MAX; n++)
-        shift_constants[n] = times_power_of_x(shift_constants[n - 1], 64);
-    fill_fold(fold_2048, 2048);
-    fill_fold(fold_1536, 1536);
-    fill_fold(fold_1024, 1024);
-    fill_fold(fold_512, 512);
+        shift_constants[n] = times_power_of_x(polynomial, shift_constants[n - 1], 64);
+    fill_fold(polynomial, fold_2048, 2048);
+    fill_fold(polynomial, fold_1536, 1536);
+    fill_fold(polynomial, fold_1024, 1024);
+    fill_fold(polynomial, fold_512, 512);
 }
 
 /* The product, which crc32(0, product) would reduce to the shifted state; it may be joined to data first. */
@@ -214,7 +163,7 @@ KL_ARM_TARGET static uint32_t sum_armv8(uint32_t value, const unsigned char *dat
 }
 #endif
 
-kl_crc32c_backend kl_crc32c_backends[KL_CRC32C_BACKENDS] = {
+kl_crc_backend kl_crc32c_backends[KL_CRC32C_BACKENDS] = {
     {"avx512", NULL},
     {"sse42", NULL},
     {"armv8", NULL},
@@ -222,7 +171,7 @@ kl_crc32c_backend kl_crc32c_backends[KL_CRC32C_BACKENDS] = {
 };
 
 void kl_crc32c_select(void) {
-    fill_tables();
+    fill_tables(polynomial, tables);
 #ifdef KL_X86
     fill_constants();
     __builtin_cpu_init();
@@ -237,11 +186,7 @@ void kl_crc32c_select(void) {
     if (getauxval(AT_HWCAP) & HWCAP_CRC32_BIT)
         kl_crc32c_backends[2].function = sum_armv8;
 #endif
-    for (int i = 0; i < KL_CRC32C_BACKENDS; i++) {
-        if (kl_crc32c_backends[i].function != NULL) {
-            kl_crc32c = kl_crc32c_backends[i].function;
-            kl_crc32c_name = kl_crc32c_backends[i].name;
-            return;
-        }
-    }
+    const kl_crc_backend *chosen = first_available(kl_crc32c_backends);
+    kl_crc32c = chosen->function;
+    kl_crc32c_name = chosen->name;
 }

@@ -8,23 +8,17 @@ than the sum itself.
 Any thread may call; the GIL is released for buffers of GIL_RELEASE_SIZE and more.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint32_t
 
+from kafkalite._native.base.crc cimport kl_crc_backend, kl_crc_function, named, names_of, sum_of
+
 cdef extern from "crc32.h":
-    ctypedef uint32_t (*kl_crc32_function)(uint32_t, const unsigned char*, size_t) noexcept nogil
-    ctypedef struct kl_crc32_backend:
-        const char* name
-        kl_crc32_function function
     cdef enum:
         KL_CRC32_BACKENDS
-    kl_crc32_backend kl_crc32_backends[]
-    kl_crc32_function kl_crc32
+    kl_crc_backend kl_crc32_backends[]
+    kl_crc_function kl_crc32
     const char* kl_crc32_name
     void kl_crc32_select() noexcept nogil
-
-cdef enum:
-    GIL_RELEASE_SIZE = 65536    # about 3 µs of work: below that, giving the lock away costs more than it lends
 
 kl_crc32_select()
 backend = kl_crc32_name.decode()
@@ -35,37 +29,16 @@ cdef uint32_t crc32(const unsigned char* data, size_t size) noexcept nogil:
     return kl_crc32(0, data, size)
 
 
-cdef object run(kl_crc32_function function, object buffer, uint32_t value):
-    cdef Py_buffer view
-    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
-    try:
-        if view.len < GIL_RELEASE_SIZE:
-            return function(value, <const unsigned char*>view.buf, <size_t>view.len)
-        with nogil:
-            value = function(value, <const unsigned char*>view.buf, <size_t>view.len)
-        return value
-    finally:
-        PyBuffer_Release(&view)
-
-
 def native_crc32(buffer not None, uint32_t value=0):
     """The CRC-32 of `buffer`, or of what gave `value` followed by `buffer`."""
-    return run(kl_crc32, buffer, value)
+    return sum_of(kl_crc32, buffer, value)
 
 
 def available():
     """The names of the ways this processor can go, fastest first; "table" is always the last."""
-    return tuple(
-        kl_crc32_backends[i].name.decode()
-        for i in range(<int>KL_CRC32_BACKENDS)
-        if kl_crc32_backends[i].function != NULL
-    )
+    return tuple(names_of(kl_crc32_backends, KL_CRC32_BACKENDS))
 
 
 def crc32_by(str name not None, buffer not None, uint32_t value=0):
     """The CRC-32 by the named way, so that ways can be compared. ValueError when this processor lacks it."""
-    cdef bytes wanted = name.encode()
-    for i in range(<int>KL_CRC32_BACKENDS):
-        if kl_crc32_backends[i].function != NULL and wanted == kl_crc32_backends[i].name:
-            return run(kl_crc32_backends[i].function, buffer, value)
-    raise ValueError(f"unknown CRC-32 backend {name!r}; available here: {', '.join(available())}")
+    return sum_of(named(kl_crc32_backends, KL_CRC32_BACKENDS, name, "CRC-32"), buffer, value)

@@ -1,0 +1,41 @@
+"""What the modules of CRC-32 and CRC-32C share: sums of Python buffers, and a backend by its name (ext/c/crc.h)."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport uint32_t
+
+cdef extern from "crc.h":
+    ctypedef uint32_t (*kl_crc_function)(uint32_t, const unsigned char*, size_t) noexcept nogil
+    ctypedef struct kl_crc_backend:
+        const char* name
+        kl_crc_function function
+
+cdef enum:
+    GIL_RELEASE_SIZE = 65536    # about 3 µs of work: below that, giving the lock away costs more than it lends
+
+
+cdef inline object sum_of(kl_crc_function function, object buffer, uint32_t value):
+    """The Py_buffer itself rather than a typed memoryview, which costs as much as summing 4 KiB."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        if view.len < GIL_RELEASE_SIZE:
+            return function(value, <const unsigned char*>view.buf, <size_t>view.len)
+        with nogil:
+            value = function(value, <const unsigned char*>view.buf, <size_t>view.len)
+        return value
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef inline list names_of(const kl_crc_backend* backends, int count):
+    """The names of the backends that this processor can use, fastest first; "table" is always the last."""
+    return [backends[i].name.decode() for i in range(count) if backends[i].function != NULL]
+
+
+cdef inline kl_crc_function named(const kl_crc_backend* backends, int count, str name, str crc) except NULL:
+    """The function of this backend. ValueError when this processor lacks it."""
+    cdef bytes wanted = name.encode()
+    for i in range(count):
+        if backends[i].function != NULL and wanted == backends[i].name:
+            return backends[i].function
+    raise ValueError(f"unknown {crc} backend {name!r}; available here: {', '.join(names_of(backends, count))}")
