@@ -46,8 +46,7 @@ cdef class ClassicServer:
 
     cdef ClassicPart* next_part(self) except NULL
     cdef bint allows(self, int operation, const ClassicPart* part, Topic topic) except -1
-    cdef bint read_produce_parts(self, Cursor* c, int32_t count) except -1
-    cdef bint read_fetch_parts(self, Cursor* c, int32_t count) except -1
+    cdef bint read_parts(self, Cursor* c, int32_t count, bint produce) except -1
     cdef int produce_part(self, const ClassicPart* part) except -1
     cdef LogSlice fetch_part(self, const ClassicPart* part, int64_t size_left, ReadResult* out)
     cdef int32_t pick(self, Py_ssize_t count) noexcept

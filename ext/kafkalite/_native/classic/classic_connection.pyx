@@ -105,8 +105,8 @@ cdef class ClassicServer:
         return <ClassicPart*>add_part(<void**>&self.parts, &self.part_count, &self.part_capacity, PARTS_AT_FIRST,
                                       sizeof(ClassicPart))
 
-    cdef bint read_produce_parts(self, Cursor* c, int32_t count) except -1:
-        """Fills `parts`; False when the request does not follow its form or passes a limit."""
+    cdef bint read_parts(self, Cursor* c, int32_t count, bint produce) except -1:
+        """Fills `parts` of a Produce or Fetch; False when the request does not follow its form or passes a limit."""
         cdef ClassicPart* part
         cdef int32_t _i
         self.part_count = 0
@@ -116,24 +116,12 @@ cdef class ClassicServer:
             part = self.next_part()
             part.topic = read_string(c, False, &part.topic_size)
             part.partition = read_i32(c)
-            part.data_size = read_i32(c)
-            part.data = read_raw(c, <Py_ssize_t>part.data_size)
-            if c.status != OK or part.topic_size < 0:
-                return False
-        return c.status == OK
-
-    cdef bint read_fetch_parts(self, Cursor* c, int32_t count) except -1:
-        cdef ClassicPart* part
-        cdef int32_t _i
-        self.part_count = 0
-        if count > self.parts_max or <int64_t>count * PART_SIZE_MIN > remaining(c):
-            return False
-        for _i in range(count):
-            part = self.next_part()
-            part.topic = read_string(c, False, &part.topic_size)
-            part.partition = read_i32(c)
-            part.offset = read_i64(c)
-            part.size_max = read_i32(c)
+            if produce:
+                part.data_size = read_i32(c)
+                part.data = read_raw(c, <Py_ssize_t>part.data_size)
+            else:
+                part.offset = read_i64(c)
+                part.size_max = read_i32(c)
             if c.status != OK or part.topic_size < 0:
                 return False
         return c.status == OK
@@ -320,7 +308,7 @@ cdef class ClassicConnection(Connection):
         cdef ClassicPart* part
         cdef int32_t i
         cdef int result
-        if not server.read_produce_parts(c, count):
+        if not server.read_parts(c, count, True):
             return self.refuse("malformed or over-limit 0.7 PRODUCE request")
         for i in range(server.part_count):
             part = &server.parts[i]
@@ -389,7 +377,7 @@ cdef class ClassicConnection(Connection):
         cdef ReadResult found
         cdef list codes = []
         cdef list pieces = []
-        if not server.read_fetch_parts(c, count):
+        if not server.read_parts(c, count, False):
             return self.refuse("malformed or over-limit 0.7 FETCH request")
         for i in range(server.part_count):
             if self.is_flushing():
