@@ -187,24 +187,22 @@ cdef int64_t file_pwrite(int fd, const unsigned char* data, int64_t size, int64_
     return done
 
 
-cdef int file_datasync(int fd) noexcept nogil:
+cdef inline int _synced(int fd, bint data_only) noexcept nogil:
     cdef int fault = _fault(SYNC, fd)
     if fault:
         return -fault
-    while c_fdatasync(fd) != 0:
+    while (c_fdatasync(fd) if data_only else c_fsync(fd)) != 0:
         if errno != EINTR:
             return -errno
     return 0
+
+
+cdef int file_datasync(int fd) noexcept nogil:
+    return _synced(fd, True)
 
 
 cdef int file_sync(int fd) noexcept nogil:
-    cdef int fault = _fault(SYNC, fd)
-    if fault:
-        return -fault
-    while c_fsync(fd) != 0:
-        if errno != EINTR:
-            return -errno
-    return 0
+    return _synced(fd, False)
 
 
 cdef int file_truncate(int fd, int64_t size) noexcept nogil:
