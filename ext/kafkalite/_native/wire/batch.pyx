@@ -451,21 +451,21 @@ def first_at(
     BatchInfo info not None, const unsigned char[::1] records not None, int64_t target_ms, int64_t first_offset=0
 ):
     """(timestamp, offset) of the first record from `first_offset` on that is not older than `target_ms`, or None."""
-    cdef FoundRecord found
-    cdef Py_ssize_t size
-    cdef const unsigned char* data = door(records, 0, &size)
-    cdef Status status = find_record(data, size, &info.header, target_ms, first_offset, False, &found)
-    if status != OK:
-        raise BatchError(status)
-    return None if found.index < 0 else (found.timestamp, found.offset)
+    return _found(info, records, target_ms, first_offset, False)
 
 
 def newest(BatchInfo info not None, const unsigned char[::1] records not None, int64_t first_offset=0):
     """(timestamp, offset) of the first of the newest records from `first_offset` on, or None."""
+    return _found(info, records, INT64_MIN, first_offset, True)
+
+
+cdef object _found(
+    BatchInfo info, const unsigned char[::1] records, int64_t target_ms, int64_t first_offset, bint newest
+):
     cdef FoundRecord found
     cdef Py_ssize_t size
     cdef const unsigned char* data = door(records, 0, &size)
-    cdef Status status = find_record(data, size, &info.header, INT64_MIN, first_offset, True, &found)
+    cdef Status status = find_record(data, size, &info.header, target_ms, first_offset, newest, &found)
     if status != OK:
         raise BatchError(status)
     return None if found.index < 0 else (found.timestamp, found.offset)
