@@ -364,12 +364,13 @@ cdef Status judge_records(const KeyTable* table, const Rules* rules, const Batch
 
 cdef int64_t rebase_records(const BatchHeader* header, int64_t base_timestamp, const unsigned char* records,
                             int64_t size, unsigned char* out) noexcept nogil:
-    """Writes well-formed records with deltas to another base timestamp; the new size."""
+    """Writes well-formed records with deltas to another base timestamp, or nothing if `out` is NULL; the new size."""
     cdef Cursor c, inner
-    cdef unsigned char* at = out
+    cdef unsigned char head[10]
     cdef unsigned char delta[10]
-    cdef Py_ssize_t delta_size, rest
+    cdef Py_ssize_t head_size, delta_size, rest
     cdef int64_t timestamp
+    cdef int64_t total = 0
     cdef int32_t length
     cursor_init(&c, records, <Py_ssize_t>size)
     while c.pos < c.end:
@@ -380,32 +381,14 @@ cdef int64_t rebase_records(const BatchHeader* header, int64_t base_timestamp, c
         timestamp = record_timestamp(header, read_varlong(&inner))
         delta_size = store_varlong(delta, <int64_t>(<uint64_t>timestamp - <uint64_t>base_timestamp))
         rest = inner.end - inner.pos
-        at += store_varint(at, <int32_t>(1 + delta_size + rest))
-        at[0] = (inner.end - length)[0]
-        memcpy(at + 1, delta, <size_t>delta_size)
-        memcpy(at + 1 + delta_size, inner.pos, <size_t>rest)
-        at += 1 + delta_size + rest
-    return at - out
-
-
-cdef int64_t rebased_size(const BatchHeader* header, int64_t base_timestamp, const unsigned char* records,
-                          int64_t size) noexcept nogil:
-    """How many bytes rebase_records will write."""
-    cdef Cursor c, inner
-    cdef unsigned char number[10]
-    cdef int64_t total = 0
-    cdef int64_t timestamp
-    cdef int32_t length
-    cursor_init(&c, records, <Py_ssize_t>size)
-    while c.pos < c.end:
-        length = record_varint(&c)
-        cursor_init(&inner, c.pos, length)
-        c.pos += length
-        read_i8(&inner)
-        timestamp = record_timestamp(header, read_varlong(&inner))
-        length = <int32_t>(1 + store_varlong(number, <int64_t>(<uint64_t>timestamp - <uint64_t>base_timestamp))
-                           + inner.end - inner.pos)
-        total += store_varint(number, length) + length
+        head_size = store_varint(head, <int32_t>(1 + delta_size + rest))
+        head[head_size] = (inner.end - length)[0]    # the attributes
+        head_size += 1
+        if out != NULL:
+            memcpy(out + total, head, <size_t>head_size)
+            memcpy(out + total + head_size, delta, <size_t>delta_size)
+            memcpy(out + total + head_size + delta_size, inner.pos, <size_t>rest)
+        total += head_size + delta_size + rest
     return total
 
 
@@ -559,7 +542,7 @@ cdef class BatchFilter:
         cdef int64_t size = self.kept.size
         if horizon:
             parse_header(data, <Py_ssize_t>info.size, &header)
-            size = rebased_size(&header, self.horizon_ms, self.kept_records, size)
+            size = rebase_records(&header, self.horizon_ms, self.kept_records, size, NULL)
         if self._reserve(HEADER_SIZE + size) != 0:
             return NO_MEMORY
         at = self.out + self.out_size
@@ -648,7 +631,7 @@ cdef class BatchFilter:
         if horizon:
             parse_header(data, <Py_ssize_t>info.size, &header)
             with nogil:
-                size = rebased_size(&header, self.horizon_ms, records, size)
+                size = rebase_records(&header, self.horizon_ms, records, size, NULL)
                 if self._reserve(size) != 0:
                     return NO_MEMORY
                 rebase_records(&header, self.horizon_ms, records, self.kept.size, self.out + self.out_size)
