@@ -75,39 +75,7 @@ def unpack_header(data: bytes) -> IndexSummary | None:
     values = HEADER.unpack_from(data)
     if values[0] != MAGIC or values[1] != VERSION or crc32c(data[: HEADER.size]) != _header_crc(data):
         return None
-    (
-        _,
-        _,
-        _,
-        topic_id,
-        partition,
-        count,
-        base_offset,
-        covered,
-        interval,
-        max_timestamp,
-        max_offset,
-        last_position,
-        last_crc,
-        since_entry,
-        end_offset,
-        entries_crc,
-    ) = values
-    return IndexSummary(
-        topic_id,
-        partition,
-        count,
-        base_offset,
-        covered,
-        interval,
-        max_timestamp,
-        max_offset,
-        last_position,
-        last_crc,
-        since_entry,
-        end_offset,
-        entries_crc,
-    )
+    return IndexSummary(*values[3:])
 
 
 def _header_crc(data: bytes) -> int:
