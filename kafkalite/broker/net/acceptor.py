@@ -1,13 +1,13 @@
-"""The acceptor: one thread that listens on every address and deals accepted sockets out to the workers.
+"""Accept connections on all listeners with one thread, and assign them to the workers.
 
-It counts connections, in all, by listener and by address, and refuses what is over a limit. Of a limit that addresses
-share, the last tenth is for those with few connections (`kafkalite.broker.limits.shares`); who they are is not known
-yet. Of a listener with a crowd it takes a few before it looks at the others. When the process runs out
-of descriptors it pauses instead of spinning on a listening socket that stays readable, and tries again a moment later.
-A listener whose connections come too fast is left alone for a while; so is a connection from an address that is over
-its quota, which is closed then (`kafkalite.broker.net.rates`).
+The acceptor counts connections in total, by listener and by address, and refuses those above a limit. The last tenth of
+a limit that addresses share is reserved for addresses with few connections (`kafkalite.broker.limits.shares`); clients
+are not authenticated yet. It takes a few connections of one listener before it looks at the others. When the process
+runs out of descriptors it pauses, instead of spinning on a listening socket that stays readable. A listener whose
+connections come too fast is paused for a while. A connection from an address above its quota is held unread for a
+while, then closed (`kafkalite.broker.net.rates`).
 
-Thread rule: `start` and `stop` from the composition root; `released` from any worker.
+Thread rule: the composition root calls `start` and `stop`; any worker calls `released`.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ logger = RepeatLogger(logging.getLogger("kafkalite.broker.net"))
 
 PAUSE_S: Final = 0.1
 IN_A_ROW_MAX: Final = 32
-"""Connections that are taken from one listener before the others are looked at."""
+"""Maximum number of connections taken from one listener before the others are looked at."""
 HELD_MAX: Final = 512
-"""Sockets that are held unread until they are closed; above that they are closed at once."""
+"""Maximum number of sockets that are held unread; further ones are closed at once."""
 MAX_CONNECTIONS: Final = "max.connections"
 MAX_CONNECTIONS_OF_LISTENER: Final = "listener.name.max.connections"
 MAX_CONNECTIONS_PER_IP: Final = "max.connections.per.ip"
 CONNECTION_CREATION_RATE: Final = "connection_creation_rate"
 LIMITS: Final = (MAX_CONNECTIONS, MAX_CONNECTIONS_OF_LISTENER, MAX_CONNECTIONS_PER_IP, CONNECTION_CREATION_RATE)
-"""What connections are refused for, in `Acceptor.refused`."""
+"""Reasons for refusals in `Acceptor.refused`."""
 _OUT_OF_RESOURCES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class Acceptor:
-    """Accepts on `listeners` and hands each socket to the worker with the fewest connections."""
+    """Accepts on `listeners`, and gives each socket to the worker with the fewest connections."""
 
     def __init__(
         self,
@@ -77,20 +77,20 @@ class Acceptor:
         self._per_address_overrides = per_address_overrides
         self._per_listener_max = per_listener_max
         self.rates = rates
-        self._waiting: list[tuple[float, int, BoundListener]] = []  # heap: when each is accepted from again
-        self._held: list[tuple[float, int, AcceptedSocket]] = []  # heap: when each is closed
+        self._waiting: list[tuple[float, int, BoundListener]] = []  # heap: when each listener is resumed
+        self._held: list[tuple[float, int, AcceptedSocket]] = []  # heap: when each socket is closed
         self._number = 0
-        self._choice = threading.Lock()  # from choosing a worker until it has the socket; above its mailbox's
+        self._choice = threading.Lock()  # held while a socket is given to a worker; taken before its mailbox's lock
         self._lock = threading.Lock()
         self._by_address: Counter[str] = Counter()
         self._by_listener: Counter[str] = Counter()
-        self._shares = Shares()  # of all connections, by network
-        self._listener_shares = Shares()  # of one listener's, by listener and network
+        self._shares = Shares()  # all connections, by network
+        self._listener_shares = Shares()  # connections by (listener, network)
         self._total = 0
         self.refused: Counter[str] = Counter()
-        """Connections closed since a limit was reached, by its key. Written by the acceptor's thread alone."""
+        """Limit → connections refused by it. Only the acceptor's thread writes it."""
         self.delayed: dict[str, tuple[int, float]] = {}
-        """Listener whose connections came too fast → how often it was left alone, seconds in all. The same."""
+        """Listener name → (number of pauses, total seconds). Only the acceptor's thread writes it."""
         self._next = 0
         self._stop = threading.Event()
         self._bell = Wakeup()
@@ -98,14 +98,14 @@ class Acceptor:
         self._thread = threading.Thread(target=self._run, name="kafkalite-acceptor", daemon=True)
 
     def start(self) -> None:
-        """Starts accepting."""
+        """Start accepting."""
         for listener in self._listeners:
             self._selector.register(listener.socket, selectors.EVENT_READ, listener)
         self._selector.register(self._bell, selectors.EVENT_READ, None)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops accepting and closes the listening sockets."""
+        """Stop accepting, and close the listening sockets."""
         self._stop.set()
         if self._thread.is_alive():
             self._bell.ring()
@@ -119,11 +119,11 @@ class Acceptor:
         self._bell.close()
 
     def descriptors(self) -> list[int]:
-        """Those that are not its listeners' or its bell's."""
+        """Return its descriptors, except those of its listeners and its bell."""
         return [self._selector.fileno()]
 
     def released(self, connection: Connection) -> None:
-        """A worker closed this connection."""
+        """Stop counting a connection that a worker has closed."""
         with self._lock:
             self._total -= 1
             self._by_listener[connection.listener.name] -= 1
@@ -136,12 +136,12 @@ class Acceptor:
 
     @property
     def held_count(self) -> int:
-        """Connections of addresses over their quota that are not closed yet."""
+        """The number of held connections, whose addresses are above their quota."""
         return len(self._held)
 
     @property
     def connection_count(self) -> int:
-        """Connections accepted and not closed yet."""
+        """The number of connections that were accepted and are not closed yet."""
         return self._total
 
     def _run(self) -> None:
@@ -156,7 +156,8 @@ class Acceptor:
                             break
 
     def _go_on(self) -> float | None:
-        """Ends the waits that are over; seconds until the next one is, None: there is none."""
+        """Resume listeners and close held sockets whose time is over; return the seconds until the next one, or
+        None."""
         now = time.monotonic()
         while self._waiting and self._waiting[0][0] <= now:
             listener = heapq.heappop(self._waiting)[2]
@@ -167,7 +168,7 @@ class Acceptor:
         return max(0.0, min(nearest) - now) if nearest else None
 
     def _accept(self, listener: BoundListener) -> bool:
-        """Takes one connection; False when no other is to be taken now."""
+        """Take one connection; return False if no other one should be taken now."""
         if self._is_out_of_room():
             self._pause()
             return False
@@ -209,11 +210,11 @@ class Acceptor:
         return waits_s == 0.0
 
     def _pause(self) -> None:
-        """Out of descriptors or memory: a socket stays readable, so this waits instead of spinning."""
+        """Wait for descriptors or memory, since the listening socket stays readable meanwhile."""
         self._stop.wait(PAUSE_S)
 
     def _hold(self, accepted: AcceptedSocket, host: str, until: float) -> None:
-        """Its address is over its quota: nothing is read, and it is closed then."""
+        """Hold a socket unread until it is closed: its address is above its quota."""
         self.refused[CONNECTION_CREATION_RATE] += 1
         logger.warning("refused a connection from %s: its connection_creation_rate quota is used up", host)
         if len(self._held) >= HELD_MAX:
@@ -222,7 +223,8 @@ class Acceptor:
             heapq.heappush(self._held, (until, self._number, accepted))
 
     def _is_out_of_room(self) -> bool:
-        """Whether the next connection would take a descriptor that the log needs; waiting ones stay in the backlog."""
+        """Return whether the next connection would take a descriptor that the logs need; connections then wait in the
+        backlog."""
         short = self._total >= self._connections_room
         if short != self._room_is_short:
             self._room_is_short = short
@@ -243,7 +245,7 @@ class Acceptor:
         per_address_overrides: Mapping[str, int],
         per_listener_max: Mapping[str, int],
     ) -> None:
-        """New limits for connections to come; those that are open stay. Any thread."""
+        """Apply new limits to later connections; open ones stay. Any thread."""
         with self._lock:
             self._connections_max = connections_max
             self._per_address_max = connections_per_address_max
@@ -251,12 +253,12 @@ class Acceptor:
             self._per_listener_max = per_listener_max
 
     def set_workers(self, workers: Sequence[Worker]) -> None:
-        """Who gets connections to come; when this returns nobody else will. Any thread."""
+        """Set the workers that get later connections; on return no other one gets any. Any thread."""
         with self._choice:
             self._workers = workers
 
     def _refusal(self, host: str, listener: BoundListener) -> tuple[str, str] | None:
-        """Counts the connection in, or returns which of LIMITS is reached, and the same for people."""
+        """Count a connection and return None, or return the key and text of the limit that refuses it."""
         network = network_of(host)
         of_both = listener.name, network
         with self._lock:
@@ -283,7 +285,7 @@ class Acceptor:
         return None
 
     def _pick_worker(self) -> Worker:
-        """The worker with the fewest connections; in turn among equals."""
+        """Return the worker with the fewest connections, alternating among equals."""
         workers = self._workers
         at = self._next % len(workers)
         self._next = at + 1

@@ -1,4 +1,4 @@
-"""Listening sockets, and what acceptor and workers know of the listener that a connection came by."""
+"""Bind listening sockets, and define what acceptor and workers know about a connection's listener."""
 
 from __future__ import annotations
 
@@ -16,62 +16,63 @@ if TYPE_CHECKING:
 
 
 class Tls(Protocol):
-    """What a listener with TLS knows. Any thread."""
+    """A listener's TLS. Any thread."""
 
     @property
     def context(self) -> TlsContext:
-        """What new connections shake hands with."""
+        """The context for the handshakes of new connections."""
 
     @property
     def expires(self) -> int:
-        """When its certificate ends, seconds since 1970."""
+        """When its certificate expires, in seconds since 1970."""
 
     def principal_of(self, subject: bytes | None) -> str:
-        """The principal of a client whose certificate has this subject, None without one; ValueError: refuse it."""
+        """Return the principal for a client certificate's subject, or for none (None); ValueError: refuse the
+        client."""
 
 
 class Sasl(Protocol):
-    """What a listener with SASL knows. Any thread."""
+    """A listener's SASL. Any thread."""
 
     @property
     def receive_size_max(self) -> int:
-        """The longest frame of a client that has not signed in."""
+        """Maximum frame size in bytes before authentication."""
 
     def begin(self, connection: SaslConnection) -> object:
-        """What the frames of a new connection go to until its client has signed in."""
+        """Return the handler of a new connection's frames until its client is authenticated."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundListener:
-    """A listening socket and what clients are told of it."""
+    """A listening socket, and the endpoint that it advertises."""
 
     name: str
     socket: socket.socket
     endpoint: Endpoint
     classic: bool = False
-    """Whether Kafka 0.7's protocol is spoken there."""
+    """Whether it serves Kafka 0.7's protocol."""
     tls: Tls | None = None
     sasl: Sasl | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether other machines reach it without TLS."""
+        """Whether other machines can reach it without TLS."""
         host = str(self.socket.getsockname()[0]).partition("%")[0]
         return self.tls is None and not ipaddress.ip_address(host).is_loopback
 
     @property
     def port(self) -> int:
-        """The port that was bound, the chosen one for port 0."""
+        """The bound port; for port 0, the one that the system chose."""
         return int(self.socket.getsockname()[1])
 
 
 def bind(
     host: str, port: int, backlog: int, *, send_buffer_bytes: int = -1, receive_buffer_bytes: int = -1
 ) -> socket.socket:
-    """A listening socket on host:port; an empty host is every interface, of both address families where there are.
+    """Return a listening socket on host:port; an empty host means every interface, with IPv4 and IPv6 if available.
 
-    What connections are to have (no delay, keep-alive, buffers unless they are -1) is set here: Linux gives an accepted
-    socket its listener's options, which spares four calls for each.
+    Options of connections (no delay, keep-alive, buffer sizes unless -1) are set here, because Linux copies the
+    listener's options to accepted sockets, which saves four calls for each.
     """
     listening = bind_only(host, port)
     try:
@@ -90,8 +91,8 @@ def bind(
 
 
 def bind_only(host: str, port: int) -> socket.socket:
-    """The same, not listening: a port that is kept, while whoever listens there comes and goes."""
-    # As with Java, [::] serves IPv4 too: the advertised host name may resolve to an address of either kind.
+    """Return a bound socket that does not listen; it reserves the port while other sockets listen on it and close."""
+    # As in Java, [::] serves IPv4, too: the advertised host name may resolve to an address of either kind.
     dual = host in {"", "::"} and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual or ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)

@@ -1,11 +1,11 @@
-"""How many connections may come in a second: on all listeners, on one, from one address.
+"""Limit new connections per second: of all listeners, of one listener, and of one address.
 
-A listener over its rate, or the broker's, is not accepted from until it has waited; what comes meanwhile stays in the
-system's queue. A connection from an address over its quota (connection_creation_rate of an `ip`) is taken, not read,
-and closed when it has waited, so that a client that tries again at once is slowed down as well. Nobody waits longer
-than one sample (quota.window.size.seconds), as in Kafka's ConnectionQuotas.
+A listener above its rate, or above the broker's, is paused; new connections wait in the system's backlog. A connection
+from an address above its quota (connection_creation_rate of an `ip`) is accepted, not read, and closed after a delay,
+so that a client that reconnects at once is slowed down, too. A pause or delay is at most one sample
+(quota.window.size.seconds), as in Kafka's ConnectionQuotas.
 
-Thread rule: the acceptor's thread, but for `set_rates` and `set_address_rates`, which replace values as wholes.
+Thread rule: the acceptor's thread, except `set_rates` and `set_address_rates`, which replace values as a whole.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 UNBOUNDED: Final = 2**31 - 1
-"""A rate that is none (Kafka's default)."""
+"""Kafka's default: no limit."""
 ADDRESSES_MAX: Final = 16_384
-"""Addresses whose connections are counted one by one; those beyond share one count."""
+"""Maximum number of addresses that are counted one by one; all others share one count."""
 _OTHERS: Final = ""
 
 
 class ConnectionRates:
-    """What is counted of connections. `window_s` is one sample's length, of `samples`."""
+    """The meters of new connections, over `samples` samples of `window_s` seconds."""
 
     def __init__(self, *, window_s: float, samples: int) -> None:
         self._window_s = window_s
@@ -38,18 +38,18 @@ class ConnectionRates:
         self._changed = False
 
     def set_rates(self, of_broker: int, of_listeners: Mapping[str, int]) -> None:
-        """Connections a second on all listeners, and by name of a listener. Any thread."""
+        """Set the rates per second of all listeners together, and by listener name. Any thread."""
         self._of_broker = self._meter(self._of_broker, of_broker)
         meters = {name: self._meter(self._of_listeners.get(name), rate) for name, rate in of_listeners.items()}
         self._of_listeners = {name: meter for name, meter in meters.items() if meter is not None}
 
     def set_address_rates(self, rates: Mapping[str, float], default: float | None) -> None:
-        """The same by address, and of any other; None: unbounded. Any thread."""
+        """Set the rates per second by address, and of any other address (None: unlimited). Any thread."""
         self._address_rates, self._default_rate = rates, default
         self._changed = True
 
     def accepted(self, listener: str, now: float) -> float:
-        """Counts a connection that was accepted; how many seconds the listener has to wait for the next one."""
+        """Count an accepted connection; return the seconds for which the listener has to pause."""
         owed_ms = 0
         for meter in (self._of_broker, self._of_listeners.get(listener)):
             if meter is not None:
@@ -58,7 +58,7 @@ class ConnectionRates:
         return min(owed_ms / 1000, self._window_s)
 
     def from_address(self, host: str, now: float) -> float:
-        """Counts a connection from an address; seconds that it has to wait for its close, 0: it may stay."""
+        """Count a connection from an address; return the seconds after which to close it, 0 to serve it."""
         rate = self._address_rates.get(host, self._default_rate)
         if rate is None:
             return 0.0
@@ -89,5 +89,5 @@ class ConnectionRates:
         return present if present is not None and present.limit == rate else self._new(rate)
 
     def _new(self, rate: float) -> Meter:
-        # A whole one more than nothing: at a rate below one a sample, the first has to be let in, too.
+        # One more than the initial value, so that a rate below one per sample admits the first connection.
         return Meter(rate, max(1.0, rate * self._burst_s), max(1.0, rate * self._window_s) - 1.0)

@@ -1,11 +1,11 @@
-"""A network worker: one thread, one selector, the connections it owns.
+"""Run a network worker: one thread, one selector, and the connections that it owns.
 
-    select ─▶ events ─▶ Connection.on_event      mailbox ─▶ answers completed elsewhere, new connections
+    select ─▶ events ─▶ Connection.on_event      mailbox ─▶ responses completed elsewhere, new connections
        ▲                                              │
        └──────── nearest deadline of a parked fetch ◀─┘
 
-The loop only picks who is ready; everything about a connection happens in its Cython object. Another thread reaches a
-worker through `mailbox.put` alone.
+The loop only selects ready connections; their Cython objects do everything else. Another thread reaches a worker
+through `mailbox.put` alone.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ logger = RepeatLogger(logging.getLogger("kafkalite.broker.net"))
 HOUSEKEEPING_INTERVAL_S: Final = 1.0
 RECEIVE_BUFFER_IDLE_S: Final = 2.0
 FRAME_S_MAX: Final = 10.0
-"""How long a request may take to arrive, once others need the memory that it holds."""
+"""Maximum time in seconds for a request to arrive, while other clients need the memory that it holds."""
 WITHHELD: Final = (
     "its request is still incomplete after %g s, and other clients need the memory that it holds (broker.memory.max)"
 )
 EVENTS_MAX: Final = 8
-"""Connections that are served in a loop turn, of those that are ready; each has up to a millisecond. The others are
-first in the next turn: the kernel moves the ones that it has reported to the end of its list."""
+"""Maximum number of ready connections served in a loop turn; each has up to a millisecond. The others come first in the
+next turn, since the kernel moves those that it has reported to the end of its list."""
 
 
 @functools.cache
 def connection_class(*, classic: bool, faulty: bool, sasl: bool = False) -> type[Connection]:
-    """What serves a socket: Kafka's protocol, or that of 0.7; `faulty` where requests are to meet faults, `sasl` where
-    clients sign in."""
+    """Return the class that serves a socket: Kafka's protocol, or 0.7's; `faulty` injects faults, `sasl` authenticates
+    clients first."""
     if sasl:
         from kafkalite._native.serve.sasl_connection import SaslConnection
 
@@ -70,30 +70,30 @@ def connection_class(*, classic: bool, faulty: bool, sasl: bool = False) -> type
 
 
 class BareSelector(getattr(selectors, "EpollSelector", object)):  # type: ignore[misc]  # gevent removes it; no start then
-    """Descriptors and epoll's own events: a key of each, and a pair of it for each event, execute more Python than all
-    the rest of a worker's loop."""
+    """epoll by descriptor and epoll's own events. The selectors module's key per descriptor, and a pair of key and
+    events per event, cost more Python than the rest of a worker's loop."""
 
     _selector: select.epoll
 
     def watch(self, fd: int, events: int) -> None:
-        """`ready` tells of it from now on."""
+        """Report these events of a descriptor by `ready` from now on."""
         self._selector.register(fd, events)
 
     def change(self, fd: int, events: int) -> None:
-        """Other events of a descriptor that is watched."""
+        """Replace the events of a watched descriptor."""
         self._selector.modify(fd, events)
 
     def forget(self, fd: int) -> None:
-        """It is watched no more."""
+        """Stop watching a descriptor."""
         self._selector.unregister(fd)
 
     def ready(self, timeout_s: float) -> list[tuple[int, int]]:
-        """(descriptor, its epoll events) of some who are ready, or become so within the time."""
+        """Return (descriptor, epoll events) of at most EVENTS_MAX ready descriptors; wait for one at most this long."""
         return self._selector.poll(timeout_s, EVENTS_MAX)
 
 
 class Worker:
-    """Owns its connections from `adopt` to their close."""
+    """A network worker; owns its connections from `adopt` until they are closed."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Worker:
         self._selector = BareSelector()
         self._selector.watch(mailbox.wake_fd, select.EPOLLIN)
         self.io.selector_fd = self._selector.fileno()
-        self._left_out: set[int] = set()  # descriptors of connections that wait for nothing
+        self._left_out: set[int] = set()  # descriptors of connections that wait for no event
         self._connections: dict[int, Connection] = {}
         self._idle_s_max = idle_s_max
         self._on_closed = on_closed
@@ -118,16 +118,16 @@ class Worker:
         self._drain_until = 0.0
         self._next_housekeeping = 0.0
         self.adopted_count = 0
-        """Connections it was given since the start."""
-        self._dealt_count = 0  # and those that wait in its mailbox; the acceptor's
+        """Number of connections received since the start."""
+        self._dealt_count = 0  # including those that wait in its mailbox; written by the acceptor
         self._thread = threading.Thread(target=self._run, name=f"kafkalite-net-{number}", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self, drain_s: float) -> None:
-        """Answers what is parked, gives clients `drain_s` to take it, closes all; returns when it is done."""
+        """Complete parked responses, give clients `drain_s` seconds to receive them, then close all connections."""
 
         def begin() -> None:
             self._drain_until = time.monotonic() + drain_s
@@ -139,11 +139,11 @@ class Worker:
             self._thread.join(drain_s + 5.0)
 
     def descriptors(self) -> list[int]:
-        """Those that are not its connections'."""
+        """Return its descriptors, except those of its connections."""
         return [self._selector.fileno(), self.mailbox.wake_fd]
 
     def adopt(self, sock: AcceptedSocket, address: tuple[str, int], listener: BoundListener) -> None:
-        """Takes over an accepted socket. One thread at a time."""
+        """Take over an accepted socket. One thread at a time."""
 
         def register() -> None:
             self.adopted_count += 1
@@ -158,21 +158,21 @@ class Worker:
                 if listener.tls is not None:
                     connection.secure(listener.tls.context)
                 elif sasl:
-                    connection.await_sign_in()  # type: ignore[attr-defined]  # of its own class
+                    connection.await_sign_in()  # type: ignore[attr-defined]  # SaslConnection has it
             except Exception:
-                connection.close()  # never served as less than its listener asks for
+                connection.close()  # never served without its listener's TLS or SASL
                 raise
 
         self._dealt_count += 1
         self.mailbox.put(register)
 
     def connections(self) -> list[Connection]:
-        """Those that are open now. Any thread."""
+        """Return the open connections. Any thread."""
         return list(self._connections.values())
 
     @property
     def connection_count(self) -> int:
-        """Connections owned now, and about to be: of a crowd that comes at once, each worker gets its share."""
+        """The number of connections, with those in the mailbox, so that a burst is shared by all workers."""
         return len(self._connections) + self._dealt_count - self.adopted_count
 
     def _run(self) -> None:
@@ -192,7 +192,7 @@ class Worker:
             mailbox.end_sleep()
             io.now = time.monotonic()
             for fd, mask in events:
-                connection = connections.get(fd)  # None, too, where one before it in this turn has closed it
+                connection = connections.get(fd)  # None if an earlier event of this turn has closed it
                 if connection is None:
                     if fd == wake_fd:
                         mailbox.clear_wake()
@@ -215,7 +215,7 @@ class Worker:
                 break
 
     def _linger(self, connection: Connection) -> bool:
-        """Serves a client that answers each answer at once; True while it stays worth not sleeping."""
+        """Serve a client that reacts to each response at once; return True while it is better not to sleep."""
         try:
             return connection.linger()
         except Exception:
@@ -237,7 +237,7 @@ class Worker:
             logger.exception("completing deferred work failed")
 
     def _housekeeping(self, now: float) -> None:
-        """Closes connections that were idle too long and gives back receive buffers nobody uses."""
+        """Close idle connections, and give back unused receive buffers."""
         self._next_housekeeping = now + HOUSEKEEPING_INTERVAL_S
         self.io.give_back()
         memory_is_needed = self.io.memory_is_needed()
@@ -269,7 +269,7 @@ class Worker:
     def _change_interest(self, connection: Connection, events: int) -> None:
         fd = connection.fd
         if events == 0:
-            self._selector.forget(fd)  # or its end would be told in every turn
+            self._selector.forget(fd)  # else a disconnect would be reported in every turn
             self._left_out.add(fd)
         elif fd in self._left_out:
             self._left_out.remove(fd)

@@ -1,19 +1,20 @@
-"""What follows from access control lists: may this principal, from this host, do that with this resource?
+"""Decide by access control lists: may this principal, from this host, do this with this resource?
 
-    any DENY that matches                    no
-    any ALLOW that matches                   yes
-    a rule about the resource, for whomever  no
-    no rule about it                         the default: allow.everyone.if.no.acl.found
+    a matching DENY                          no
+    a matching ALLOW                         yes
+    an ACL on the resource, for any client   no
+    no ACL on the resource                   the default: allow.everyone.if.no.acl.found
 
-A rule is about a resource when its name is the resource's, is `*`, or, as a prefix, begins it. It matches when
-principal (or `User:*`), host (or its network, or `*`) and operation (or ALL) are the asker's. An ALLOW of READ, WRITE,
-DELETE or ALTER allows DESCRIBE too, one of ALTER_CONFIGS allows DESCRIBE_CONFIGS; a DENY implies nothing.
+An ACL is on a resource if its name is the resource's, is `*`, or, as a prefix, begins the resource's. It matches if the
+client has its principal (or it has `User:*`), its host (or network, or it has `*`) and its operation (or it has ALL).
+An ALLOW of READ, WRITE, DELETE or ALTER also allows DESCRIBE, one of ALTER_CONFIGS also DESCRIBE_CONFIGS; a DENY
+implies nothing.
 
 Source: org.apache.kafka.metadata.authorizer.StandardAuthorizerData of Kafka 4.1; `allows_any` is
-`authorizeByResourceType` of its interface Authorizer. Hosts are compared as addresses, however they are written.
-Networks (`10.0.0.0/8`) are those of Kafka 4.4, CidrUtils.
+`authorizeByResourceType` of its interface Authorizer. Hosts are compared as addresses, in any notation. Networks
+(`10.0.0.0/8`) are those of Kafka 4.4, CidrUtils.
 
-Thread rule: its owner sees to it that nobody asks while somebody changes it.
+Thread rule: the owner excludes reads during a change.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ _IMPLIED: Final = {
     AclOperation.ALTER_CONFIGS: frozenset({AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS}),
     AclOperation.ALL: frozenset(AclOperation),
 }
-"""Operation of an ALLOW → what it allows, where that is more than itself."""
+"""Operation of an ALLOW → the operations that it allows, if more than itself."""
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Entries = dict["Acl", str | Network]
-"""The rules of one principal about one name, each with its host as it is compared."""
+"""One principal's ACLs on one name, each with its host in the form in which hosts are compared."""
 Section = dict[str, dict[str, Entries]]
-"""Name → principal → rules."""
+"""Name → principal → ACLs."""
 
 
 def host_key(host: str) -> str:
-    """An address in the one form in which hosts are compared; any other text is itself."""
+    """Return an address in the form in which hosts are compared; any other text unchanged."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
@@ -57,19 +58,19 @@ def host_key(host: str) -> str:
 
 
 def is_network(host: str) -> bool:
-    """Whether a rule's host is meant as a network, and not as one address."""
+    """Return whether an ACL's host is a network, not a single address."""
     return "/" in host
 
 
 def network(host: str) -> Network:
-    """ADDRESS/BITS; ValueError for anything else."""
+    """Return the network of ADDRESS/BITS; ValueError for any other text."""
     if not host.rpartition("/")[2].isdecimal():
         raise ValueError(f"network {host[:64]!r} has no numeric prefix length")
     return ipaddress.ip_network(host, strict=False)
 
 
 def host_pattern(host: str) -> str | Network:
-    """A rule's host as `is_from` takes it. One that cannot be a network is nobody's."""
+    """Return an ACL's host as `is_from` takes it. An invalid network matches no client."""
     try:
         return network(host) if is_network(host) else host_key(host)
     except ValueError:
@@ -77,7 +78,7 @@ def host_pattern(host: str) -> str | Network:
 
 
 def is_from(pattern: str | Network, host: str) -> bool:
-    """Whether a client at `host`, as `host_key` makes it, is one of a rule's."""
+    """Return whether an ACL's host matches a client's, which is in the form of `host_key`."""
     if isinstance(pattern, str):
         return pattern in {ANY_HOST, host}
     address = _address(host)
@@ -93,14 +94,14 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def covers(acl: Acl, operation: AclOperation) -> bool:
-    """Whether a rule says something about an operation."""
+    """Return whether an ACL applies to an operation."""
     if acl.operation is operation or acl.operation is AclOperation.ALL:
         return True
     return acl.permission is AclPermission.ALLOW and operation in _IMPLIED.get(acl.operation, ())
 
 
 class Rules:
-    """A set of rules, kept so that a question looks only at those about its resource and its principal."""
+    """A set of ACLs, indexed so that a decision reads only those on its resource and for its principal."""
 
     def __init__(self, acls: Iterable[Acl] = ()) -> None:
         self._count = 0
@@ -128,7 +129,7 @@ class Rules:
         return sections[acl.resource_type]
 
     def add(self, acl: Acl) -> None:
-        """Adds a rule that is not there."""
+        """Add an ACL that is not in the set."""
         section = self._section(acl)
         if acl.name not in section:
             section[acl.name] = {}
@@ -139,7 +140,7 @@ class Rules:
         self._count += 1
 
     def remove(self, acl: Acl) -> None:
-        """Removes a rule that is there."""
+        """Remove an ACL that is in the set."""
         section = self._section(acl)
         principals = section[acl.name]
         entries = principals[acl.principal]
@@ -156,7 +157,7 @@ class Rules:
                     del lengths[len(acl.name)]
 
     def _about(self, kind: ResourceType, name: str) -> Iterator[dict[str, Entries]]:
-        """Principal → rules, of every pattern that the resource is one of."""
+        """Yield principal → ACLs for each pattern that matches the resource."""
         literal = self._literal[kind]
         found = literal.get(name)
         if found is not None:
@@ -175,9 +176,9 @@ class Rules:
     def decide(
         self, principal: str, host: str, operation: AclOperation, kind: ResourceType, name: str
     ) -> tuple[bool | None, Acl | None]:
-        """(allowed, the rule that says so); None as answer where there is no rule about the resource.
+        """Return (allowed, the deciding ACL); allowed is None if there is no ACL on the resource.
 
-        (False, None): there are rules about the resource, and none is for the asker. `host` is as host_key makes it.
+        (False, None): there are ACLs on the resource, and none matches. `host` is in the form of host_key.
         """
         allowing: Acl | None = None
         known = False
@@ -197,9 +198,9 @@ class Rules:
         return (False if known else None), None
 
     def allows_any(self, principal: str, host: str, operation: AclOperation, kind: ResourceType) -> bool:
-        """Whether some rule allows an operation on a resource of a type, and no DENY has the whole of its pattern.
+        """Return whether an ACL allows an operation on a resource of a type, and no DENY covers its whole pattern.
 
-        Here no operation implies another. The default, and super users, are for the caller to know.
+        Here no operation implies another. The caller handles super users and the default.
         """
 
         def patterns(section: Section, permission: AclPermission) -> Iterator[str]:

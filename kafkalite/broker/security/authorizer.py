@@ -1,17 +1,17 @@
-"""Who may do what: Kafka's StandardAuthorizer, its rules in the metadata journal, or those of a cluster (`use`).
+"""Authorize by ACLs, as Kafka's StandardAuthorizer; they are in the metadata journal, or a cluster's (`use`).
 
-    asked     super user ─▶ yes, else the rules (`kafkalite.broker.security.acl_check`), else the default
-    changed   line in the journal, durable ─▶ rules ─▶ epoch raised ─▶ answered
+    check     super user ─▶ yes, else the ACLs (`kafkalite.broker.security.acl_check`), else the default
+    change    line in the journal, durable ─▶ ACLs in memory ─▶ epoch raised ─▶ response
 
-So what an answered change forbids is forbidden to every request that comes after it: decisions that are kept (native
-AccessView, for Produce and Fetch) do not outlive the epoch in which they were made.
+So once a change is acknowledged, it applies to every later request: cached decisions (native AccessView, for Produce
+and Fetch) are valid only in the epoch in which they were made.
 
-Denials go to the log `kafkalite.authorizer` at INFO, with who, from where, what, which API and by which rule: one a
-minute for each principal, operation and type of resource, which counts the others. A logger at DEBUG gets every one,
-and what was allowed, and probes, whose denial only leaves something out of an answer. Names that clients choose are cut
-to LOGGED_SIZE_MAX.
+Denials go to the log `kafkalite.authorizer` at INFO, with principal, host, operation, resource, API and ACL: one line a
+minute for each principal, operation and resource type, with the number of suppressed ones. At DEBUG the log has every
+denial, allowed operations, and probes, whose denial only leaves something out of a response. Names that clients choose
+are shortened to LOGGED_SIZE_MAX.
 
-Thread rule: any thread. `_lock` is a leaf, held for one decision or one change of the rules; `_changing` stands above
+Thread rule: any thread. `_lock` is a leaf, held for one decision or one change of the ACLs; `_changing` is taken before
 the locks of the log manager, and makes check and change of a request one step.
 """
 
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 
 LOGGED_SIZE_MAX: Final = 256
 DELETED_MAX: Final = 10_000
-"""Rules that one request may delete, as in Kafka."""
+"""Maximum number of ACLs that one request may delete, as in Kafka."""
 PROBED_NAME: Final = "hardcode"
-"""A name no rule is expected to have: who may use it may use any (Kafka's Authorizer asks for the same)."""
+"""A name that no ACL is expected to have: a client that may use it may use any. Kafka's Authorizer uses the same."""
 
 audit = logging.getLogger("kafkalite.authorizer")
 _denials: Final = RepeatLogger(audit)
@@ -56,7 +56,7 @@ _host_key = functools.lru_cache(4096)(host_key)
 
 
 class Authorizer:
-    """The rules of a broker, and its super users."""
+    """The ACLs of a broker, and its super users."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Authorizer:
         super_users: frozenset[str] = frozenset(),
         allow_without_acl: bool = False,
     ) -> None:
-        """`record` makes rules that are added and removed durable, all or none; it raises KafkaError if it cannot."""
+        """`record` makes added and removed ACLs durable, all or none; it raises KafkaError if it cannot."""
         self._rules = Rules(acls)
         self._record = record
         self._super_users = super_users
@@ -79,7 +79,7 @@ class Authorizer:
             allows_transactional_id=self._allows_transactional_id,
             allows_following=self._allows_following,
         )
-        """What Produce and Fetch ask through."""
+        """The native part, through which Produce and Fetch check."""
 
     def __len__(self) -> int:
         return len(self._rules)
@@ -95,7 +95,7 @@ class Authorizer:
         *,
         probe: bool = False,
     ) -> bool:
-        """Whether a principal may do this. `api` is told in the log; a `probe` is no attempt to do it."""
+        """Return whether a principal may do this. `api` is for the log; a `probe` is no attempt to do it."""
         rule: Acl | None = None
         if principal in self._super_users:
             allowed = True
@@ -108,8 +108,8 @@ class Authorizer:
         if not allowed and not probe:
             with self._lock:
                 self._denied[operation, kind] += 1
-        told = not allowed and not probe
-        if audit.isEnabledFor(logging.INFO if told else logging.DEBUG):
+        denied_attempt = not allowed and not probe
+        if audit.isEnabledFor(logging.INFO if denied_attempt else logging.DEBUG):
             asked = fields(
                 principal=principal[:LOGGED_SIZE_MAX],
                 operation=operation.name,
@@ -118,7 +118,7 @@ class Authorizer:
                 api=api,
                 rule=why if rule is None else _text(rule),
             )
-            if not told:
+            if not denied_attempt:
                 audit.debug("allowed" if allowed else "denied", extra=asked)
             elif audit.isEnabledFor(logging.DEBUG):
                 audit.info("denied", extra=asked)
@@ -127,19 +127,20 @@ class Authorizer:
         return allowed
 
     def denied(self) -> dict[tuple[AclOperation, ResourceType], int]:
-        """Denials since the start. Those of Produce and Fetch are kept for a second, and counted once in it."""
+        """Return the number of denials since the start. One of Produce or Fetch counts once per second: it is
+        cached."""
         with self._lock:
             return dict(self._denied)
 
     def allows_any(self, principal: str, host: str, operation: AclOperation, kind: ResourceType, api: str) -> bool:
-        """Whether a principal may do this with at least one resource of a type (KIP-679)."""
+        """Return whether a principal may do this with at least one resource of a type (KIP-679)."""
         if self.allows(principal, host, operation, kind, PROBED_NAME, api, probe=True):
             return True
         with self._lock:
             return self._rules.allows_any(principal, _host_key(host), operation, kind)
 
     def operations(self, principal: str, host: str, kind: ResourceType, name: str, api: str) -> int:
-        """The field of authorised operations on a resource."""
+        """Return the bit field of authorized operations on a resource (KIP-430)."""
         return operation_bits(
             tuple(
                 operation
@@ -159,14 +160,14 @@ class Authorizer:
         return self.allows(principal, host, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME, "Fetch")
 
     def acls(self, wanted: AclFilter | None = None) -> list[Acl]:
-        """The rules that a filter means; all without one."""
+        """Return the ACLs that match a filter; all without one."""
         wanted = wanted or AclFilter()
         with self._lock:
-            present = list(self._rules)  # looked through without the lock, which network threads wait for
+            present = list(self._rules)  # copied, since network threads wait for the lock
         return [acl for acl in checkpointed(present) if wanted.matches(acl)]
 
     def create(self, acls: Iterable[Acl]) -> list[KafkaError | None]:
-        """Adds rules: for each None, or why not. One that is there already is a success, and stays once."""
+        """Add ACLs; return None or an error for each. An existing ACL is a success, and is not added again."""
         results: list[KafkaError | None] = []
         fresh: dict[Acl, None] = {}
         with self._changing:
@@ -186,7 +187,8 @@ class Authorizer:
         return results
 
     def delete(self, filters: Iterable[AclFilter]) -> list[list[Acl] | KafkaError]:
-        """Removes what each filter means: the rules, or why not. Too many (DELETED_MAX), and none is removed."""
+        """Remove the ACLs that match each filter; return them or an error for each filter. If they exceed DELETED_MAX,
+        none is removed."""
         results: list[list[Acl] | KafkaError] = []
         gone: dict[Acl, None] = {}
         with self._changing:
@@ -220,9 +222,9 @@ class Authorizer:
             audit.info("ACL %s", what, extra=fields(rule=_text(acl)))
 
     def use(self, added: Iterable[Acl], removed: Iterable[Acl]) -> None:
-        """Rules that the controllers of a cluster have added and removed count from now on, all at once.
+        """Apply the ACLs that a cluster's controllers have added and removed, all at once.
 
-        One that is there already, or is not there, changes nothing. Nothing is made durable.
+        Adding an existing ACL, or removing a missing one, has no effect. Nothing is made durable.
         """
         with self._changing:
             self._apply(
@@ -240,7 +242,7 @@ class Authorizer:
 
 
 def _check(acl: Acl) -> None:
-    """Raises InvalidRequest unless this can be a new rule."""
+    """Raise InvalidRequest unless this is a valid new ACL."""
     acl.check()
     if is_network(acl.host):
         try:
@@ -250,7 +252,7 @@ def _check(acl: Acl) -> None:
 
 
 def _text(acl: Acl) -> str:
-    """A rule for the log."""
+    """Return an ACL as text for the log."""
     verb = "DENY" if acl.permission is AclPermission.DENY else "ALLOW"
     return (
         f"{verb} {acl.principal[:LOGGED_SIZE_MAX]} from {acl.host[:LOGGED_SIZE_MAX]} {acl.operation.name}"

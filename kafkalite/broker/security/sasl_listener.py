@@ -1,9 +1,9 @@
-"""SASL of one listener: which mechanisms it offers, and the server of one exchange for each.
+"""Provide the SASL mechanisms of one listener, and a server for each exchange.
 
-    PLAIN with a JAAS line      the users of the line, as in Kafka
-    PLAIN without one           the users of SCRAM, whose passwords are hashed and compared with what is kept of them
-    SCRAM                       the users that AlterUserScramCredentials and `kafkalite users` know
-    OAUTHBEARER                 whoever has a good token (`kafkalite.security.oauth`)
+    PLAIN with a JAAS line      authenticates the users in the line, as in Kafka
+    PLAIN without one           the users of SCRAM: hashes the password and compares it with the stored keys
+    SCRAM                       the users of AlterUserScramCredentials and `kafkalite users`
+    OAUTHBEARER                 any client with a valid token (`kafkalite.security.oauth`)
 
 Thread rule: `server` from any thread; a server belongs to one exchange.
 """
@@ -34,10 +34,10 @@ _USER_PREFIX: Final = "user_"
 
 
 class Users:
-    """Users with passwords for SCRAM. Any thread."""
+    """Users with SCRAM credentials. Any thread."""
 
     def __init__(self, credentials: Mapping[tuple[str, str], ScramCredential], secret: bytes) -> None:
-        """`credentials` by mechanism and user, looked at again each time; `secret` makes salts of who is not there."""
+        """`credentials` by mechanism and user, read at each use; `secret` makes the salts of unknown users."""
         self._credentials = credentials
         self._secret = secret
         self._names: list[tuple[str, str]] = []
@@ -45,29 +45,30 @@ class Users:
         self._remembered = Remembered()
 
     def find(self, mechanism: str, name: str) -> ScramCredential:
-        """A user's credential, or one that no password fits."""
-        # The same is done for those who exist and those who do not, so that it takes as long: a decoy is made, two
-        # users and a name that nobody has are looked up, a user is read, both are copied, and what was made for the
-        # one before is let go (benchmarks/enumeration.py).
-        nobody = scram.decoy(mechanism, self._secret, name)
+        """Return a user's credential; for an unknown user, one that matches no password."""
+        # The work is the same for existing and unknown users, so that it takes the same time: make a decoy, look up two
+        # users and a name that does not exist, read a user, copy both, and release those of the previous call
+        # (benchmarks/enumeration.py).
+        decoy = scram.decoy(mechanism, self._secret, name)
         asked, unknown = (mechanism, name), (mechanism, "")
-        one, other = self._somebody(nobody.salt[-5:]), self._somebody(nobody.salt[-10:-5])
+        one, other = self._somebody(decoy.salt[-5:]), self._somebody(decoy.salt[-10:-5])
         stored = self._credentials.get(asked)
         others = self._credentials.get(one), self._credentials.get(other if stored is None else unknown)
-        read = stored or others[0] or nobody
-        hmac.compare_digest(read.salt, nobody.salt)
-        answers = ScramCredential(*nobody), ScramCredential(*read)
-        self._last = (nobody, read, *others)
+        read = stored or others[0] or decoy
+        hmac.compare_digest(read.salt, decoy.salt)
+        answers = ScramCredential(*decoy), ScramCredential(*read)
+        self._last = (decoy, read, *others)
         return answers[stored is not None]
 
     def _somebody(self, digits: bytes) -> tuple[str, str]:
-        """Mechanism and name of a user, always the same for the same digits of 36."""
+        """Return mechanism and name of a user, always the same for the same base-36 digits."""
         if len(self._names) != len(self._credentials):
             self._names = list(self._credentials)
         return self._names[int(digits, 36) % len(self._names)] if self._names else ("", "")
 
     def check(self, name: str, password: str) -> bool:
-        """Whether it is this user's. Takes as long as a hash, whoever it is, unless it was right lately."""
+        """Return whether this is the user's password. Takes as long as a hash for any name, unless it was right
+        recently."""
         kinds = [kind for kind in scram.HASHES if (kind, name) in self._credentials]
         mechanism = kinds[0] if kinds else next(iter(scram.HASHES))
         found = self.find(mechanism, name)
@@ -83,10 +84,10 @@ class Users:
 
 
 class SaslListener:
-    """See the module."""
+    """The SASL configuration of one listener; see the module."""
 
     def __init__(self, name: str, settings: ListenerSaslSettings, users: Users, *, encrypted: bool) -> None:
-        """ConfigError for a login configuration that is none."""
+        """Raises ConfigError for an invalid login configuration."""
         self.name = name
         self.receive_size_max = settings.receive_size_max
         self._sessions_ms = {item.name: item.settings.connections_max_reauth_ms for item in settings.mechanisms}
@@ -96,26 +97,26 @@ class SaslListener:
             logger.warning("PLAIN without TLS: passwords are sent unencrypted", extra=fields(listener=name))
 
     def start(self) -> None:
-        """Begins to fetch what has to be fetched; ConfigError for a file of keys that is none."""
+        """Start fetching the keys of bearer tokens; ConfigError for an invalid key file."""
         for keys in self._key_sets:
             keys.start()
 
     def stop(self) -> None:
-        """Idempotent."""
+        """Stop fetching keys. Idempotent."""
         for keys in self._key_sets:
             keys.stop()
 
     @property
     def mechanisms(self) -> list[str]:
-        """What clients are offered."""
+        """The enabled mechanisms."""
         return list(self._makers)
 
     def session_ms_max(self, mechanism: str) -> int:
-        """How long a client is served before it has to sign in again; 0 for ever."""
+        """Return the maximum session lifetime in ms, after which a client has to re-authenticate; 0: unlimited."""
         return self._sessions_ms[mechanism]
 
     def server(self, mechanism: str) -> MechanismServer | None:
-        """For one exchange; None for a mechanism that is not offered."""
+        """Return the server of a new exchange; None if the mechanism is not enabled."""
         maker = self._makers.get(mechanism)
         return None if maker is None else maker()
 

@@ -1,10 +1,12 @@
-"""TLS of one listener: its certificate, whom it trusts, what clients are called; all of it anew without a restart.
+"""Manage the TLS of one listener: certificate, trust store and principal mapping, all reloaded without a restart.
 
     settings, files ─▶ Loaded ─▶ `context` of new connections        old contexts live as long as their connections
                          ▲
-    AlterConfigs, SIGHUP, a changed file: read, compared with what is in use, then taken; or refused, and the old stays
+    AlterConfigs, SIGHUP, a changed file: read, compared with the current one, then used; if it is refused, the old
+    stays
 
-Thread rule: `context`, `principal_of` from any thread; whatever reads files takes the listener's lock, off the network.
+Thread rule: `context`, `principal_of` from any thread. Methods that read files take the listener's lock, and do not run
+on network threads.
 """
 
 from __future__ import annotations
@@ -36,25 +38,25 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafkalite.broker.security")
 
 FILES_INTERVAL_S: Final = 10.0
-"""How often changed files are looked for."""
+"""Interval in seconds of checks for changed files."""
 EXPIRY_WARNING_S: Final = 14 * 86400
-"""A certificate that ends sooner is told once a day."""
+"""Seconds before a certificate's expiry from which on a warning is logged once a day."""
 DAY_S: Final = 86400.0
 RSA_BITS_FAST_MAX: Final = 3072
-_FIELDS: Final = tuple(key.replace(".", "_") for key in TLS_SETTINGS)
 """A handshake with a larger key takes a network worker milliseconds."""
+_FIELDS: Final = tuple(key.replace(".", "_") for key in TLS_SETTINGS)
 _TLS13_PREFIXES: Final = ("TLS_AES_", "TLS_CHACHA20_POLY1305_")
 
 
 def tell_kept(listener: str, error: StartupError) -> None:
-    """Logs that new certificates cannot be taken; the error is a sentence for the operator, who needs no traceback."""
+    """Log that new certificates were refused; the error's text is for the operator, who needs no traceback."""
     logger.error(
         "could not reload the certificate; the present one stays in use: %s", error, extra=fields(listener=listener)
     )
 
 
 class Loaded(NamedTuple):
-    """What was made of settings and files at one time."""
+    """The result of reading settings and files."""
 
     context: TlsContext
     subject: bytes
@@ -66,13 +68,13 @@ class Loaded(NamedTuple):
 
 
 def load(config: TlsSettings) -> Loaded:
-    """Reads the stores; ConfigError for what is wrong with them or the settings, StartupError without the library."""
+    """Read the stores; ConfigError for invalid stores or settings, StartupError without the OpenSSL library."""
     try:
         tls_context.library_version()
     except ImportError as error:
         raise StartupError(str(error)) from error
     paths = [config.ssl_keystore_location, config.ssl_truststore_location, config.ssl_crl_location]
-    stamps = {path: stamp_of(path) for path in paths if path}  # before reading: a later change is seen again
+    stamps = {path: stamp_of(path) for path in paths if path}  # before reading, so that a later change is noticed
     keys = read_key_store(config)
     trusted = read_trust_store(config)
     asks = config.ssl_client_auth != "none"
@@ -98,7 +100,7 @@ def load(config: TlsSettings) -> Loaded:
 
 
 def _suites(wanted: Iterable[str]) -> tuple[str, str]:
-    """(suites up to TLS 1.2, suites of 1.3) in OpenSSL's spelling; empty where none is named."""
+    """Return (cipher suites up to TLS 1.2, suites of 1.3) in OpenSSL's spelling; empty if none is named."""
     older: list[str] = []
     newer: list[str] = []
     for name in wanted:
@@ -110,7 +112,7 @@ def _suites(wanted: Iterable[str]) -> tuple[str, str]:
 
 
 class ListenerTls:
-    """See the module."""
+    """The TLS of one listener; see the module."""
 
     def __init__(self, name: str, config: TlsSettings) -> None:
         self.name = name
@@ -125,22 +127,22 @@ class ListenerTls:
 
     @property
     def context(self) -> TlsContext:
-        """What new connections shake hands with."""
+        """The context for the handshakes of new connections."""
         return self._loaded.context
 
     @property
     def expires(self) -> int:
-        """When the first certificate of the chain ends, seconds since 1970."""
+        """When the first certificate of the chain expires, in seconds since 1970."""
         return self._loaded.expires
 
     def principal_of(self, subject: bytes | None) -> str:
-        """The principal of a client whose certificate has this subject (DER); ValueError: it may not connect."""
+        """Return the principal for a client certificate's subject (DER), or for none; ValueError: refuse the client."""
         if subject is None:
             return ANONYMOUS
         return f"User:{self._rules.name_of(java_text(subject))}"
 
     def check(self, config: TlsSettings) -> Loaded:
-        """What `config` would give; ConfigError where that may not replace what is in use."""
+        """Return the result of reading `config`; ConfigError if it may not replace the current one."""
         old, old_config = self._loaded, self._config
         loaded = load(config)
         if loaded.trusts and not old.trusts:
@@ -158,12 +160,12 @@ class ListenerTls:
         return loaded
 
     def is_in_use(self, config: TlsSettings) -> bool:
-        """Whether these settings, with what their files hold, are those of new connections already."""
+        """Return whether these settings, and the contents of their files, are already used for new connections."""
         same = all(getattr(config, name) == getattr(self._config, name) for name in _FIELDS)
         return same and {path: stamp_of(path) for path in self._loaded.stamps} == self._loaded.stamps
 
     def use(self, config: TlsSettings) -> None:
-        """Takes settings that were checked, if they or what their files hold have changed; ConfigError."""
+        """Apply checked settings, if they or the contents of their files have changed; ConfigError."""
         with self._lock:
             if self.is_in_use(config):
                 return
@@ -171,7 +173,8 @@ class ListenerTls:
         logger.info("certificate loaded", extra=fields(listener=self.name, expires=utc_date(self._loaded.expires)))
 
     def reload(self, *, only_changed: bool) -> bool:
-        """Reads the files again; whether they were taken. What cannot be taken is told, and the old stays."""
+        """Read the files again; return whether they are used now. After an error, which is logged, the old ones
+        stay."""
         with self._lock:
             stamps = {path: stamp_of(path) for path in self._loaded.stamps}
             if only_changed and stamps == self._loaded.stamps:
@@ -179,7 +182,7 @@ class ListenerTls:
             try:
                 self._loaded = self.check(self._config)
             except StartupError as error:
-                # Remembered, so that a broken file is told once and not every few seconds.
+                # Keep the stamps, so that a broken file is logged once and not every few seconds.
                 self._loaded = self._loaded._replace(stamps=stamps)
                 tell_kept(self.name, error)
                 return False
@@ -187,7 +190,7 @@ class ListenerTls:
         return True
 
     def tell_expiry(self, now: float) -> None:
-        """Tells once a day of a certificate that ends soon; `now` in seconds since 1970."""
+        """Log once a day that a certificate expires soon; `now` in seconds since 1970."""
         left = self._loaded.expires - now
         if left < EXPIRY_WARNING_S and now - self._told >= DAY_S:
             self._told = now
@@ -197,7 +200,7 @@ class ListenerTls:
 
 
 class TlsListeners:
-    """The listeners with TLS of a broker, and the thread that looks at their files."""
+    """A broker's listeners with TLS, and the thread that checks their files."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._listeners: dict[str, Listener] = {
@@ -208,7 +211,8 @@ class TlsListeners:
         self._thread: threading.Thread | None = None
 
     def _settings(self, config: BrokerConfig, name: str) -> TlsSettings:
-        """Where clients sign in by SASL they are asked for certificates only if that is said of this very listener."""
+        """Return a listener's TLS settings. With SASL, client certificates are requested only if the listener's own
+        settings say so."""
         settings = config.tls_of(name)
         own = f"listener.name.{name.lower()}.ssl.client.auth"
         if self._listeners[name].sasl and own not in config.static_texts:
@@ -216,36 +220,36 @@ class TlsListeners:
         return settings
 
     def start(self) -> None:
-        """Begins to look at the files, where there are any."""
+        """Start to check the files, if there are listeners with TLS."""
         if self.by_name:
             self._thread = threading.Thread(target=self._watch, name="kafkalite-tls", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Idempotent."""
+        """Stop the thread. Idempotent."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
             self._thread = None
 
     def reload(self) -> None:
-        """Reads every store again, changed or not; what is wrong with one is told."""
+        """Read every store again, changed or not; errors are logged."""
         for listener in self.by_name.values():
             listener.reload(only_changed=False)
 
     def check(self, config: BrokerConfig) -> None:
-        """Whether settings may be taken while running; ConfigError."""
+        """Raise ConfigError unless these settings may be applied while the broker runs."""
         for name, listener in self.by_name.items():
             wanted = self._settings(config, name)
             if not listener.is_in_use(wanted):
                 listener.check(wanted)
 
     def use(self, config: BrokerConfig) -> None:
-        """Takes settings that were checked."""
+        """Apply checked settings."""
         for name, listener in self.by_name.items():
             try:
                 listener.use(self._settings(config, name))
-            except StartupError as error:  # a file that changed since the check
+            except StartupError as error:  # a file has changed since the check
                 tell_kept(name, error)
 
     def _watch(self) -> None:
