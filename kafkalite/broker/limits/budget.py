@@ -1,9 +1,9 @@
-"""Add up the memory that a broker's settings allow it to take, and compare the sum with the limits it runs under.
+"""Add up the memory that a broker's settings allow it to use, and compare the sum with the limits of the process.
 
-    memory          anonymous memory at its peak, part by part; page cache is no part of it
-    address space   the same, the stacks that threads reserve, the C library's arenas, and the maps of segments
+    memory          anonymous memory at its peak, part by part, without the page cache
+    address space   the same, plus the stacks that threads reserve, the C library's arenas, and the maps of segments
 
-The code that holds to a part names it here: a new use of memory that clients can cause gets a line in `parts`.
+A new use of memory that clients can cause gets a line in `parts`.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ MIB: Final = 1 << 20
 PROGRAM_SIZE: Final = 64 * MIB
 """Interpreter, modules, libraries and an ordinary number of topics, in bytes. An idle broker takes 30 MiB."""
 THREAD_SIZE: Final = MIB // 4
-"""What a thread touches of its stack, in bytes."""
+"""Bytes of its stack that a thread uses."""
 STACK_SIZE: Final = 8 * MIB
-"""What a thread reserves where RLIMIT_STACK is unlimited, in bytes."""
+"""Bytes of stack that a thread reserves if RLIMIT_STACK is unlimited."""
 OWN_THREADS: Final = 16
 """Threads that no setting counts: acceptor, housekeeper, flusher, sealer, timers, long requests, metrics."""
 UNPACKED_COPIES: Final = 2
-"""Kafka 0.7's compressed messages are unpacked one at a time, into a buffer and a copy."""
+"""Kafka 0.7's compressed messages are decompressed one at a time, into a buffer and a copy."""
 TELEMETRY_SIZE: Final = 128 * MIB
 """Client metrics (KIP-714) at their limits, in bytes: 3 KB for each of 16,384 instances, 2 KB for each of 20,000 values
-and 32 MiB for the one push that is read."""
+and 32 MiB for the one push that is being read."""
 ARENAS_SPACE: Final = 2 * 64 * MIB
 """Address space of glibc's arenas (kafkalite.broker.process), in bytes."""
 
 
 class Part(NamedTuple):
-    """A use of memory, and what bounds it."""
+    """A use of memory, and the setting or fact that limits it."""
 
     name: str
     size: int  # bytes
@@ -47,7 +47,7 @@ class Part(NamedTuple):
 
 
 def parts(config: BrokerConfig, clients: int) -> list[Part]:
-    """Return each use of memory; `clients` is what they may make the broker hold, in bytes."""
+    """Return each use of memory; `clients` is the limit of data held for clients, in bytes."""
     cleaners = config.log_cleaner_threads if config.log_cleaner_enable else 0
     unpackers = config.num_io_threads + cleaners
     batch = config.decompressed_batch_max_bytes
@@ -65,12 +65,12 @@ def parts(config: BrokerConfig, clients: int) -> list[Part]:
 
 
 def thread_count(config: BrokerConfig) -> int:
-    """Return how many threads the settings allow."""
+    """Return the number of threads that the settings allow."""
     return config.num_network_threads + config.num_io_threads + config.log_cleaner_threads + OWN_THREADS
 
 
 def address_space(config: BrokerConfig, memory: int, partition_count: int) -> int:
-    """Return the bytes of address space for this memory and so many partitions, each with its active segment."""
+    """Return the address space in bytes for this memory, and for this many partitions with an active segment each."""
     soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
     stack = STACK_SIZE if soft == resource.RLIM_INFINITY else soft
     maps = partition_count * config.log_segment_bytes
@@ -85,9 +85,9 @@ def report(
     memory_limit: int | None,
     address_space_limit: int | None,
 ) -> int:
-    """Log the sum, and a warning for each limit below it; return the sum in bytes. Limits are None where there is none.
+    """Log the sum, and a warning for each limit below it; return the sum in bytes. A limit is None if there is none.
 
-    Call it at a start, once.
+    Call it once, at a start.
     """
     found = parts(config, clients)
     memory = sum(part.size for part in found)

@@ -1,4 +1,4 @@
-"""Keep the collector of cycles from looking through all objects while a request makes a great many of them.
+"""Keep the garbage collector from traversing all objects while a request creates a great many.
 
 It would do so several times for the objects of one large request, 20 ms each.
 
@@ -15,15 +15,15 @@ _NEVER: Final = 1_000_000_000
 
 
 class OldObjects:
-    """The collector's third threshold, which is raised while anyone asks for it."""
+    """The collector's threshold for old objects, which is raised while any request asks for that."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # it may collect, and so end another request, while it is held
+        self._lock = threading.RLock()  # reentrant: a collection under it may end another request
         self._count = 0
-        self._threshold = 0  # before it was raised
+        self._threshold = 0  # the original one
 
     def spare(self) -> None:
-        """Young objects alone are looked through, until as many calls of `resume`."""
+        """Exclude old objects from collections, until `resume` has been called as often."""
         with self._lock:
             self._count += 1
             if self._count == 1:
@@ -31,7 +31,7 @@ class OldObjects:
                 gc.set_threshold(young, middle, _NEVER)
 
     def resume(self) -> None:
-        """Ends one `spare`."""
+        """Undo one `spare`."""
         with self._lock:
             self._count -= 1
             if self._count == 0:

@@ -4,7 +4,7 @@
                                                                  │ the handler waits for a disk
                                                                  └─▶ turns by holder ─▶ one thread of the I/O pool
 
-A request that arrives while its connection has others here is submitted here too, however short it is: a connection's
+While a connection has requests here, its later ones are submitted here, too, however short they are: a connection's
 requests take effect in order. Holders (`kafkalite.broker.limits.holder`) take turns, so a client that queues a
 thousand long requests on ten connections delays another holder's by one of them.
 
@@ -37,7 +37,7 @@ logger = RepeatLogger(logging.getLogger("kafkalite.broker.limits"))
 
 
 class Client(Peer, Protocol):
-    """What this module needs of a connection."""
+    """The parts of a connection that this module uses."""
 
     @property
     def principal(self) -> str: ...
@@ -47,7 +47,7 @@ class Client(Peer, Protocol):
 
 
 class Submitter(Protocol):
-    """What this module needs of the I/O pool."""
+    """The parts of the I/O pool that this module uses."""
 
     def submit_ordered(self, key: Hashable, job: Callable[..., object], *args: object) -> None: ...
 
@@ -56,14 +56,14 @@ class Job(Protocol):
     """A long request."""
 
     def run(self, pace: Pace) -> Work | None:
-        """Serves it; what it returns is run on the I/O pool."""
+        """Serve it; return work that is left for the I/O pool, or None."""
 
     def drop(self) -> None:
-        """Ends it without an answer, because its client has gone or the broker stops."""
+        """End it without a response, because its client has disconnected or the broker stops."""
 
 
 class _Strand:
-    """One connection's jobs, of which the first is waiting for its turn or running."""
+    """One connection's jobs; the first one waits for its turn or runs."""
 
     __slots__ = ("client", "holder", "jobs", "work")
 
@@ -71,11 +71,11 @@ class _Strand:
         self.client = client
         self.holder = holder
         self.jobs: deque[Job] = deque()
-        self.work: Work | None = None  # what the first job has left for the I/O pool
+        self.work: Work | None = None  # the first job's work that is left for the I/O pool
 
 
 class _Turns:
-    """Strands that wait, one queue a holder; the holders take turns."""
+    """Waiting strands, one queue per holder; the holders take turns."""
 
     def __init__(self) -> None:
         self._queues: OrderedDict[Holder, deque[_Strand]] = OrderedDict()
@@ -90,19 +90,19 @@ class _Turns:
         holder, queue = self._queues.popitem(last=False)
         strand = queue.popleft()
         if queue:
-            self._queues[holder] = queue  # behind all other holders
+            self._queues[holder] = queue  # after all other holders
         return strand
 
 
 class LongRequests:
-    """The thread for long requests, started by the first one."""
+    """The thread for long requests, which the first one starts."""
 
     def __init__(self, pool: Submitter) -> None:
         self._pool = pool
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
         self.strands: dict[Client, _Strand] = {}
-        """Connection → what it has here; one without is not in it."""
+        """Connection → its jobs here; connections without any are not in it."""
         self._turns = _Turns()
         self._disk_turns = _Turns()
         self._thread: threading.Thread | None = None
@@ -110,24 +110,24 @@ class LongRequests:
         self._shares: WeakValueDictionary[Holder, InlineShare] = WeakValueDictionary()
         self._disk_pace = Pace(self._stops)
         self.served_count = 0
-        """Long requests that have ended."""
+        """The number of long requests that have ended."""
 
     def has_jobs(self, client: Client) -> bool:
-        """Whether requests of this connection wait or run here."""
+        """Return whether requests of this connection wait or run here."""
         return client in self.strands
 
     @property
     def waiting_count(self) -> int:
-        """Requests that wait or run."""
+        """The number of requests that wait or run."""
         with self._lock:
             return sum(len(strand.jobs) for strand in self.strands.values())
 
     def share_of(self, client: Client) -> InlineShare:
-        """What network threads spend on this client's holder, one for all its connections."""
+        """Return the share of the network threads of this client's holder, the same for all its connections."""
         return self._shares.setdefault(holder_of(client.principal, client.client_host), InlineShare())
 
     def submit(self, client: Client, job: Job) -> None:
-        """Runs a job after all that this connection has here."""
+        """Run a job after all jobs of this connection."""
         with self._ready:
             dropped = self._stopping
             if not dropped:
@@ -135,14 +135,14 @@ class LongRequests:
                 if strand is None:
                     holder = holder_of(client.principal, client.client_host)
                     strand = _Strand(client, holder)
-                    self._begin_locked(strand)  # which may find no memory for the thread
+                    self._begin_locked(strand)  # may raise MemoryError for the thread
                     self.strands[client] = strand
                 strand.jobs.append(job)
         if dropped:
             job.drop()
 
     def finish(self, client: Client, job: Job) -> None:
-        """Runs a job that ends an earlier request of this connection: it waits for its holder's turn alone."""
+        """Run a job that ends an earlier request of this connection: it waits only for its holder's turn."""
         strand = _Strand(client, holder_of(client.principal, client.client_host))
         strand.jobs.append(job)
         with self._ready:
@@ -153,7 +153,7 @@ class LongRequests:
             job.drop()
 
     def close(self, timeout_s: float) -> bool:
-        """Stops what runs at its next checkpoint and drops what waits; False: a portion takes longer than that."""
+        """Stop the running job at its next checkpoint, and drop the waiting ones. False: it did not stop in time."""
         with self._ready:
             self._stopping = True
             self._ready.notify_all()
@@ -198,7 +198,7 @@ class LongRequests:
             del strand
 
     def _step(self, strand: _Strand, job: Job, work: Work, pace: Pace) -> None:
-        """Runs a step of a strand's first job, and sees to what comes after it."""
+        """Run a step of a strand's first job, and schedule what comes after it."""
         left: Work | None = None
         try:
             if has_gone(strand.client):
@@ -224,7 +224,7 @@ class LongRequests:
             self._submit_to_pool(strand)
 
     def _next_locked(self, strand: _Strand) -> None:
-        """A job of a strand has ended: the next one waits for its turn."""
+        """Remove the strand's ended job; the next one waits for its turn."""
         self.served_count += 1
         strand.jobs.popleft()
         if strand.jobs:
@@ -233,7 +233,7 @@ class LongRequests:
             del self.strands[strand.client]
 
     def _submit_to_pool(self, strand: _Strand) -> None:
-        OLD_OBJECTS.spare()  # what was decoded stays, whatever this thread does meanwhile
+        OLD_OBJECTS.spare()  # decoded objects must outlive what this thread does meanwhile
         try:
             self._pool.submit_ordered(self, self._run_on_pool)
         except RuntimeError:  # the pool is closed: the broker stops
@@ -241,7 +241,7 @@ class LongRequests:
             strand.jobs[0].drop()
 
     def _run_on_pool(self) -> None:
-        """One turn on the I/O pool, whose jobs of one key run one after another."""
+        """Take one turn on the I/O pool, which runs jobs with the same key one after another."""
         try:
             self._take_disk_turn()
         finally:
@@ -258,23 +258,23 @@ class LongRequests:
         pace.resume()
         pace.begin(strand.client)
         self._step(strand, strand.jobs[0], work, pace)
-        pace.rest()  # a disk's time counts, too: what short requests wait for is busy with it
+        pace.rest()  # also for time spent on the disk, since short requests wait for the same disk
 
 
 class _Collector:
-    """`OldObjects` for the thread of long requests, which asks before each."""
+    """Calls `OldObjects` once for consecutive requests of the thread."""
 
     def __init__(self) -> None:
         self._spares = False
 
     def spare_old_objects(self) -> None:
-        """They are not looked through until `resume`."""
+        """Exclude old objects from collections until `resume`."""
         if not self._spares:
             self._spares = True
             OLD_OBJECTS.spare()
 
     def resume(self) -> None:
-        """They are, unless others ask for it, too."""
+        """Include them again, unless other requests still exclude them."""
         if self._spares:
             self._spares = False
             OLD_OBJECTS.resume()

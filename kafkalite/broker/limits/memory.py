@@ -1,4 +1,4 @@
-"""Describe what clients make the broker hold in memory. The counts are `kafkalite._native.serve.memory`."""
+"""Describe the memory that the broker holds for clients. `kafkalite._native.serve.memory` counts it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def describe(ceiling: MemoryCeiling) -> str:
-    """Return one sentence for health: how much is held, and by whom most of it."""
+    """Return one sentence for health: how much is held, and which holders have most of it."""
     size_max = ceiling.size_max
     assert size_max is not None, "a broker has a ceiling"
     most = "; ".join(f"{holder} holds {held // MIB} MiB" for holder, held in ceiling.biggest(3))

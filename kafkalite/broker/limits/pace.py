@@ -1,16 +1,16 @@
-"""Portions of work: what a long request does between two rests, and the one function that its loops call.
+"""Divide a long request's work into portions with rests, and provide the function that its loops call.
 
     for topic in checkpointed(request.topics):      # on a network thread: the list itself, at no cost per item
         ...                                         # in a long request: ends the portion, or the work, between items
 
 A thread that releases the GIL and takes it back at once does not let a waiting thread in. So a long request sleeps
-after each portion for at least as long as the portion took. It stops, by `Stopped`, when its client has gone or the
-broker stops: between two items, so that what an item changed is whole.
+after each portion for at least as long as the portion took. `Stopped` ends it when its client has disconnected or the
+broker stops, between two items, so that the change of an item is complete.
 
 Never iterate with `checkpointed`, nor call `checkpoint`, while holding a lock that a network thread may want, and never
 over a collection that other threads change: take a copy.
 
-Thread rule: a Pace is used by one thread at a time, which alone finds it (`run_with`).
+Thread rule: one thread at a time uses a Pace, and only this thread finds it (`run_with`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PORTION_NS: Final = 200_000
-"""The longest time between two rests, but for an item that takes longer."""
+"""Maximum time between two rests, unless one item takes longer."""
 REST_MAX_NS: Final = 100_000_000
 LOOK_INTERVAL_NS: Final = 100_000_000
-"""How often a client's socket is looked at: a connection that is not read does not show its end."""
+"""Interval of checks whether the client has disconnected, which a connection that is not read does not notice."""
 
 
 class Peer(Protocol):
-    """What a long request needs of a connection."""
+    """The parts of a connection that a Pace uses."""
 
     @property
     def closed(self) -> bool: ...
@@ -43,16 +43,16 @@ class Peer(Protocol):
     def fd(self) -> int: ...
 
 
-class Stopped(BaseException):  # no error: it passes by all handlers of errors, as SystemExit does
-    """The answer to this request has become useless: its client has gone, or the broker stops."""
+class Stopped(BaseException):  # as SystemExit, it passes all handlers of errors
+    """The response has become useless: the client has disconnected, or the broker stops."""
 
 
 _free_ns = 0
-"""When the next portion may begin, of whichever thread: two that rest in turn would leave others no pause."""
+"""When the next portion of any thread may begin: two threads that rest in turn would leave others no pause."""
 
 
 class Pace:
-    """The portions of the long requests that one thread runs, one request after another."""
+    """The portions of one thread's long requests, one request after another."""
 
     __slots__ = (
         "_began_ns",
@@ -67,7 +67,7 @@ class Pace:
     )
 
     def __init__(self, stops: Callable[[], bool]) -> None:
-        """`stops` says whether the broker stops."""
+        """`stops` returns whether the broker stops."""
         self._stops = stops
         self._peer: Peer | None = None
         self._charge: Callable[[int], object] | None = None
@@ -78,37 +78,37 @@ class Pace:
         self.resume()
 
     def resume(self) -> None:
-        """Begins a portion: the thread has slept for as long as there was nothing to do."""
+        """Begin a portion, after the thread was idle."""
         self._began_ns = time.perf_counter_ns()
         self._until_ns = self._began_ns + PORTION_NS
 
     def begin(self, peer: Peer) -> None:
-        """The next request is this client's."""
+        """Begin a request of this client."""
         self._peer, self._charge, self._charged = peer, None, 0
         self._started_ns = time.perf_counter_ns()
         self._looks_at_ns = self._started_ns + LOOK_INTERVAL_NS
         self._rested_ns = 0
 
     def end(self) -> None:
-        """The request has ended: nothing of its client is kept."""
+        """End the request, and drop all references to its client."""
         self._peer = self._charge = None
 
     def charge_to(self, charge: Callable[[int], object]) -> None:
-        """Has `charge` called with the growth of the request's answer, in bytes; what it raises ends the request."""
+        """Call `charge` with the growth of the request's response, in bytes; its exceptions end the request."""
         self._charge = charge
 
     @property
     def spent_s(self) -> float:
-        """Seconds of the request's work, without its rests."""
+        """The time in seconds that the request has worked, without rests."""
         return (time.perf_counter_ns() - self._started_ns - self._rested_ns) / 1e9
 
     def check(self) -> None:
-        """Rests when the portion is over; raises Stopped when the request is useless."""
+        """Rest if the portion is over; raise Stopped if the response is useless."""
         if time.perf_counter_ns() >= self._until_ns:
             self._rest()
 
     def check_size(self, size: int) -> None:
-        """`check`, after the answer has grown to so many bytes."""
+        """Charge for the response's size in bytes, then check()."""
         if self._charge is not None and size > self._charged:
             self._charge(size - self._charged)
             self._charged = size
@@ -116,7 +116,7 @@ class Pace:
             self._rest()
 
     def each(self, items: Iterable[T]) -> Iterator[T]:
-        """The items, with a check before each."""
+        """Yield the items, with a check before each."""
         now = time.perf_counter_ns
         for item in items:
             if now() >= self._until_ns:
@@ -124,7 +124,7 @@ class Pace:
             yield item
 
     def rest(self) -> None:
-        """Rests if the portion is over, after the last item of a request."""
+        """Rest if the portion is over, after the last item of a request."""
         began = time.perf_counter_ns()
         if began >= self._until_ns:
             self._sleep(began)
@@ -155,7 +155,7 @@ class Pace:
 
 
 def has_gone(peer: Peer) -> bool:
-    """Whether the other end of a connection's socket is closed."""
+    """Return whether the peer has closed a connection's socket."""
     fd = peer.fd
     if peer.closed:
         return True
@@ -165,11 +165,11 @@ def has_gone(peer: Peer) -> bool:
 
 
 _paces: dict[int, Pace] = {}
-"""Thread → the Pace of the request that it runs. Empty at most times, which is all that a network thread looks at."""
+"""Thread id → the Pace of its request. Mostly empty; a network thread checks only that."""
 
 
 def run_with(pace: Pace, work: Callable[[Pace], T]) -> T:
-    """The result of `work`, whose checkpoints are those of `pace`."""
+    """Return the result of `work`, whose checkpoints use `pace`."""
     ident = threading.get_ident()
     _paces[ident] = pace
     try:
@@ -179,14 +179,14 @@ def run_with(pace: Pace, work: Callable[[Pace], T]) -> T:
 
 
 def checkpoint() -> None:
-    """Between two items of a request: ends the portion of a long one, and raises Stopped if it is useless."""
+    """Mark the point between two items: end the portion of a long request, or raise Stopped if it is useless."""
     pace = _paces.get(threading.get_ident()) if _paces else None
     if pace is not None:
         pace.check()
 
 
 def checkpointed(items: Iterable[T]) -> Iterable[T]:
-    """The items themselves; in a long request, with a checkpoint before each."""
+    """Return the items themselves; in a long request, an iterator with a checkpoint before each."""
     if not _paces:
         return items
     pace = _paces.get(threading.get_ident())

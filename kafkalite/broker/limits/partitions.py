@@ -1,6 +1,6 @@
-"""Count the partitions that each holder has created, for the last tenth of max.partitions.
+"""Count the partitions that each holder has created, to reserve the last tenth of max.partitions.
 
-A topic's partitions are given back when the topic is gone. Those of topics that a start found have no holder.
+A deleted topic's partitions are no longer counted. Partitions that exist at a start have no holder.
 
 Thread rule: any thread; one leaf lock.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PartitionShares:
-    """The holders of one broker's partitions, by topic."""
+    """The numbers of partitions of one broker's holders, by topic."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,7 +27,7 @@ class PartitionShares:
         self._charges: dict[str, list[tuple[Holder, int]]] = {}
 
     def admits(self, holder: Holder, present: int, limit: int, added: int) -> bool:
-        """Return whether a holder may add partitions to the `present` ones; log it once a minute where not."""
+        """Return whether a holder may add partitions to the `present` ones; log a refusal once a minute."""
         with self._lock:
             if self._shares.admits(holder, present, limit, added):
                 return True
@@ -36,14 +36,14 @@ class PartitionShares:
         return False
 
     def charge(self, topic: str, holder: Holder, added: int, topics: Container[str]) -> None:
-        """Count partitions in that were just created, unless the topic is gone from `topics` again."""
+        """Charge new partitions to a holder, unless the topic is deleted from `topics` again."""
         with self._lock:
             self._shares.add(holder, added)
             self._charges.setdefault(topic, []).append((holder, added))
         self.topic_changed(topic, topics)
 
     def topic_changed(self, topic: str, topics: Container[str]) -> None:
-        """Count a topic's partitions out if it is gone from `topics`."""
+        """Stop counting a topic's partitions if it is deleted from `topics`."""
         if topic in topics:
             return
         with self._lock:

@@ -4,9 +4,9 @@
              any holder                │ holders of at most SMALL_COUNT entries
 
 Nothing is evicted for a newcomer, so no client can push out another's entries. An entry that was read from the disk has
-no holder (None): it counts towards the limit, and for no client.
+no holder (None): it counts towards the limit, but for no client.
 
-Thread rule: a `Shares` is guarded by the lock of the table that it counts. `note_refusal` may be called by any thread.
+Thread rule: the lock of the counted table guards its `Shares`. `note_refusal` may be called by any thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
 SMALL_COUNT: Final = 100
-"""Entries that a holder may have and still be given some of the last tenth."""
+"""Maximum number of entries of a holder that may use the last tenth."""
 
 _log: Final = RepeatLogger(logging.getLogger(__name__))
 
@@ -31,29 +31,29 @@ class Shares:
     __slots__ = ("_counts", "_small")
 
     def __init__(self, small: int = SMALL_COUNT) -> None:
-        """`small` is what a holder may have and still be given some of the last tenth."""
+        """`small` is the maximum count of a holder that may use the last tenth."""
         self._counts: dict[Hashable, int] = {}
         self._small = small
 
     def __len__(self) -> int:
-        """Return how many holders have something."""
+        """Return the number of holders with entries."""
         return len(self._counts)
 
     def of(self, holder: Hashable) -> int:
-        """Return what a holder has."""
+        """Return a holder's count."""
         return self._counts.get(holder, 0)
 
     def limit_for(self, holder: Hashable, limit: int, size: int = 1) -> int:
-        """Return up to which total a table of this limit may grow by `size` more of this holder."""
+        """Return the total up to which a table of this limit may grow by `size` for this holder."""
         is_small = self._counts.get(holder, 0) + size - 1 <= self._small
         return limit if is_small else limit - limit // 10
 
     def admits(self, holder: Hashable, total: int, limit: int, size: int = 1) -> bool:
-        """Return whether a table that has `total` of `limit` takes `size` more of this holder."""
+        """Return whether a table with `total` of `limit` accepts `size` more for this holder."""
         return total + size <= self.limit_for(holder, limit, size)
 
     def add(self, holder: Hashable, size: int = 1) -> None:
-        """Count an entry in, or its growth; None, for an entry without a holder, is not counted."""
+        """Count a holder's new entry, or its growth; an entry without a holder (None) is not counted."""
         if holder is None:
             return
         count = self._counts.get(holder, 0) + size
@@ -64,7 +64,7 @@ class Shares:
             self._counts.pop(holder, None)
 
     def remove(self, holder: Hashable, size: int = 1) -> None:
-        """Count an entry out that was counted in."""
+        """Stop counting a holder's entry."""
         self.add(holder, -size)
 
 

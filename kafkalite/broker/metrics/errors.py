@@ -1,4 +1,4 @@
-"""Error codes in the answers that Python gives, counted where they are encoded."""
+"""Count error codes in the responses of APIs that Python serves, when they are encoded."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from kafkalite.broker.handlers.context import RequestContext
 
 DEPTH_MAX: Final = 3
-"""Lists in lists, to where answers are searched for error codes: topics, their partitions."""
+"""Depth of nested lists that are searched for error codes: topics, their partitions."""
 
 
 class ErrorCounts:
-    """Errors in the answers of the APIs that Python serves. Any thread."""
+    """Counts of error codes in the responses of APIs that Python serves. Any thread."""
 
     def __init__(self, rows: Iterable[table.Row] = table.ROWS) -> None:
         self._lock = threading.Lock()
@@ -28,23 +28,23 @@ class ErrorCounts:
         self._rows = {row.key: CountedRow(row, self.note) for row in rows}
 
     def find(self, key: int) -> table.Row | None:
-        """As table.find: a row whose answers are counted."""
+        """Return the row of an API key, as table.find does; it counts its responses."""
         return self._rows.get(key)
 
     def note(self, key: int, response: object) -> None:
-        """Counts the error codes of an answer, 0 for good ones."""
+        """Count the error codes of a response, 0 for success."""
         codes = Counter(error_codes(response))
         with self._lock:
             self._counts.update({(key, code): count for code, count in codes.items()})
 
     def numbers(self) -> dict[tuple[int, int], int]:
-        """(key, code) → count."""
+        """Return (API key, error code) → count."""
         with self._lock:
             return dict(self._counts)
 
 
 class CountedRow(table.Row):
-    """A row that looks at the answers it encodes."""
+    """A row that counts the error codes of the responses it encodes."""
 
     __slots__ = ("_note", "_row")
 
@@ -93,7 +93,7 @@ class CountedRow(table.Row):
 
 
 def error_codes(message: Any, depth: int = 0) -> Iterator[int]:
-    """Every `error_code` of a message and of the structs in its lists; 0 where it has none at all."""
+    """Yield every `error_code` of a message and of the structs in its lists; 0 if it has none at all."""
     found = False
     code = getattr(message, "error_code", None)
     if code is not None:

@@ -1,7 +1,7 @@
-"""Consumer groups, by kafka_exporter's names and by Kafka's own: committed offsets, lag, members, states.
+"""Report consumer groups by kafka_exporter's names and Kafka's own: committed offsets, lag, members, states.
 
-The lag of a partition is what kafka-consumer-groups tells: the high watermark less the committed offset. Of offsets
-whose topic is gone, or was made anew since, nothing is told.
+A partition's lag is the high watermark minus the committed offset, as kafka-consumer-groups shows it. Offsets of topics
+that were deleted, or deleted and created again, are omitted.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 STATES: Final = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Assigning", "Reconciling")
 CLASSIC_STATES: Final = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead")
 GROUPS_MAX: Final = 1000
-"""Groups that are told one by one, those with the most lag; clients choose their names."""
+"""Maximum number of groups reported one by one, those with the most lag; clients choose their names."""
 
 
 class Position(NamedTuple):
-    """Where a group is in a partition."""
+    """A group's committed offset and lag in a partition."""
 
     topic: str
     partition: int
@@ -35,7 +35,7 @@ class Position(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What is told of a group."""
+    """The reported facts about a group."""
 
     name: str
     members: int
@@ -43,12 +43,12 @@ class Standing(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """In all."""
+        """The lag over all partitions."""
         return sum(position.lag for position in self.positions)
 
 
 class Groups:
-    """A source."""
+    """The source of consumer group metrics."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -66,9 +66,9 @@ class Groups:
             breathe()
         if len(standings) > GROUPS_MAX:
             standings.sort(key=lambda standing: standing.lag, reverse=True)
-        told, others = standings[:GROUPS_MAX], standings[GROUPS_MAX:]
-        yield from _positions(told)
-        members = [(labels(consumergroup=one.name), one.members) for one in told]
+        listed, others = standings[:GROUPS_MAX], standings[GROUPS_MAX:]
+        yield from _positions(listed)
+        members = [(labels(consumergroup=one.name), one.members) for one in listed]
         if others:
             members.append((labels(consumergroup=OTHERS), sum(one.members for one in others)))
         yield Family("kafka_consumergroup_members", "gauge", "Members of a group.", members)
@@ -82,7 +82,7 @@ def _standing(group: GroupBase, topics: Mapping[str, Topic]) -> Standing:
         topic = topics.get(name)
         if topic is not None and partition < len(topic.partitions) and found.belongs_to(topic.id):
             if not topic.partitions[partition].led:
-                continue  # its leader knows where it ends
+                continue  # the partition's leader reports it
             end = topic.partitions[partition].high_watermark
             positions.append(Position(name, partition, found.offset, end - found.offset))
     return Standing(group.group_id, members, positions)

@@ -1,8 +1,7 @@
-"""Why a broker is not alive, or not ready: sentences, none when it is.
+"""Explain why a broker is not alive, or not ready: a list of sentences, empty if it is.
 
-Alive: every network worker's loop has turned within LIVE_S. Whoever supervises the process ends it otherwise.
-Ready: clients are served as they expect. A broker that starts, stops, or has no room on its disk is not, and may be
-later.
+Alive: every network worker's loop has turned within LIVE_S. A supervisor restarts a process that is not alive. Ready:
+clients are served as they expect. A broker that starts, stops, or has a full disk is not ready, which may change.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ if TYPE_CHECKING:
     from kafkalite.broker.metrics.parts import Parts
 
 LIVE_S: Final = 5.0
-"""A loop turns once a second when there is nothing to do."""
+"""Seconds; an idle loop turns once a second."""
 DISK_FREE_MIN: Final = 1024 * 1024
-"""Bytes: with less, writes fail or are about to."""
+"""Free bytes below which writes fail or are about to."""
 
 
 def not_alive(parts: Parts) -> list[str]:
-    """Reasons. A broker that still starts is alive."""
+    """Return why the broker is not alive. A broker that still starts is alive."""
     if parts.stopping or not parts.accepting:
         return []
-    now = time.monotonic()  # what workers note, whatever clock the broker was given
+    now = time.monotonic()  # the clock that workers use, not the broker's
     return [
         f"network worker {worker.number} has been busy or stuck for {now - worker.io.now:.0f} s"
         for worker in parts.workers
@@ -37,7 +36,7 @@ def not_alive(parts: Parts) -> list[str]:
 
 
 def not_ready(parts: Parts) -> list[str]:
-    """Reasons."""
+    """Return why the broker is not ready."""
     if parts.stopping:
         return ["the broker is stopping"]
     if parts.logs is None or not parts.accepting:
@@ -51,7 +50,7 @@ def not_ready(parts: Parts) -> list[str]:
 
 
 def notes(parts: Parts) -> list[str]:
-    """What else whoever asks should know, a mirror's source that is away for one: clients are served all the same."""
+    """Return remarks about conditions in which clients are still served, such as an unreachable mirror source."""
     if parts.stopping:
         return []
     return [*_clock(parts.logs), *_memory(parts.memory), *(text for part in parts.notes for text in part())]

@@ -1,7 +1,7 @@
-"""What clients are held to: quotas, limits of connections, permissions.
+"""Report limits on clients: quotas, connection limits, memory, denied operations.
 
-How much an owner of a quota does in a second is a difference of two looks at what he has done since the start: a scrape
-keeps what it saw for the next ones. So whoever is bound by a quota pays nothing for being told of.
+The rate of a quota's owner is the difference of two readings of a total since the start: a scrape keeps its reading for
+later scrapes. So clients with quotas pay nothing for these metrics.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RATES: Final = {
     REQUEST_PERCENTAGE: ("Request", "request_time"),
     CONTROLLER_MUTATION_RATE: ("ControllerMutation", "mutation_rate"),
 }
-"""Key of a quota → Kafka's name of the resource, and of the metric that tells how much of it is used in a second."""
+"""Quota key → Kafka's name of the resource, and of the metric of its use per second."""
 HELP: Final = {
     "byte_rate": "Bytes per second of clients with a quota.",
     "request_time": "Percentage of one thread's time that the requests of clients with a quota take.",
@@ -42,14 +42,14 @@ HELP: Final = {
 
 
 class Seen(NamedTuple):
-    """What a meter has counted since it was made."""
+    """The totals of a meter since it was created."""
 
     done: float = 0.0
     throttled_ms: float = 0.0
     throttled_count: int = 0
 
     def since(self, before: Seen) -> Seen:
-        """What has come since an earlier look. One that has counted less is another meter of the same owner."""
+        """Return the increase since an earlier reading. Lower totals come from a new meter of the same owner."""
         if self.done < before.done or self.throttled_count < before.throttled_count:
             return self
         return Seen(
@@ -59,7 +59,7 @@ class Seen(NamedTuple):
         )
 
     def plus(self, other: Seen) -> Seen:
-        """Both together."""
+        """Return the sum of both."""
         return Seen(
             self.done + other.done,
             self.throttled_ms + other.throttled_ms,
@@ -68,19 +68,19 @@ class Seen(NamedTuple):
 
 
 Look = tuple[float, dict["Owner", Seen]]
-"""(monotonic seconds, what the meters had counted then)."""
+"""(Monotonic seconds, owner → the meter's totals at that time)."""
 
 
 class Recent:
-    """What the owners of quotas did lately: in the last window, or since the last scrape if that was before."""
+    """The recent use of quotas by owner: in the last window, or since the last scrape if that was earlier."""
 
     def __init__(self, now: float, window_s: float) -> None:
         self._window_s = window_s
         self._lock = threading.Lock()
-        self._looks: list[Look] = [(now, {})]  # two at most, a window apart
+        self._looks: list[Look] = [(now, {})]  # at most two, a window apart
 
     def look(self, now: float, control: QuotaControl) -> tuple[float, dict[Owner, Seen]]:
-        """(seconds, what each owner has done in them). Any thread."""
+        """Return (elapsed seconds, owner → its use in them). Any thread."""
         seen = {
             owner: Seen(meter.done, meter.throttled_ms, meter.throttled_count)
             for owner, meter in list(control.meters.items())
@@ -96,7 +96,7 @@ class Recent:
 
 
 class Limits:
-    """A source."""
+    """The source of metrics about limits."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -124,20 +124,24 @@ class Limits:
 
     def _quotas(self, control: QuotaControl) -> Iterator[Family]:
         elapsed_s, recent = self._recent.look(self._parts.clock.monotonic(), control)
-        told = {key: _told(key, recent) for key in RATES}
+        by_key = {key: _told(key, recent) for key in RATES}
         for metric, text in HELP.items():
             rows = [
                 (place, one.done / elapsed_s)
                 for key, (_, name) in RATES.items()
                 if name == metric
-                for place, one in told[key]
+                for place, one in by_key[key]
             ]
             yield Family(f"kafka_server_quota_{metric}", "gauge", text, rows)
         yield Family(
             "kafka_server_quota_throttle_time",
             "gauge",
             "Average throttle time of clients over a quota, in milliseconds; 0 if none was throttled.",
-            [(place, one.throttled_ms / max(1, one.throttled_count)) for rows in told.values() for place, one in rows],
+            [
+                (place, one.throttled_ms / max(1, one.throttled_count))
+                for rows in by_key.values()
+                for place, one in rows
+            ],
         )
         totals = control.totals()
         yield Family(
@@ -177,7 +181,8 @@ def _memory(memory: MemoryCeiling) -> Iterator[Family]:
 
 
 def _told(key: str, recent: dict[Owner, Seen]) -> list[tuple[str, Seen]]:
-    """(labels, what was done) of those who waited longest, or did most, of the owners of a key; the rest as one."""
+    """Return (labels, use) of the owners of a quota key that were throttled longest or did most; the rest are summed
+    up."""
     rows = [(owner, one) for owner, one in recent.items() if owner[0] == key]
     kept = nlargest(LABELLED_MAX, rows, key=lambda row: (row[1].throttled_ms, row[1].done))
     found = [(_labels(key, owner[1] or "", owner[2] or ""), one) for owner, one in kept]

@@ -1,4 +1,4 @@
-"""Connections, sign-ins, network workers, the I/O pool, parked answers."""
+"""Report connections, authentication, network workers, the I/O pool and parked responses."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from kafkalite.broker.metrics.parts import Parts
 
 UNKNOWN: Final = "unknown"
-"""Kafka's word for clients that have not said what they are."""
+"""Kafka's word for clients that have not named their software."""
 
 
 class Network:
-    """A source."""
+    """The source of network metrics."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -217,7 +217,7 @@ class Network:
 
 
 def _parked(connections: Iterable[Connection]) -> Iterator[Family]:
-    """Requests that wait for the disk, for data or for others: in Kafka they are in a purgatory."""
+    """Yield the numbers of requests that wait for the disk, for data or for other clients, in Kafka's purgatory."""
     counts = Counter[int]()
     for connection in connections:
         if connection.answers.in_flight:
@@ -235,7 +235,7 @@ def _parked(connections: Iterable[Connection]) -> Iterator[Family]:
 
 
 def _software(by_worker: list[tuple[int, list[Connection]]]) -> Iterator[tuple[str, float]]:
-    """Connections by name and version of the software, the most frequent ones: clients say what they like."""
+    """Yield connections by name and version of the client software, only the most frequent: clients choose both."""
     counts: Counter[tuple[str, str]] = Counter(
         (connection.software_name or UNKNOWN, connection.software_version or UNKNOWN)
         for _, connections in by_worker

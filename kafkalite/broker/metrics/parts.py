@@ -1,4 +1,4 @@
-"""What of a broker the sources look at. The broker fills it in while it starts; what is None is not there yet."""
+"""Hold the parts of a broker that the metrics read. The broker sets them while it starts; None: not there yet."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """Written by the broker's thread, read by those of the HTTP server."""
+    """The parts of a broker: written by the broker's thread, read by those of the HTTP server."""
 
     config: BrokerConfig
     clock: Clock
@@ -48,24 +48,24 @@ class Parts:
     quotas: Quotas | None = None
     authorizer: Authorizer | None = None
     sign_ins: Mapping[str, SignIns] = field(default_factory=dict)
-    """By the name of the listener."""
+    """Listener name → its authentication state."""
     acceptor: Acceptor | None = None
     listeners: Sequence[BoundListener] = ()
     workers: Sequence[Worker] = ()
     counters: list[RequestCounters] = field(default_factory=list)
-    """One of each worker."""
+    """One for each worker."""
     slow: SlowLog | None = None
-    """Told of slow requests, where they are wanted."""
+    """The log of slow requests, if it is enabled."""
     sources: Sequence[Source] = ()
-    """Of parts that the metrics know nothing of."""
+    """Sources of parts that this package does not know."""
     notes: Sequence[Callable[[], list[str]]] = ()
-    """What parts want those to know who ask for health."""
+    """Functions that return remarks for the health pages."""
     accepting: bool = False
     """Whether clients can connect."""
     stopping: bool = False
 
     def new_counters(self) -> RequestCounters:
-        """Of one more worker."""
+        """Return the counters of a new worker."""
         counters = RequestCounters(slow_ms=self.config.request_slow_log_ms, on_slow=self.slow)
         self.counters.append(counters)
         return counters

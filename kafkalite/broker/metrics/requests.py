@@ -1,4 +1,4 @@
-"""Requests by API: how many, of which version, which errors, how large and how long."""
+"""Report requests by API: counts by version, errors, sizes and times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.metrics.parts import Parts
 
 FETCH_CONSUMER: Final = "FetchConsumer"
-"""What Kafka calls fetches of consumers beside those of all; there are no others here."""
+"""Kafka's second name for consumers' fetches; this broker counts all fetches under both names."""
 QUEUES: Final = (
     (
         "requestqueuetimems",
@@ -45,7 +45,7 @@ _THROTTLED: Final = 7
 
 
 def error_name(code: int) -> str:
-    """As Kafka's enumeration has it."""
+    """Return the name of an error code in Kafka's enumeration."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -53,14 +53,14 @@ def error_name(code: int) -> str:
 
 
 class Requests:
-    """A source."""
+    """The source of request metrics."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._window = Window(parts.clock.monotonic())
 
     def numbers(self) -> dict[int, ApiNumbers]:
-        """Of all workers together."""
+        """Return the numbers of all workers together, by API key."""
         by_key: dict[int, list[ApiNumbers]] = {}
         for counters in self._parts.counters:
             for key, one in counters.numbers().items():
@@ -110,7 +110,7 @@ class Requests:
         return {**self._parts.errors.numbers(), **native}
 
     def _summaries(self, served: Mapping[int, ApiNumbers]) -> Iterator[Family]:
-        """Kafka's summaries: quantiles of the last minutes, count and sum since the start."""
+        """Yield Kafka's summaries: quantiles of the last minutes, count and sum since the start."""
         numbers: dict[Hashable, Numbers] = {}
         for key, one in served.items():
             numbers.update(((key, at), histogram) for at, histogram in enumerate(one[_SIZE:], _SIZE))
@@ -152,12 +152,12 @@ class Requests:
 
 
 def names_of(key: int) -> tuple[str, ...]:
-    """What Kafka's request metrics call an API: fetches go by two names."""
+    """Return the names of an API in Kafka's request metrics; fetches have two."""
     return (name_of(key), FETCH_CONSUMER) if key == api.FETCH else (name_of(key),)
 
 
 def histogram_rows(numbers: Numbers, **given: object) -> Iterator[tuple[str, float]]:
-    """Rows of a histogram of durations, in seconds."""
+    """Yield the rows of a histogram of durations, in seconds."""
     total, counts = numbers
     for bound, count in cumulative(counts):
         yield f"_bucket{labels(**given, le=bound)}", count
@@ -176,13 +176,13 @@ def _summary_rows(request: str, numbers: Numbers, recent: tuple[int, ...], scale
 
 
 def _with_unthrottled(throttled: Numbers, count: int) -> Numbers:
-    """The same of so many requests, most of which wait for nothing, and are counted at no cost here."""
+    """Return throttle times with all other of `count` requests added as zeros, which are not counted one by one."""
     total, (nothing, *counts) = throttled
     return total, (nothing + max(0, count - nothing - sum(counts)), *counts)
 
 
 def _zero_rows(request: str, count: int) -> Iterator[tuple[str, float]]:
-    """Of a time that takes none here."""
+    """Yield the rows of a summary whose values are all 0."""
     rest = labels(request=request)
     for share in QUANTILES:
         yield labels(request=request, quantile=share), 0

@@ -1,10 +1,10 @@
-"""A broker's `/metrics`, `/health/live` and `/health/ready`, on the project's HTTP server.
+"""Serve a broker's `/metrics`, `/health/live` and `/health/ready` on the project's HTTP server.
 
     web.WebServer ─▶ web.Guard ─▶ Page ─▶ sources, health
 
-It is bound before the logs are opened, so that whoever asks while they are checked hears that the broker is alive and
-not ready. Who may ask: everybody on this machine; from others whom the file of `metrics.users` lets in, without which
-the broker refuses to listen there. Health tells no names, but is behind the same door.
+It binds before the logs are opened, so that during recovery the broker is reported as alive and not ready. Any client
+on this machine has access. From other machines the users in `metrics.users` do; without that file the broker refuses to
+listen there. The health pages contain no names, but have the same access control.
 
 Any thread.
 """
@@ -36,10 +36,10 @@ KEY: Final = "metrics.listeners"
 
 
 class MetricsServer:
-    """Bound and serving from `start` to `stop`. `on_failure` is called when it cannot go on."""
+    """The HTTP server, from `start` to `stop`. `on_failure` is called when it has to stop serving."""
 
     def __init__(self, parts: Parts) -> None:
-        """ConfigError, StartupError."""
+        """Raises ConfigError, StartupError."""
         config = parts.config
         addresses = addresses_of(config)
         self._tls = tls = _tls_of(config, addresses)
@@ -51,30 +51,30 @@ class MetricsServer:
 
     @property
     def urls(self) -> list[str]:
-        """Where it listens, without a path."""
+        """The URLs of its addresses, without a path."""
         return [address.url for address in self._web.addresses]
 
     def start(self, on_failure: Callable[[], object]) -> None:
-        """StartupError."""
+        """Bind and start serving. StartupError."""
         self._web.bind()
         self._web.start(on_failure)
 
     def reload(self) -> None:
-        """Reads the certificate of https again."""
+        """Read the certificate of https again."""
         if self._tls is not None:
             self._tls.reload()
 
     def descriptors(self) -> list[int]:
-        """Of its sockets and its connections."""
+        """Return the descriptors of its sockets and connections."""
         return self._web.descriptors()
 
     def stop(self) -> None:
-        """Idempotent."""
+        """Stop serving. Idempotent."""
         self._web.stop()
 
 
 def addresses_of(config: BrokerConfig) -> list[Address]:
-    """Of metrics.listeners; ConfigError for what is none, and for one beyond this machine that lets in everybody."""
+    """Return the addresses in metrics.listeners; ConfigError for an invalid one, or an open one without users."""
     try:
         addresses = [parse_address(text, PORT) for text in config.metrics_listeners]
     except ValueError as error:

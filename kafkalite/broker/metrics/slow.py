@@ -1,7 +1,7 @@
-"""The log of slow requests: one line each, as its worker was done with it.
+"""Log slow requests, one line each, when the worker has finished them.
 
-Any worker's thread. Lines of one text are held back above so many a second, as all are (`kafkalite.base.logging`); the
-count has them all.
+Runs on any worker's thread. Above a number of lines per second, lines are suppressed (`kafkalite.base.logging`); the
+count includes them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ logger = RepeatLogger(logging.getLogger("kafkalite.slow"), lines=100)
 
 
 class SlowLog:
-    """Called as RequestCounters calls `on_slow`: times in µs, size in bytes."""
+    """The log of slow requests, called as `on_slow` of RequestCounters: times in µs, size in bytes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.count = 0
-        """Slow requests since the start."""
+        """The number of slow requests since the start."""
 
     def __call__(
         self,
@@ -58,6 +58,6 @@ class SlowLog:
 
 
 def name_of(key: int) -> str:
-    """An API as Kafka spells it; the key where it is none."""
+    """Return Kafka's name of an API; the key if it is unknown."""
     known = api.APIS.get(key)
     return str(key) if known is None else known.name

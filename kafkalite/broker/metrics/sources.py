@@ -1,4 +1,4 @@
-"""Who is asked at a scrape of a broker."""
+"""List the sources of a broker's metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Sources:
-    """All that a broker tells."""
+    """All sources of a broker."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -36,5 +36,5 @@ class Sources:
         )
 
     def families(self) -> Iterator[Family]:
-        """Of all of them, and how the scrape itself went."""
+        """Yield the families of all sources, and metrics about the scrape itself."""
         return told((*self._own, *self._parts.sources))

@@ -1,4 +1,4 @@
-"""The data directory: free space, group commit, the journal, producers, the time by which things expire."""
+"""Report the data directory: free space, group commit, the journal, producers, the trusted time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Storage:
-    """A source."""
+    """The source of storage metrics."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -61,7 +61,7 @@ class Storage:
 
 
 def _clock(logs: LogManager) -> Iterator[Family]:
-    """The time by which records, offsets, producer ids and transactional ids expire."""
+    """Yield the trusted time, by which records, offsets, producer ids and transactional ids expire."""
     time_s = logs.expiry_time.time_ms() / 1000
     ahead = logs.expiry_time.ahead()
     ahead_s, left_s = (0.0, 0.0) if ahead is None else (ahead.ahead_ms / 1000, ahead.left_ms / 1000)

@@ -1,4 +1,4 @@
-"""Topics and partitions: traffic, offsets, sizes, and what a dashboard asks of replicas; alone each has one."""
+"""Report topics and partitions: traffic, offsets, sizes and replicas; a standalone broker's have one replica each."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ TRAFFIC: Final = (
     ("fetchmessageconversions", 8, "Fetched partitions whose records were converted from another format."),
     ("bytesout", 9, "Bytes of records sent."),
 )
-"""Name behind `kafka_server_brokertopicmetrics_`, place in what sum_traffic gives, help."""
+"""Name after `kafka_server_brokertopicmetrics_`, index in sum_traffic's result, help text."""
 LOOKED_AT_ONCE: Final = 500
-"""Partitions between two breaths."""
+"""Number of partitions read between two releases of the GIL."""
 
 
 class Topics:
-    """A source."""
+    """The source of topic metrics."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -114,7 +114,7 @@ class Topics:
             yield Family(f"kafka_{name}", "gauge", text, [("", value)])
         text = "Always 0: batches of older formats are refused."
         yield Family("kafka_server_brokertopicmetrics_producemessageconversions", "counter", text, [("", 0)])
-        if not self._parts.config.in_cluster:  # which has controllers, who tell of all of it
+        if not self._parts.config.in_cluster:  # in a cluster the controllers report these
             yield from self._as_controller(len(topics), len(here), offline)
 
     @staticmethod
@@ -143,7 +143,7 @@ class Topics:
         names = [rest for topic in topics for rest in self._labels_of(topic)]
         found: list[PartitionLog] = [log for topic in topics for log in topic.partitions]
         node_id, preferred = self._parts.config.node_id, [1] * len(names)
-        if self._parts.config.in_cluster:  # others' partitions are others' to tell of
+        if self._parts.config.in_cluster:  # each broker reports the partitions that it leads
             led = [(rest, log) for rest, log in zip(names, found, strict=True) if log.led]
             names, found = [rest for rest, _ in led], [log for _, log in led]
             preferred = [int(log.assignment.replicas[0] == node_id) for log in cast("list[ReplicaLog]", found)]
@@ -156,7 +156,7 @@ class Topics:
         followed = [log.core.followers for log in found]
         replicas = [1 if each is None else each.count + 1 for each in followed]
         in_sync = [one if each is None else each.in_sync_count for one, each in zip(online, followed, strict=True)]
-        behind = [int(some < all_) for some, all_ in zip(in_sync, replicas, strict=True)]
+        under_replicated = [int(some < all_) for some, all_ in zip(in_sync, replicas, strict=True)]
         at_min = [1 if each is None else int(each.at_min) for each in followed]
         under_min = [
             1 - one if each is None else int(each.under_min) for one, each in zip(online, followed, strict=True)
@@ -175,10 +175,18 @@ class Topics:
             ("topic_partition_leader_is_preferred", preferred, "1 if the leader is the preferred replica, else 0."),
             ("topic_partition_replicas", replicas, "Replicas."),
             ("topic_partition_in_sync_replica", in_sync, "In-sync replicas."),
-            ("topic_partition_under_replicated_partition", behind, "1 if a replica is out of sync or offline, else 0."),
+            (
+                "topic_partition_under_replicated_partition",
+                under_replicated,
+                "1 if a replica is out of sync or offline, else 0.",
+            ),
             ("cluster_partition_replicascount", replicas, "Replicas."),
             ("cluster_partition_insyncreplicascount", in_sync, "In-sync replicas."),
-            ("cluster_partition_underreplicated", behind, "1 if a replica is out of sync or offline, else 0."),
+            (
+                "cluster_partition_underreplicated",
+                under_replicated,
+                "1 if a replica is out of sync or offline, else 0.",
+            ),
             ("cluster_partition_atminisr", at_min, "1 if exactly min.insync.replicas are in sync, else 0."),
             (
                 "cluster_partition_underminisr",
@@ -195,12 +203,12 @@ class Topics:
         )
 
     def _labels_of(self, topic: Topic) -> list[str]:
-        """Of its partitions; kept, since they are most of the text and never change."""
+        """Return the labels of a topic's partitions; cached, since they are most of the text and never change."""
         key = (topic.name, len(topic.partitions))
         found = self._labels.get(key)
         if found is None:
             if len(self._labels) > 2 * len(self._parts.logs.topics if self._parts.logs else ()):
-                self._labels.clear()  # what is left of topics that are gone
+                self._labels.clear()  # drop the labels of deleted topics
             found = [labels(topic=topic.name, partition=at) for at in range(len(topic.partitions))]
             self._labels[key] = found
             breathe()
@@ -208,4 +216,4 @@ class Topics:
 
 
 GAUGES: Final = ("size", "segments", "start", "end", "unflushed")
-"""What LogCore.gauges gives."""
+"""The values that LogCore.gauges returns."""

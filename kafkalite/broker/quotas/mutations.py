@@ -1,7 +1,8 @@
-"""Partitions that a request creates and deletes, and what the quota of its client (controller_mutation_rate) says.
+"""Apply a client's controller_mutation_rate quota to partitions that a request creates or deletes (KIP-599).
 
-While something is owed, a *strict* request is refused, topic by topic, with THROTTLING_QUOTA_EXCEEDED; any other one is
-done, and its client held up (KIP-599). Clients are told which it is by the version they ask in.
+While the client is over its quota, the topics of a *strict* request are refused one by one with
+THROTTLING_QUOTA_EXCEEDED. Any other request is carried out, and its client is throttled. The request's version decides
+which it is.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _TEXT: Final = "the controller_mutation_rate quota is exceeded; retry in {} ms"
 
 
 class Mutations:
-    """Those of one request. `meter`: None where its client has no quota."""
+    """The partition quota of one request. `meter` is None if its client has no quota."""
 
     __slots__ = ("_clock", "_meter", "_strict", "throttle_ms")
 
@@ -27,10 +28,11 @@ class Mutations:
         self._clock = clock
         self._strict = strict
         self.throttle_ms = 0
-        """What the client is to be told to wait."""
+        """Throttle time in ms for the response."""
 
     def record(self, partition_count: int) -> None:
-        """So many are about to be created or deleted; KafkaError with THROTTLING_QUOTA_EXCEEDED: they are not."""
+        """Count partitions that are about to be created or deleted; KafkaError (THROTTLING_QUOTA_EXCEEDED) refuses
+        them."""
         meter = self._meter
         if meter is None:
             return

@@ -1,11 +1,11 @@
-"""The quotas of a broker: what they are, and how they change.
+"""Keep a broker's quotas and change them.
 
-    changed     checked ─▶ line in the journal, durable ─▶ new table ─▶ epoch raised, `on_change` ─▶ answered
+    change     check ─▶ line in the journal, durable ─▶ new table ─▶ epoch raised, `on_change` ─▶ response
 
-Clients are held to them by whoever has the `QuotaControl`: connections and their handlers (users and client ids).
+Connections and handlers with the `QuotaControl` enforce the quotas of users and client ids.
 
-Thread rule: any thread. `_changing` stands above the locks of the log manager, and makes check and change one step; the
-table is replaced as a whole.
+Thread rule: any thread. `_changing` is taken before the locks of the log manager, and makes check and change one step;
+the table is replaced as a whole.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 
 LOCALHOST: Final = "localhost"
 CHANGES_MAX: Final = 10_000
-"""Quotas that one request may change, as in Kafka."""
+"""Maximum number of quotas that one request may change, as in Kafka."""
 
 logger = RepeatLogger(logging.getLogger("kafkalite.broker.quotas"), lines=EVENT_LINES)
 
 
 class Alteration(NamedTuple):
-    """What one entity is to have: keys with values, None to take one away."""
+    """A request's change of one entity: (key, new value, or None to remove it)."""
 
     entity: Entity
     values: Sequence[tuple[str, float | None]]
 
 
 class Quotas:
-    """Quotas and those who want to know when they change."""
+    """The quotas of a broker."""
 
     def __init__(
         self,
@@ -51,7 +51,8 @@ class Quotas:
         config: QuotaRows,
         on_change: Callable[[], None] | None = None,
     ) -> None:
-        """`record` makes changes durable, all or none, KafkaError if it cannot; `on_change` is called after each."""
+        """`record` makes changes durable, all or none, or raises KafkaError; `on_change` is called after each
+        change."""
         self.table = QuotaTable(entries)
         self.control = QuotaControl(
             self.table.bounds,
@@ -60,20 +61,22 @@ class Quotas:
             mutation_window_s=config.controller_quota_window_size_seconds,
             mutation_samples=config.controller_quota_window_num,
         )
-        """What connections ask."""
+        """The native part, which connections use."""
         self._record = record
         self._on_change = on_change
         self._changing = threading.Lock()
 
     @property
     def client_control(self) -> QuotaControl | None:
-        """Whom connections ask; None while no quota is about clients, so that nobody is asked."""
+        """The control for connections; None while there is no quota of users or client ids, so that nothing is
+        looked up."""
         return self.control if self.table.bounds_clients else None
 
     def alter(
         self, alterations: Iterable[Alteration], *, validate_only: bool = False
     ) -> dict[Entity, KafkaError | None]:
-        """Changes what can be changed: for each entity None, or why not. PolicyViolation: too many, and none was."""
+        """Make all valid changes; return entity → error or None. PolicyViolation if there are too many: none is
+        made."""
         results: dict[Entity, KafkaError | None] = {}
         changes: list[Change] = []
         with self._changing:
@@ -99,7 +102,7 @@ class Quotas:
         return results
 
     def replace(self, entries: Mapping[Entity, Mapping[str, float]]) -> None:
-        """From now on these count, all of them: what the controllers of a cluster say. Nothing is made durable."""
+        """Replace all quotas by the controllers'. Nothing is made durable."""
         with self._changing:
             self.table = QuotaTable(entries)
             self.control.change(self.table.bounds)
@@ -107,7 +110,7 @@ class Quotas:
                 self._on_change()
 
     def _changes(self, alteration: Alteration) -> list[Change]:
-        """Those of an alteration that change something; InvalidRequest."""
+        """Return an alteration's changes, without values that stay the same; InvalidRequest."""
         entity = alteration.entity
         wanted = dict(alteration.values)
         if len(wanted) != len(alteration.values):
@@ -136,7 +139,7 @@ class Quotas:
 
 
 def address_rates(table: QuotaTable) -> tuple[dict[str, float], float | None]:
-    """Connections a second by address, and of any other (None: unbounded). Names that stand for none are left out."""
+    """Return (address → connections per second, rate of other addresses or None). Invalid addresses are left out."""
     named, default = table.addresses()
     rates: dict[str, float] = {}
     for name, rate in named.items():
@@ -149,13 +152,13 @@ def address_rates(table: QuotaTable) -> tuple[dict[str, float], float | None]:
 
 
 def address_of(name: str) -> str | None:
-    """The address that is written there, as text; None for what is none.
+    """Return an address in its canonical text form; None if it is not valid.
 
-    Kafka asks the resolver for any other name, once. Here a request never waits for it: `localhost` is known without.
+    Kafka resolves other names once. Here a request never waits for a resolver, and only `localhost` is known.
     """
     if name == LOCALHOST:
         return "127.0.0.1"
-    if not name.isprintable():  # the zone of an IPv6 address may be anything else
+    if not name.isprintable():  # the zone of an IPv6 address accepts any characters
         return None
     try:
         return str(ipaddress.ip_address(name))

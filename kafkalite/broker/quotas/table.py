@@ -1,12 +1,12 @@
-"""All quotas at one moment: which of them counts for a client, and which are meant by a filter. Nothing changes here.
+"""An immutable table of all quotas: find the one that applies to a client, or those that a filter matches.
 
-Of a client's quotas the first that is there counts, for each key by itself, in Kafka's order:
+The first existing quota applies to a client, for each key separately, in Kafka's order:
 
     user and client id · user, any client id · user · any user and client id · any user, any client id · any user ·
     client id · any client id
 
-A quota of "any" is each one's own: a default of 1 MB/s lets each user have 1 MB/s. A client without an id has what any
-client id has, so that saying nothing is no way round.
+A quota of "any" applies to each entity separately: a default of 1 MB/s lets each user have 1 MB/s. A client without an
+id has the quotas of "any client id", so that omitting the id evades none.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 EXACT: Final = 0
 DEFAULT: Final = 1
 ANY: Final = 2
-"""How a component of a filter is meant: this name, the default, whichever (DescribeClientQuotas' match types)."""
+"""Match types of a DescribeClientQuotas filter component: this name, the default, any name."""
 
 
 class Bound(NamedTuple):
-    """What bounds a client: the value, and whose it is: all clients of the same owner have it together."""
+    """A client's quota: its value, and its owner. All clients of an owner share it."""
 
     value: float
     owner: tuple[str, str | None, str | None]
-    """(key, user or None, client id or None)."""
+    """(Key, user or None, client id or None)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """One type of entity in a filter; ANY and DEFAULT have no name."""
+    """An entity type in a filter; ANY and DEFAULT have no name."""
 
     kind: str
     match: int
@@ -57,12 +57,12 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class QuotaTable:
-    """An immutable image of all quotas."""
+    """An immutable table of all quotas."""
 
     entries: Mapping[Entity, Mapping[str, float]] = field(default_factory=dict)
 
     def changed(self, changes: Iterable[Change]) -> QuotaTable:
-        """The image after changes. What is taken away and is not there is no change."""
+        """Return the table after changes. Removing a quota that does not exist has no effect."""
         entries = dict(self.entries)
         for entity, key, value in changes:
             values = dict(entries.get(entity, {}))
@@ -78,11 +78,11 @@ class QuotaTable:
 
     @property
     def bounds_clients(self) -> bool:
-        """Whether there is one for a user or client id."""
+        """Whether there is a quota of users or client ids."""
         return any(entity[0][0] != IP for entity in self.entries)
 
     def bound(self, key: str, user: str, client_id: str) -> Bound | None:
-        """What counts for a client; None: nothing does."""
+        """Return the quota that applies to a client, or None."""
         for user_name, client_name in _PRECEDENCE:
             parts = []
             if user_name is not None:
@@ -95,11 +95,11 @@ class QuotaTable:
         return None
 
     def bounds(self, user: str, client_id: str) -> tuple[Bound | None, ...]:
-        """What counts for a client, by the keys of CLIENT_KEYS."""
+        """Return the quotas that apply to a client, in the order of CLIENT_KEYS."""
         return tuple(self.bound(key, user, client_id) for key in CLIENT_KEYS)
 
     def addresses(self) -> tuple[dict[str, float], float | None]:
-        """Connections a second: by the name that an address was given by, and of all others (None: unbounded)."""
+        """Return (name of an address → connections per second, rate of all others or None: unlimited)."""
         named: dict[str, float] = {}
         default = None
         for entity, values in self.entries.items():
@@ -113,7 +113,7 @@ class QuotaTable:
         return named, default
 
     def find(self, components: Iterable[Component], *, strict: bool) -> Iterator[tuple[Entity, Mapping[str, float]]]:
-        """Those that a filter means: entities with all its components, and with no others if `strict`."""
+        """Yield entities with all components of a filter, and if `strict`, with no others."""
         wanted = _checked(components)
         for entity, values in self.entries.items():
             names = dict(entity)
@@ -144,11 +144,11 @@ _PRECEDENCE: Final = (
     (None, _same),
     (None, _default),
 )
-"""The names of user and client id under which a quota is looked for, in order; None: not by that type."""
+"""The names of user and client id to look up, in order; None: entities without this type."""
 
 
 def _checked(components: Iterable[Component]) -> dict[str, Component]:
-    """Components by type; InvalidRequest and UnsupportedVersion where they make no filter."""
+    """Return components by type; InvalidRequest or UnsupportedVersion for an invalid filter."""
     wanted: dict[str, Component] = {}
     for component in components:
         if not component.kind:
