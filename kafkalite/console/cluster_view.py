@@ -1,4 +1,4 @@
-"""What the console knows of a cluster over time, and the pages that it makes of that: sampler, pictures, further parts.
+"""Hold what the console knows about a cluster over time, and its pages: sampler, charts, more sections.
 
     Reading(client) ─▶ routes: paths to pages · names: what templates may ask for · start, stop: its sampler
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Reading:
-    """See the module. `client` is the sampler's own; `state` and `zookeeper` as for ConsoleServer."""
+    """See the module. `client` belongs to the sampler; `state` and `zookeeper` as for ConsoleServer."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Reading:
             self._classic = Classic(zookeeper)
 
     def start(self) -> None:
-        """Begins to look."""
+        """Start sampling."""
         self.sampler.start()
 
     def stop(self) -> None:
@@ -62,7 +62,7 @@ class Reading:
             self._classic.close()
 
     def routes(self) -> list[tuple[str, dict[str, Route]]]:
-        """Paths to pages; of what there is not, there is no path."""
+        """Return the routes of the pages that the cluster supports."""
         home, brokers, transactions = Home(self.sampler), Brokers(self.sampler), Transactions(self.sampler)
         rows = [
             ("/", {"GET": Route(home.page, "home", "home")}),
@@ -87,7 +87,7 @@ class Reading:
         return rows
 
     def names(self) -> dict[str, object]:
-        """What templates may ask for."""
+        """Return the names available to templates."""
         return {
             "topics_now": self._topics_now,
             "group_now": self._group_now,
@@ -98,7 +98,7 @@ class Reading:
         }
 
     def _topics_now(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        """What the last look says of the topics of a list."""
+        """Return rate, groups and lag of the listed topics from the last sample."""
         sample = self.sampler.latest
         if sample is None:
             return {}
@@ -115,7 +115,7 @@ class Reading:
         return found
 
     def _group_now(self, group: str) -> dict[str, Any] | None:
-        """What the last look says of a group."""
+        """Return a group from the last sample."""
         sample = self.sampler.latest
         known = None if sample is None else sample.groups.get(group)
         return None if known is None else group_row(known)
@@ -127,7 +127,7 @@ class Reading:
         return ChartSet.of(self.sampler, window).topic(topic)
 
     def _nav(self) -> list[tuple[str, str, str]]:
-        """The parts of the console: name, path, label. What the cluster does not serve is not there."""
+        """Return the sections of the console as (name, path, label), without those the cluster does not support."""
         lacks = self.sampler.lacks
         return [
             ("home", "/", "Overview"),
@@ -140,13 +140,13 @@ class Reading:
             *([("subjects", "/subjects", "Schemas")] if self._open_registry is not None else []),
             *([] if api.LIST_TRANSACTIONS in lacks else [("transactions", "/transactions", "Transactions")]),
             ("brokers", "/brokers", "Brokers"),
-            *([] if api.DESCRIBE_ACLS in lacks else [("rights", "/rights", "Rights")]),
+            *([] if api.DESCRIBE_ACLS in lacks else [("rights", "/rights", "ACLs")]),
             *([] if self._classic is None else [("classic", "/classic", "Kafka 0.7")]),
         ]
 
 
 class Nav:
-    """The parts of the console, asked for anew on each page."""
+    """The sections of the console, evaluated for each page."""
 
     def __init__(self, rows: Callable[[], list[tuple[str, str, str]]]) -> None:
         self._rows = rows

@@ -1,7 +1,7 @@
-"""Ways out for dead letters, by the functions of `kafkalite letters`: redriven, edited on the way, or resolved.
+"""Redrive dead letters, also edited, or resolve them, with the functions of `kafkalite letters`.
 
-What is chosen: letters by their place in their topic, or all that are dead and fit a filter. A redrive and a resolve
-are jobs. Where a mask hides a part of a letter it is not edited: what was hidden would be lost, or come to light.
+Letters are selected by position, or all dead letters that match a filter. Redrive and resolve run as jobs. A partly
+masked letter cannot be edited: the hidden part would be lost or revealed.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -36,7 +36,8 @@ PROGRESS_EVERY: Final = 100
 
 
 def chosen_of(request: ActionRequest) -> Callable[[Entry], bool]:
-    """Of the fields `letter` (partition-offset), or `all_that_fit` with exception, day and key; BadRequestError."""
+    """Return the selected letters, from the fields `letter` (partition-offset) or `all_that_fit` with exception,
+    day and key. BadRequestError."""
     choice = Choice(
         exception=request.text("exception") or None, day=request.text("day") or None, key=request.text("key") or None
     )
@@ -55,7 +56,7 @@ def chosen_of(request: ActionRequest) -> Callable[[Entry], bool]:
 
 
 def group_for(request: ActionRequest, topic: str) -> str:
-    """Whose letters they are; BadRequestError."""
+    """Return the group of the letters. BadRequestError."""
     group = request.text("group") or group_of(topic)
     if not group:
         raise BadRequestError(f"cannot derive the group from the topic name {topic}; enter the group")
@@ -63,7 +64,7 @@ def group_for(request: ActionRequest, topic: str) -> str:
 
 
 def edit_of(request: ActionRequest, topic: str) -> Callable[[Message], Message] | None:
-    """A JSON Patch for each value, if there is one; BadRequestError."""
+    """Return the JSON Patch for each value, if given. BadRequestError."""
     text = request.whole_text("patch", PATCH_SIZE_MAX).strip()
     if not text:
         return None
@@ -76,7 +77,7 @@ def edit_of(request: ActionRequest, topic: str) -> Callable[[Message], Message] 
 
 
 def redrive_action(client: Client, request: ActionRequest) -> Done:
-    """A job that sends what is chosen back."""
+    """Start a job that redrives the selected letters."""
     topic = request.values[0]
     client.topic(topic)
     return started(request, topic, chosen_of(request), edit_of(request, topic))
@@ -109,7 +110,7 @@ def started(
             rounds_max=rounds,
             on_sent=lambda count: job.go_on(job.done + count),
         )
-        return {"letters sent": done.sent, "redriven too often, and left": done.too_often}
+        return {"letters sent": done.sent, "not sent, redriven too often": done.too_often}
 
     title = f"Redrive of {topic} to {'its main topic' if to_main else 'the retry topic of ' + group}"
     request.bench.deed.detail.update(group=group, to_main=to_main, edited=edit is not None)
@@ -118,7 +119,7 @@ def started(
 
 
 def resolve_action(client: Client, request: ActionRequest) -> Done:
-    """A job that ends the matter of what is chosen."""
+    """Start a job that resolves the selected letters."""
     topic = request.values[0]
     client.topic(topic)
     group, keep = group_for(request, topic), chosen_of(request)
@@ -133,8 +134,8 @@ def resolve_action(client: Client, request: ActionRequest) -> Done:
             return {"records resolved": 0}
         resolved = box.resolve(origins, by)
         job.go_on(len(origins))
-        starts = {f"{key} begins at": offset for key, offset in resolved.starts.items()}
-        return {"records resolved": len(resolved.records), "dead letters left": resolved.left, **starts}
+        starts = {f"{key} now starts at": offset for key, offset in resolved.starts.items()}
+        return {"records resolved": len(resolved.records), "dead letters remaining": resolved.left, **starts}
 
     request.bench.deed.detail["group"] = group
     job = request.bench.desk.jobs.start("resolve", f"Resolve letters in {topic}", request.bench.deed, work)
@@ -145,7 +146,7 @@ def resolve_action(client: Client, request: ActionRequest) -> Done:
 
 
 def letter_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """One letter: why, and its value in a form, to be edited and redriven."""
+    """Return one letter: its error, and its value in a form to edit and redrive."""
     topic = request.values[0]
     place = TopicPartition(topic, whole(request.values[1], "partition"))
     offset = whole(request.values[2], "offset")
@@ -182,20 +183,20 @@ def letter_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def field_of_letter(request: ActionRequest, raw: bytes | None) -> tuple[str, str]:
-    """As `field_of`, but bytes of Avro stay bytes: the schema that wrote them has to stay too."""
+    """Return the field like `field_of`, but keep Avro bytes: their writer schema must stay the same."""
     kind, text = field_of(request, raw)
     return ("hex", (raw or b"").hex(" ")) if kind == "avro" else (kind, text)
 
 
 def is_masked(request: ActionRequest, entry: Entry, original: Message) -> bool:
-    """Whether a mask hides anything of a letter, or of the record that it is of (which a reference letter shows)."""
+    """Return whether a mask hides a part of a letter or of its record (which a reference letter shows)."""
     about = (entry.partition.topic, entry.message), (entry.found.letter.partition.topic, original)
     rows = [(topic, Record(each.offset, each.timestamp, *each[4:7])) for topic, each in about]
     return any(request.masks.masked(topic, record) != record for topic, record in rows)
 
 
 def entry_at(client: Client, request: ActionRequest, place: TopicPartition, offset: int) -> Entry:
-    """NotFoundError; BadRequestError where there are too many."""
+    """Return the letter at a position. NotFoundError; BadRequestError if there are too many letters."""
     require_few(client, place.topic)
     box = LetterBox(client, request.text("group") or group_of(place.topic), place.topic)
     found = box.at(place, offset)
@@ -205,7 +206,7 @@ def entry_at(client: Client, request: ActionRequest, place: TopicPartition, offs
 
 
 def redrive_edited_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done:
-    """A job that sends one letter back with the value of the form."""
+    """Start a job that redrives one letter with the value of the form."""
     topic = request.values[0]
     place = TopicPartition(topic, whole(request.values[1], "partition"))
     offset = whole(request.values[2], "offset")

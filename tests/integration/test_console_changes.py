@@ -98,7 +98,7 @@ def test_roles_draw_and_serve_what_they_may(broker: Broker) -> None:
 
 def refused_everywhere(visitor: Visitor, why: str) -> None:
     page = visitor.get("/topics/orders").text
-    assert "reads only" in page
+    assert "read-only" in page
     assert "/produce" not in page
     for path, methods in ROUTES:
         for method in set(methods) & {"POST"}:

@@ -81,7 +81,7 @@ def test_a_copy_is_sent_by_keyboard(browser: Any, url: str) -> None:
         page.get_by_role("button", name="Send").focus()
         page.keyboard.press("Enter")
         page.get_by_role("alert").wait_for()
-        assert "no JSON" in page.get_by_role("alert").inner_text()
+        assert "not valid JSON" in page.get_by_role("alert").inner_text()
         page.get_by_role("textbox", name="Value", exact=True).focus()
         page.keyboard.press("Control+End")
         page.keyboard.type("}")
@@ -112,16 +112,16 @@ def test_a_group_is_moved_by_keyboard(browser: Any, broker: Broker, url: str) ->
         client.groups.commit("moved", {TopicPartition("orders", 0): 3})
         page = tab.page
         page.goto("/groups/moved")
-        page.get_by_role("link", name="Move its offsets").focus()
+        page.get_by_role("link", name="Reset offsets").focus()
         page.keyboard.press("Enter")
         page.get_by_role("combobox", name="To", exact=True).focus()
         page.keyboard.type("shift")
         page.keyboard.press("Tab")
         page.keyboard.type("-2")
         page.keyboard.press("Enter")
-        page.get_by_role("cell", name="2 read again").wait_for()
+        page.get_by_role("cell", name="2 to be read again").wait_for()
         assert client.groups.committed("moved")[TopicPartition("orders", 0)].offset == 3
-        page.get_by_role("button", name="Move moved there").focus()
+        page.get_by_role("button", name="Reset the offsets").focus()
         page.keyboard.press("Enter")
         page.get_by_role("status").wait_for()
         assert client.groups.committed("moved")[TopicPartition("orders", 0)].offset == 1
@@ -170,7 +170,7 @@ def test_an_export_is_downloaded(browser: Any, url: str) -> None:
     with Tab(browser, url) as tab:
         page = tab.page
         page.goto("/topics/hostile/export")
-        page.get_by_role("combobox", name="As").select_option("csv")
+        page.get_by_role("combobox", name="Format").select_option("csv")
         page.get_by_role("button", name="Export").click()
         with page.expect_download() as waiting:
             page.get_by_role("link", name="Download hostile.csv").click()
@@ -195,12 +195,12 @@ def test_a_live_topic_shows_filters_pauses_and_rests(browser: Any, broker: Broke
         page.get_by_text("paused").wait_for()
         assert rows.count() == count
         page.get_by_role("button", name="Resume").click()
-        page.get_by_text(f"live · {count + 200} shown · 100 left out").wait_for()
-        page.get_by_role("searchbox", name="Shows what holds").fill("needle")
+        page.get_by_text(f"live · {count + 200} shown · 100 skipped").wait_for()
+        page.get_by_role("searchbox", name="Contains").fill("needle")
         page.get_by_role("button", name="Clear").click()
         hide = "hidden => {Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});"
         page.evaluate(f"{hide}document.dispatchEvent(new Event('visibilitychange'))}}", True)
-        page.get_by_text("resting").wait_for()
+        page.get_by_text("idle").wait_for()
         client.produce("live", 0, [b"hay", b"a needle"])
         assert rows.count() == 0
         page.evaluate(f"{hide}document.dispatchEvent(new Event('visibilitychange'))}}", False)

@@ -89,7 +89,7 @@ def test_an_event_is_found_by_keyboard_alone(browser: Any, url: str) -> None:
         page = tab.page
         page.goto("/topics")
         page.keyboard.press("?")
-        page.get_by_role("dialog", name="Keys").wait_for()
+        page.get_by_role("dialog", name="Keyboard shortcuts").wait_for()
         page.keyboard.press("Escape")
         page.keyboard.press("/")
         page.keyboard.type("orders")
@@ -112,7 +112,7 @@ def test_an_event_is_found_by_keyboard_alone(browser: Any, url: str) -> None:
         page.keyboard.press("/")
         page.keyboard.type("c-2")
         page.keyboard.press("Enter")
-        page.get_by_role("heading", name="What became of it").wait_for()
+        page.get_by_role("heading", name="Outcomes").wait_for()
         assert page.get_by_role("cell", name="dead letter").count() == 2  # of billing and of shipping
         page.keyboard.press("g")
         page.keyboard.press("l")

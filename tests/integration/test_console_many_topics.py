@@ -173,5 +173,5 @@ def test_one_that_does_not_hang_is_said_to_be_open(broker: Broker) -> None:
         producer.send("orders", 1, [b"x"])
         producer.flush()
         text = Visitor(server).get("/transactions/orders/1/1/abort").text
-        assert "It does not hang: <code>mover</code> has it open" in text
+        assert "The transaction does not hang: <code>mover</code> has it open" in text
         producer.abort_transaction()

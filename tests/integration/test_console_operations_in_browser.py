@@ -78,15 +78,15 @@ def test_a_group_is_moved_by_lines_and_by_a_chosen_file(browser: Any, broker: Br
         page.goto("/groups/billing/reset")
         page.get_by_text("From a file").focus()
         page.keyboard.press("Enter")
-        page.get_by_role("textbox", name="Lines").focus()
+        page.get_by_role("textbox", name="CSV lines").focus()
         page.keyboard.type("orders,0,1")
         page.keyboard.press("Tab")
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.textContent") == "Show what would change"
         page.keyboard.press("Enter")
-        page.get_by_role("cell", name="2 read again").wait_for()
+        page.get_by_role("cell", name="2 to be read again").wait_for()
         assert client.groups.committed("billing")[place].offset == 3
-        page.get_by_role("button", name="Move billing there").focus()
+        page.get_by_role("button", name="Reset the offsets").focus()
         page.keyboard.press("Enter")
         page.get_by_role("status").wait_for()
         assert client.groups.committed("billing")[place].offset == 1
@@ -96,7 +96,7 @@ def test_a_group_is_moved_by_lines_and_by_a_chosen_file(browser: Any, broker: Br
         page.get_by_label("or choose a file").set_input_files(tmp_path / "offsets.csv")
         page.wait_for_function("document.querySelector('textarea').value.startsWith('billing')")
         page.get_by_role("button", name="Show what would change").last.click()
-        page.get_by_role("cell", name="1 never read").wait_for()
+        page.get_by_role("cell", name="1 skipped").wait_for()
         assert tab.trouble == []
 
 

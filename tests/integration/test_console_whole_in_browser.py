@@ -109,7 +109,7 @@ def test_one_walk_through_all_of_it_by_keyboard_alone(browser_tab: Tab, broker: 
         keys.press("/")
         keys.write("c-2")
         keys.press("Enter")
-        page.get_by_role("heading", name="What became of it").wait_for()
+        page.get_by_role("heading", name="Outcomes").wait_for()
         keys.press("g", "l")
         page.get_by_role("heading", level=1, name="Dead letters").wait_for()
         keys.follow("dlq.billing.orders", "dlq.billing.orders")
@@ -123,15 +123,15 @@ def test_one_walk_through_all_of_it_by_keyboard_alone(browser_tab: Tab, broker: 
         keys.press("g", "g")
         page.get_by_role("heading", level=1, name="Groups").wait_for()
         keys.follow("billing", "billing")
-        keys.follow("Move its offsets", "Move billing")
+        keys.follow("Reset offsets", "Reset the offsets of billing")
         keys.to("SELECT", "To")
         keys.write("earliest")
         keys.to("BUTTON", "Show what would change")
         keys.press("Enter")
-        page.get_by_role("cell", name="3 read again").wait_for()
-        keys.to("BUTTON", "Move billing there")
+        page.get_by_role("cell", name="3 to be read again").wait_for()
+        keys.to("BUTTON", "Reset the offsets")
         keys.press("Enter")
-        page.get_by_role("status").filter(has_text="moved").wait_for()
+        page.get_by_role("status").filter(has_text="reset").wait_for()
         assert client.groups.committed("billing")[TopicPartition("orders", 0)].offset == 0
     assert page.evaluate("sessionStorage.mice || 0") == 0
     assert browser_tab.trouble == []
@@ -165,7 +165,7 @@ def test_a_topic_that_is_written_fast_does_not_fill_the_browser(browser_tab: Tab
     writer.start()
     largest, ends = 0, time.monotonic() + WATCHED_S
     try:
-        said = page.get_by_text(re.compile(r"shown · [1-9][0-9,]* left out"))
+        said = page.get_by_text(re.compile(r"shown · [1-9][0-9,]* skipped"))
         said.wait_for()
         while time.monotonic() < ends:
             page.wait_for_timeout(1000)

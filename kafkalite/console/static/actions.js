@@ -1,4 +1,4 @@
-// Jobs that are watched, copies to the clipboard, and ticks for all. Pages work without this file.
+// Watch jobs, copy to the clipboard, select all. Pages work without this file.
 const job = document.querySelector("[data-job]");
 
 async function watch() {
@@ -15,7 +15,7 @@ async function watch() {
     const bar = document.querySelector("progress");
     if (row.total) bar.value = row.done;
   } catch {
-    // asked again below
+    // the next interval tries again
   }
 }
 

@@ -1,4 +1,4 @@
-// Keys. Every page works without this file.
+// Keyboard shortcuts. Every page works without this file.
 const PLACES = { h: "", t: "topics", g: "groups", l: "letters", f: "track", p: "policies", b: "brokers", z: "classic" };
 let afterG = false;
 

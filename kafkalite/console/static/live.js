@@ -1,4 +1,4 @@
-// Parts of a page that are asked for again while it is looked at, and suggestions. Every page works without this file.
+// Refresh parts of a visible page, and suggest names. Every page works without this file.
 const EVERY_MS = 5000;
 const PAUSE_MS = 80;
 
@@ -8,7 +8,7 @@ async function fetched(address, signal) {
   return new DOMParser().parseFromString(await answer.text(), "text/html");
 }
 
-// A part that the reader works with stays as it is: a table that he opened, a link that has the focus.
+// A part in use is not replaced: an opened table, or a link with the focus.
 function isInUse(part) {
   return part.contains(document.activeElement) || part.querySelector("details[open]") !== null;
 }
@@ -28,7 +28,7 @@ async function again() {
   try {
     await renew();
   } catch {
-    // The server is away for a moment: the page stays, and asks again.
+    // The server does not answer: keep the page and try again.
   }
   setTimeout(again, EVERY_MS);
 }
@@ -52,7 +52,7 @@ function suggest(field) {
         const found = page?.getElementById("found");
         if (found) place.replaceChildren(...document.adoptNode(found).childNodes);
       } catch {
-        // Another letter was typed, or the server is away: the button still finds.
+        // Another character was typed, or the server does not answer: the button still works.
       }
     }, PAUSE_MS);
   });

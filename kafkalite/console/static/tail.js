@@ -1,4 +1,4 @@
-// A topic live: asks for what came since the last look, and writes it as text. It rests while nobody looks.
+// A topic live: polls for new records and shows them as text. It pauses while the page is hidden.
 const ROWS_MAX = 500;
 const root = document.querySelector("[data-tail]");
 const body = root.querySelector("tbody");
@@ -47,8 +47,8 @@ function add(record) {
 function tell() {
   const span = looks.length > 1 ? (looks.at(-1).at - looks[0].at) / 1000 : 0;
   const rate = span > 0 ? looks.slice(1).reduce((sum, look) => sum + look.passed, 0) / span : 0;
-  const state = paused ? "paused" : document.hidden ? "resting" : "live";
-  said.textContent = `${state} · ${counts.shown} shown · ${counts.leftOut} left out at most · about ${Math.round(rate)} a second`;
+  const state = paused ? "paused" : document.hidden ? "idle" : "live";
+  said.textContent = `${state} · ${counts.shown} shown · ${counts.leftOut} skipped at most · about ${Math.round(rate)}/s`;
 }
 
 async function look() {
@@ -75,7 +75,7 @@ async function look() {
   } catch (error) {
     if (error.name !== "AbortError") {
       failures += 1;
-      said.textContent = `${error.message}; asked again soon`;
+      said.textContent = `${error.message}; retrying`;
       wait_ms = Math.min(1000 * 2 ** failures, 30000);
     }
   }
@@ -83,8 +83,8 @@ async function look() {
   timer = setTimeout(look, wait_ms);
 }
 
-// What was asked before is no longer what is wanted: its answer is not shown, and its records come with the next one.
-function anew() {
+// The filter or state has changed: discard the pending answer; its records come with the next one.
+function restart() {
   looks.length = 0;
   if (asking) asking.abort();
   else look();
@@ -95,9 +95,9 @@ pause.addEventListener("click", () => {
   paused = !paused;
   pause.setAttribute("aria-pressed", String(paused));
   pause.textContent = paused ? "Resume" : "Pause";
-  anew();
+  restart();
 });
-field.addEventListener("input", anew);
+field.addEventListener("input", restart);
 root.querySelector("[data-clear]").addEventListener("click", () => {
   body.replaceChildren();
   counts.shown = 0;
@@ -105,7 +105,7 @@ root.querySelector("[data-clear]").addEventListener("click", () => {
   tell();
 });
 root.querySelector("form").addEventListener("submit", (event) => event.preventDefault());
-document.addEventListener("visibilitychange", anew);
+document.addEventListener("visibilitychange", restart);
 root.querySelectorAll("[hidden]").forEach((part) => part.removeAttribute("hidden"));
 tell();
 look();
