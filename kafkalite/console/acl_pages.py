@@ -1,4 +1,4 @@
-"""Who may do what at the cluster: users with passwords that it keeps itself (SCRAM), and rules (ACLs). It reads only.
+"""Show the cluster's SCRAM users and its ACLs. Read-only.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -18,7 +18,7 @@ SHOWN_MAX: Final = 1000
 
 
 def rights_page(client: Client, request: Request) -> dict[str, Any]:
-    """Users and rules; None where they may not be read, `enforced` False where the cluster has no rules at all."""
+    """Return users and ACLs; None where they may not be read, `enforced` False where the cluster has no authorizer."""
     sought = request.text("q")
     users: list[dict[str, Any]] | None
     try:

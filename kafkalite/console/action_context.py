@@ -1,4 +1,4 @@
-"""What actions, and the pages that lead to them, get beside what every page gets.
+"""Define what actions, and the pages that lead to them, need in addition to a request.
 
 Thread rule: as of a Request.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ActionContext(NamedTuple):
-    """What an action has to work with, beside the client. `registry`: None where there is none."""
+    """An action's dependencies besides the client. `registry`: None without a schema registry."""
 
     desk: ConsoleState
     access: Access
@@ -26,7 +26,7 @@ class ActionContext(NamedTuple):
 
 
 class ActionRequest(Request):
-    """A request with its bench."""
+    """A request with its action context."""
 
     def __init__(self, bench: ActionContext, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)

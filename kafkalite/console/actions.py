@@ -1,4 +1,4 @@
-"""Paths that lead to changes, the pages from which they go out, and what runs beside pages: tails, jobs, exports.
+"""Route the paths of changes, of the forms that lead to them, and of tails, jobs and exports.
 
     GET  a form, or what would be done ─▶ POST  the same path: done, and on to where it is seen
 
@@ -59,11 +59,11 @@ NOTICES: Final = {
     "topic-deleted": "The topic was deleted.",
     "aborted": "The transaction was aborted. read_committed consumers do not see its records.",
 }
-"""What a page says above itself after a change, by the field `done` of its address: a link cannot put words there."""
+"""Notices shown after a change, by the field `done` of the address: a link cannot inject text."""
 
 
 def pair(page: Page, action: Page, template: str, part: str, role: Role) -> dict[str, Route]:
-    """A form and what it does."""
+    """Return the routes of a form and its action."""
     return {"GET": Route(page, template, part, role), "POST": Route(action, template, part, role)}
 
 
@@ -99,7 +99,7 @@ ACTIONS: Final = (
 
 
 def notice_of(environ: Mapping[str, Any]) -> str:
-    """ "" for none."""
+    """Return the notice for `done`, "" for none."""
     try:
         fields = dict(parse_qsl(environ.get("QUERY_STRING", ""), max_num_fields=50))
     except ValueError:

@@ -1,9 +1,9 @@
-"""How old what a group has not read yet is, from end offsets that were seen and when: no record is fetched for it.
+"""Estimate the age of a group's oldest unread record from sampled end offsets, without fetching records.
 
     ends seen      12:00:00 → 100 · 12:00:05 → 180
     committed 140  the 140th record was written at 12:00:02.5, if they came evenly
 
-Of an offset that is older than everything seen only a bound is known. Pure; times are ms since 1970.
+For an offset older than every sample, only a bound is known. Pure; times are ms since 1970.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ POINTS_MAX: Final = 240
 
 
 class Age(NamedTuple):
-    """Of the oldest record that was not read, in ms; `exact` False: it is at least so old."""
+    """Age of the oldest unread record in ms; `exact` False: a lower bound."""
 
     ms: float
     exact: bool
 
 
 class SeenEnds:
-    """End offsets of one partition, and when they were seen: 4 KB at most.
+    """End offsets of one partition with the times they were sampled: at most 4 KB. When full, every second sample of
+    the older half is dropped, so the recent past stays exact.
 
     Where there are too many every second one of the older half is forgotten, so that the near past stays exact and the
     far past is there.
@@ -36,13 +37,13 @@ class SeenEnds:
         self._times = array("q")
 
     def see(self, time_ms: int, end: int) -> None:
-        """One sample; a time before the last one is left out, an offset that goes back begins anew."""
+        """Add a sample. An earlier time is ignored; a lower offset starts over."""
         if self._times and time_ms <= self._times[-1]:
             return
         if self._ends and end < self._ends[-1]:
             del self._ends[:], self._times[:]
         if len(self._ends) > 1 and self._ends[-1] == end == self._ends[-2]:
-            self._times[-1] = time_ms  # a plateau is its first and its last moment
+            self._times[-1] = time_ms  # of a plateau only the first and last sample are kept
             return
         self._ends.append(end)
         self._times.append(time_ms)
@@ -52,7 +53,8 @@ class SeenEnds:
             self._times[:half] = self._times[:half:2]
 
     def age(self, committed: int, now_ms: int) -> Age | None:
-        """Of the record at the committed offset; None where nothing was seen, 0 where there is no such record yet."""
+        """Return the age of the record at the committed offset: None without samples, 0 if no such record exists
+        yet."""
         if not self._ends:
             return None
         if committed >= self._ends[-1]:

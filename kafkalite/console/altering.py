@@ -1,4 +1,5 @@
-"""Topics made, altered, grown, emptied and deleted.
+"""Create, alter, grow, trim and delete topics. Destructive actions require the topic's name and first list what
+depends on it.
 
 What destroys wants the topic's name typed, and says before what depends on it. Thread rule: functions belong to the
 thread that has the client.
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 SETTINGS_SIZE_MAX: Final = 32 * 1024
 PARTITIONS_MAX: Final = 10_000
-"""That one form asks for; the cluster has its own limits."""
+"""Limit of one form; the cluster has its own limits."""
 OFFSET_MAX: Final = 2**62
 
 
@@ -32,7 +33,7 @@ def place_of(topic: str, done: str) -> str:
 
 
 def parse_settings(text: str) -> dict[str, str]:
-    """A line each, name=value; BadRequestError."""
+    """Parse lines of name=value. BadRequestError."""
     found = {}
     for line in filter(None, (line.strip() for line in text.split("\n"))):
         name, sign, value = line.partition("=")
@@ -52,7 +53,7 @@ def new_topic_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def create_topic_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done:
-    """Makes one, or gives the form back with what is wrong."""
+    """Create a topic, or return the form with the error."""
     name = request.text("name")
     settings = request.whole_text("settings", SETTINGS_SIZE_MAX)
     form: dict[str, Any] = {
@@ -77,7 +78,7 @@ def create_topic_action(client: Client, request: ActionRequest) -> dict[str, Any
 
 
 def own_settings(client: Client, topic: str) -> dict[str, str]:
-    """What was set for the topic itself, but secrets."""
+    """Return the topic's overrides without secrets."""
     entries = client.admin.describe_topic_configs(topic)
     return {row.name: row.value or "" for row in entries if row.source == "topic" and not row.sensitive}
 
@@ -87,7 +88,7 @@ def lines_of(settings: dict[str, str]) -> str:
 
 
 def alter_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """The topic's own settings, a line each."""
+    """Return the form with the topic's overrides, one per line."""
     name = request.values[0]
     own = lines_of(own_settings(client, name))
     entries = client.admin.describe_topic_configs(name)
@@ -96,7 +97,7 @@ def alter_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def alter_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done:
-    """What is new or different is set; what is gone from the form goes back to the broker's value."""
+    """Set what is new or different; reset what was removed from the form to the broker's value."""
     name = request.values[0]
     text = request.whole_text("settings", SETTINGS_SIZE_MAX)
     try:
@@ -111,7 +112,7 @@ def alter_action(client: Client, request: ActionRequest) -> dict[str, Any] | Don
 
 
 def changes_of(client: Client, request: ActionRequest, name: str, text: str) -> dict[str, str | None]:
-    """BadRequestError, also for none; ConflictError where somebody was quicker."""
+    """Return the changes. BadRequestError if there are none; ConflictError if the settings changed meanwhile."""
     wanted, before = parse_settings(text), parse_settings(request.whole_text("was", SETTINGS_SIZE_MAX))
     if own_settings(client, name) != before:
         raise ConflictError(f"the settings of {name} changed after the form was opened; reload the page")
@@ -126,7 +127,7 @@ def changes_of(client: Client, request: ActionRequest, name: str, text: str) -> 
 
 
 def grow_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """How many there are, and what more of them means."""
+    """Return the number of partitions for the form."""
     topic = client.topic(request.values[0])
     return {"name": topic.name, "count": len(topic.partitions), "total": request.text("total"), "error": ""}
 
@@ -148,7 +149,7 @@ def grow_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done
 
 
 def trim_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """The form; with `before`, how many records each partition would lose."""
+    """Return the form; with `before`, also how many records each partition would lose."""
     name = request.values[0]
     asked = {
         "name": name,
@@ -168,7 +169,7 @@ def trim_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def trim_plan(client: Client, request: ActionRequest, name: str) -> list[dict[str, Any]]:
-    """A row a partition; `before` is an offset, "end", or a time."""
+    """Return a row per partition. `before` is an offset, "end" or a time."""
     chosen, text = request.text("partition"), request.text("before")
     numbers = client.partitions(name)
     if chosen:
@@ -197,7 +198,7 @@ def trim_plan(client: Client, request: ActionRequest, name: str) -> list[dict[st
 
 
 def trim_action(client: Client, request: ActionRequest) -> Done:
-    """Its name has to be typed."""
+    """Require the topic's name in `confirm`, then delete."""
     name = request.values[0]
     request.require_name(name)
     rows = trim_plan(client, request, name)
@@ -216,7 +217,7 @@ def trim_action(client: Client, request: ActionRequest) -> Done:
 
 
 def delete_topic_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """What would go, and what depends on it."""
+    """Return what would be deleted and what depends on it."""
     topic = client.topic(request.values[0])
     keys = [TopicPartition(topic.name, row.partition) for row in topic.partitions if row.leader >= 0]
     try:
@@ -236,7 +237,7 @@ def delete_topic_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def delete_topic_action(client: Client, request: ActionRequest) -> Done:
-    """Its name has to be typed."""
+    """Require the topic's name in `confirm`, then delete."""
     name = request.values[0]
     request.require_name(name)
     if client.topic(name).is_internal:

@@ -1,11 +1,11 @@
-"""Paths to pages, as a WSGI application: plain data from a page, made HTML by a template, or JSON for who asks for it.
+"""Serve pages as a WSGI application: a page returns plain data, rendered as HTML by a template or as JSON.
 
     path ─▶ ROUTES ─▶ page(client, request) ─▶ template NAME.html
                                             └▶ `?as_json=1`, or Accept: application/json: the same data
     POST ─▶ own page? role? ─▶ audit(action(client, request)) ─▶ 303 to where it is seen, or the form again
 
-GET changes nothing. Templates escape whatever they are given; scripts, styles and pictures come from this server
-alone (CSP), and nothing stands inside a page that could run.
+GET changes nothing. Templates escape every value. Scripts, styles and images come only from this server (CSP), and
+pages contain no inline scripts.
 
 Thread rule: any thread.
 """
@@ -105,7 +105,7 @@ UNFIT: Final = frozenset(
         ErrorCode.TOPIC_ALREADY_EXISTS,
     }
 )
-"""What the visitor asked for cannot be, as brokers say it."""
+"""Broker errors caused by the request rather than by the cluster."""
 
 
 class Answer(NamedTuple):
@@ -116,7 +116,7 @@ class Answer(NamedTuple):
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()
     file: Path | None = None
-    """In place of the body."""
+    """A file sent in place of the body."""
 
 
 ROUTES: Final = (
@@ -137,7 +137,7 @@ class Application:
     """See the module. StartupError without Jinja2."""
 
     def __init__(self, clients: Clients, masks: Masks, desk: ConsoleState, *, cluster: str, writes: bool) -> None:
-        """`writes`: whether anything may be changed here, by those whose role lets them."""
+        """`writes`: whether users may make changes their role allows."""
         self._clients = clients
         self._masks = masks
         self._desk = desk
@@ -156,7 +156,8 @@ class Application:
         *,
         base: str = "",
     ) -> None:
-        """Further pages, before those that are here, names for templates, and who knows all topics. Before it serves.
+        """Add routes ahead of the existing ones, template names, and the source of all topics. Call it before serving.
+        `base` is the prefix of all addresses: a reverse proxy's, a cluster's, or both.
 
         `base` is the prefix of all addresses: a reverse proxy's, a cluster's where there are several, or both.
         """
@@ -168,7 +169,7 @@ class Application:
 
     @property
     def first_parts(self) -> frozenset[str]:
-        """The first part of each address of a page."""
+        """Return the first path segment of every page."""
         return self._routes.first_parts
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:
@@ -178,7 +179,7 @@ class Application:
             ("Content-Type", answer.kind),
             ("Content-Length", str(size)),
             ("Content-Security-Policy", CSP),
-            ("Referrer-Policy", "same-origin"),  # without, browsers send no Origin that `is_own` could look at
+            ("Referrer-Policy", "same-origin"),  # without it, browsers send no Origin for `is_own`
             *answer.headers,
         ]
         start_response(f"{answer.status} {REASONS[answer.status]}", headers)
@@ -218,7 +219,7 @@ class Application:
     def _found(
         self, environ: dict[str, Any], place: Route, values: tuple[str, ...]
     ) -> dict[str, Any] | Done | Download:
-        """What a page or an action gives."""
+        """Call the page or action and return its result."""
         access = access_of(environ, writes=self._writes)
         changes = environ["REQUEST_METHOD"] == "POST"
         deed = AuditEntry(
@@ -280,12 +281,12 @@ class Application:
 
 
 def may_of(access: Access) -> dict[str, bool]:
-    """What a template draws."""
+    """Return which changes the templates may offer."""
     return {role.name.lower(): access.may(role) for role in Role} | {"write": access.writes}
 
 
 def refusal(error: Exception) -> tuple[int, str]:
-    """Status and sentence; 500 for what nobody thought of."""
+    """Return status and message; 500 for unexpected errors."""
     match error:
         case BadRequestError():
             return 400, str(error)
@@ -308,20 +309,20 @@ def refusal(error: Exception) -> tuple[int, str]:
 
 
 def status_of(error: KafkaError) -> int:
-    """Of what a broker refused."""
+    """Return the status for a broker's error."""
     if error.code in DENIED:
         return 403
     return 400 if error.code in UNFIT else 502
 
 
 def wants_json(environ: Mapping[str, Any]) -> bool:
-    """Whether a program asks."""
+    """Return whether the client wants JSON."""
     query = environ.get("QUERY_STRING", "")
     return "as_json=1" in query.split("&") or environ.get("HTTP_ACCEPT", "").startswith("application/json")
 
 
 def at_base(environment: Any, base: str) -> Any:
-    """A loader of the same templates, with addresses that begin so."""
+    """Return a loader of the same templates with addresses that start with `base`."""
     from jinja2 import FunctionLoader
 
     loader = environment.loader
@@ -329,7 +330,7 @@ def at_base(environment: Any, base: str) -> Any:
 
 
 def templates() -> Any:
-    """Jinja2 with escaping for everything, and an error for a name that is not there."""
+    """Return a Jinja2 environment that escapes everything and rejects undefined names."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError as error:
@@ -339,5 +340,5 @@ def templates() -> Any:
     )
     environment.filters |= FILTERS
     environment.filters["urlencode"] = lambda text: quote(str(text), safe="")  # Jinja's leaves slashes in names
-    environment.filters["tojson_text"] = json.dumps  # escaped as any text is; Jinja's own is for scripts
+    environment.filters["tojson_text"] = json.dumps  # escaped like other text; Jinja's filter is for scripts
     return environment

@@ -1,9 +1,9 @@
-"""Who did what: a log line for each change that was tried, and records in a topic where one was named.
+"""Audit changes: a log line for each attempt, and records in the audit topic if one is configured.
 
     asked ─▶ record "asked" (it cannot be written: the change is refused) ─▶ the change ─▶ line and record "done",
                                                                         "refused", "denied", "failed", "cancelled"
 
-A line tells names and numbers, never what a record or a setting holds. Any thread.
+A line has names and numbers, never record contents or values of settings. Thread rule: any thread.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ REFUSED: Final = (BadRequestError, BusyError, NotFoundError)
 
 
 class NoAuditError(Exception):
-    """503: what is about to be done cannot be written down, so it is not done."""
+    """503: the change could not be recorded, so it is not made."""
 
 
 class AuditEntry(NamedTuple):
-    """Who does what to what, from where. `detail` grows while it is done."""
+    """One audited change: user, action, object and address. `detail` grows while it runs."""
 
     who: str
     role: str
@@ -47,14 +47,14 @@ class AuditEntry(NamedTuple):
 
 
 class Audit:
-    """See the module. `topic`: where records go too; it has to be there, unless the cluster makes topics."""
+    """See the module. `topic`: the audit topic; it must exist unless the cluster creates topics automatically."""
 
     def __init__(self, topic: str | None = None) -> None:
         self._topic = topic
 
     @contextlib.contextmanager
     def watched(self, client: Client, deed: AuditEntry) -> Iterator[None]:
-        """Around a change, which notes in the detail `why` it was refused; NoAuditError before it."""
+        """Audit the change in the context; on refusal add `why` to the detail. NoAuditError before the change."""
         if self._topic is not None:
             try:
                 self._write(client, deed, "asked")
@@ -80,7 +80,7 @@ class Audit:
             self.note(client, deed, outcome)
 
     def note(self, client: Client, deed: AuditEntry, outcome: str) -> None:
-        """What became of it; a record that cannot be written is told in the log, which has the line."""
+        """Record the outcome. If the record cannot be written, log that; the audit line is already in the log."""
         logger.info(
             "audit",
             extra=fields(

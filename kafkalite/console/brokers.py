@@ -1,4 +1,4 @@
-"""Pages about brokers: what each leads and keeps, its disks and when they will be full, its settings explained.
+"""Show brokers: partitions led and stored, disks and when they will be full, settings with documentation.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kafkalite.console.sampler import Sampler
 
 TREND_MS_MIN: Final = 3_600_000
-"""So long a disk has to have been seen for a guess when it is full."""
+"""Minimum history of a disk before its fill time is estimated."""
 TOPICS_SHOWN: Final = 20
 
 
@@ -38,7 +38,7 @@ class Brokers:
         self._sampler = sampler
 
     def list_page(self, client: Client, request: Request) -> dict[str, Any]:
-        """All of them."""
+        """Return all brokers."""
         window = request.choice("window", WINDOWS)
         brokers = client.with_retries(client.brokers)
         topics = request.topics(client)
@@ -76,7 +76,7 @@ class Brokers:
         }
 
     def page(self, client: Client, request: Request) -> dict[str, Any]:
-        """One broker."""
+        """Return one broker."""
         number = whole(request.values[0], "broker")
         window = request.choice("window", WINDOWS)
         found = next((row for row in client.with_retries(client.brokers) if row.node_id == number), None)
@@ -103,7 +103,7 @@ class Brokers:
         }
 
     def _disk(self, number: int, disk: LogDirectory) -> dict[str, Any]:
-        """One directory, its largest topics, and days until it is full."""
+        """Return one log directory, its largest topics and the seconds until it is full."""
         topics: Counter[str] = Counter()
         for key, size in disk.sizes.items():
             topics[key.topic] += size
@@ -122,7 +122,7 @@ class Brokers:
 
 
 def full_after_s(free: Sequence[float], step_ms: int) -> float | None:
-    """Seconds until nothing is free, if it goes on as it did since the first value; None: not seen long, or no less."""
+    """Extrapolate the seconds until the disk is full; None with too little history or no growth."""
     known = [(slot, value) for slot, value in enumerate(free) if value == value]
     if len(known) < 2 or (known[-1][0] - known[0][0]) * step_ms < TREND_MS_MIN:
         return None
@@ -133,7 +133,7 @@ def full_after_s(free: Sequence[float], step_ms: int) -> float | None:
 
 
 def directories_of(client: Client, number: int) -> list[LogDirectory] | None:
-    """None where we may not ask, or the broker does not answer."""
+    """Return the log directories; None if not authorized or the broker does not answer."""
     try:
         return client.admin.log_directories(number)
     except (KafkaError, ClientError):

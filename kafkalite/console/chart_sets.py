@@ -1,4 +1,4 @@
-"""Which pictures a page has, out of the sampler's rings. Any thread."""
+"""Select the charts of each page from the sampler's rings. Thread rule: any thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SIZES_REACH: Final = 15
-"""Slots of 5 s: disks are looked at once a minute."""
+"""Gap tolerance in slots of 5 s: disks are sampled once a minute."""
 LATENCIES: Final = {
     "produce": "Produce latency",
     "fetch": "Fetch latency, including the wait for records",
@@ -27,7 +27,7 @@ WINDOWS: Final = tuple(span.name for span in SPANS)
 
 
 class ChartSet:
-    """The rings at one moment, through one span of time."""
+    """The rings at one moment, over one span of time."""
 
     def __init__(self, sampler: Sampler, span: Span, now_ms: int) -> None:
         self._sampler = sampler
@@ -36,23 +36,23 @@ class ChartSet:
 
     @classmethod
     def of(cls, sampler: Sampler, window: str) -> ChartSet:
-        """Up to now; `window` is one of WINDOWS."""
+        """Return the charts up to now; `window` is one of WINDOWS."""
         span = next(span for span in SPANS if span.name == window)
         return cls(sampler, span, int(time.time() * 1000))
 
     def line(self, name: str, *key: str, to: str = "") -> Line | None:
-        """One series; None for one that is not kept."""
+        """Return one series; None if it is not kept."""
         series = self._sampler.rings.get(*key)
         return None if series is None else Line(name, series.window(self._span, self._now_ms), to)
 
     def draw(self, chart: Chart) -> dict[str, Any]:
-        """With lines as far as the sampler's pauses are long."""
+        """Draw a chart whose lines bridge the sampler's pauses."""
         reach = max(chart.reach, -(-3 * self._sampler.interval_ms // (2 * SPANS[0].step_ms)))
         factor = self._span.step_ms // SPANS[0].step_ms
         return chart._replace(reach=max(-(-reach // factor), 2)).drawn(self._span, self._now_ms)
 
     def group(self, group: str) -> list[dict[str, Any]]:
-        """Lag in messages, in time, and what it reads, by topic."""
+        """Return a group's charts: lag in messages, lag in time, and consumption, by topic."""
         sample = self._sampler.latest
         known = sample.groups.get(group) if sample is not None else None
         if known is None or sample is None:
@@ -73,7 +73,7 @@ class ChartSet:
         ]
 
     def topic(self, topic: str) -> list[dict[str, Any]]:
-        """What comes in and goes out, the lag of its groups, its bytes."""
+        """Return a topic's charts: produced, consumed, lag of its groups, bytes."""
         sample = self._sampler.latest
         known = sample.topics.get(topic) if sample is not None else None
         if known is None or sample is None:
@@ -98,12 +98,12 @@ class ChartSet:
         return [self.draw(chart) for chart in charts]
 
     def cluster(self) -> list[dict[str, Any]]:
-        """What all topics take in, and all groups read."""
+        """Return the cluster's charts: produced and consumed messages."""
         found = (self.line("written", "total-in"), self.line("read by groups", "total-out"))
         return [self.draw(Chart("throughput", "Messages", RATE, [line for line in found if line is not None]))]
 
     def latencies(self) -> list[dict[str, Any]]:
-        """How long produce requests, fetches and group commits take, of brokers that tell."""
+        """Return the latencies of produce requests, fetches and group commits of brokers that report them."""
         charts = []
         for name, title in LATENCIES.items():
             found = (self.line(what, f"latency-{what}", name) for what in ("p50", "p99"))
@@ -113,11 +113,12 @@ class ChartSet:
         return charts
 
     def left_out(self) -> int:
-        """Series for which there is no room."""
+        """Return the number of series that did not fit."""
         return self._sampler.rings.left_out
 
 
 def first_ones(rows: Iterable[T], worst: Callable[[T], Any], name: Callable[[T], str]) -> list[T]:
-    """In an order that keeps their colours from chart to chart: by name, of too many those that lag most first."""
+    """Select the lines of a chart: sorted by name for stable colours; if there are too many, those with the most
+    lag."""
     listed = sorted(rows, key=worst)
     return [*sorted(listed[:LINES_MAX], key=name), *listed[LINES_MAX:]]

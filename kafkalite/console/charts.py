@@ -1,9 +1,9 @@
-"""Charts as the server draws them: plain data of which a template makes SVG, a title and a table.
+"""Draw charts on the server: plain data from which a template makes SVG, a title and a table.
 
     values in slots ─▶ points, at most POINTS_MAX ─▶ paths in a field of WIDTH × HEIGHT, the scale, the rows of a table
 
-A line is broken where nothing was seen. The page stretches the field to its width; texts stand beside it, so that they
-keep their size. Pure functions.
+A line is interrupted where samples are missing. The page stretches the field to its width; texts are outside the
+SVG, so they keep their size. Pure functions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WIDTH: Final = 720
 HEIGHT: Final = 180
 POINTS_MAX: Final = 720
 LINES_MAX: Final = 5
-"""Of more only the first are drawn; the rest is one line."""
+"""Maximum lines of a chart; the rest is summed into one line."""
 INTERVALS: Final = 4
 SECONDS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
 TICKS: Final = {
@@ -36,14 +36,14 @@ SPAN_TEXTS: Final = {"hour": "the last hour", "day": "the last day", "fortnight"
 
 
 class Unit(NamedTuple):
-    """How values of a chart are told, and between which lines its scale goes."""
+    """How values are formatted, and the steps of the scale."""
 
     text: Callable[[float], str]
     step: Callable[[float], float]
 
 
 class Line(NamedTuple):
-    """Values of all slots of a span, the oldest first, NaN for none. `to`: where a reader finds more."""
+    """Values of all slots of a span, oldest first, NaN for none. `to`: the page that has details."""
 
     name: str
     values: Sequence[float]
@@ -51,7 +51,7 @@ class Line(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """What is to be drawn. `peak`: slots that become one point, or lines that become one, give their greatest value."""
+    """A chart to draw. `peak`: merged slots or lines have their maximum instead of mean or sum."""
 
     name: str
     title: str
@@ -59,10 +59,10 @@ class Chart(NamedTuple):
     lines: Sequence[Line]
     peak: bool = False
     reach: int = 2
-    """Slots that a line may go in one step; more is a gap."""
+    """Slots that a line may bridge; more is a gap."""
 
     def drawn(self, span: Span, now_ms: int) -> dict[str, Any]:
-        """Plain data for the template, and for who asks for JSON."""
+        """Return plain data for the template and for JSON."""
         fold = -(-span.slots // POINTS_MAX)
         lines = [
             line._replace(values=folded(line.values, fold, peak=self.peak))
@@ -98,7 +98,7 @@ class Chart(NamedTuple):
 
 
 def gathered(lines: Sequence[Line], *, peak: bool) -> list[Line]:
-    """The first ones, and of the others one line."""
+    """Return the first lines, and the others merged into one."""
     if len(lines) <= LINES_MAX + 1:
         return list(lines)
     rest = lines[LINES_MAX:]
@@ -108,12 +108,12 @@ def gathered(lines: Sequence[Line], *, peak: bool) -> list[Line]:
 
 
 def greatest(values: Sequence[float]) -> float:
-    """-1 where nothing is known."""
+    """Return the maximum; -1 without values."""
     return max((value for value in values if value == value), default=-1.0)
 
 
 def joined(values: Sequence[float], *, peak: bool, add: bool = False) -> float:
-    """Several values as one; NaN for none."""
+    """Merge several values; NaN for none."""
     if not values:
         return math.nan
     if peak:
@@ -122,7 +122,7 @@ def joined(values: Sequence[float], *, peak: bool, add: bool = False) -> float:
 
 
 def folded(values: Sequence[float], fold: int, *, peak: bool) -> list[float]:
-    """`fold` slots as one, counted from the end."""
+    """Merge each `fold` slots, counted from the end."""
     if fold == 1:
         return list(values)
     begin = len(values) % fold
@@ -131,14 +131,14 @@ def folded(values: Sequence[float], fold: int, *, peak: bool) -> list[float]:
 
 
 def scale(unit: Unit, greatest_value: float) -> tuple[int, float]:
-    """How many steps the scale has, and its top."""
+    """Return the number of steps of the scale and its top."""
     step = unit.step(max(greatest_value, 0.0) / INTERVALS)
     steps = max(1, math.ceil(round(greatest_value / step, 9)))
     return steps, steps * step
 
 
 def pieces(values: Sequence[float], reach: int) -> list[list[tuple[int, float]]]:
-    """Points (slot, value) that belong together: no more than `reach` slots from one to the next."""
+    """Split points (slot, value) into connected pieces: at most `reach` slots between neighbours."""
     found: list[list[tuple[int, float]]] = []
     for slot, value in enumerate(values):
         if value != value:
@@ -151,7 +151,7 @@ def pieces(values: Sequence[float], reach: int) -> list[list[tuple[int, float]]]
 
 
 def places(piece: Sequence[tuple[int, float]], count: int, top: float) -> list[str]:
-    """Coordinates; a line that stays where it is needs its ends alone."""
+    """Return coordinates; of a constant stretch only both ends."""
     kept = [
         (slot, value)
         for place, (slot, value) in enumerate(piece)
@@ -162,7 +162,7 @@ def places(piece: Sequence[tuple[int, float]], count: int, top: float) -> list[s
 
 
 def path_of(values: Sequence[float], top: float, reach: int) -> str:
-    """A line; a point alone is a dot, by its round end."""
+    """Return the SVG path of a line; a single point is drawn as a dot by its round cap."""
     parts = []
     for piece in pieces(values, reach):
         points = places(piece, len(values), top)
@@ -171,7 +171,7 @@ def path_of(values: Sequence[float], top: float, reach: int) -> str:
 
 
 def area_of(values: Sequence[float], top: float, reach: int) -> str:
-    """What is below a line."""
+    """Return the SVG path of the area below a line."""
     parts = []
     for piece in pieces(values, reach):
         points = places(piece, len(values), top)
@@ -182,13 +182,13 @@ def area_of(values: Sequence[float], top: float, reach: int) -> str:
 
 
 def now_text(unit: Unit, values: Sequence[float], reach: int) -> str:
-    """The last value, if it is not old."""
+    """Return the last value if it is recent."""
     recent = [value for value in values[-reach - 1 :] if value == value]
     return unit.text(recent[-1]) if recent else "–"
 
 
 def summary(title: str, unit: Unit, lines: Sequence[Line], span: Span, *, peak: bool) -> str:
-    """What a picture says, in words."""
+    """Describe a chart in words."""
     known = [line for line in lines if greatest(line.values) >= 0]
     if not known:
         return f"{title}: no data for {SPAN_TEXTS[span.name]}"
@@ -203,7 +203,7 @@ def summary(title: str, unit: Unit, lines: Sequence[Line], span: Span, *, peak: 
 
 
 def rows_of(unit: Unit, lines: Sequence[Line], span: Span, start: int, *, peak: bool) -> list[dict[str, Any]]:
-    """A table of some rows, the newest first."""
+    """Return the rows of a table, newest first."""
     count = ROWS[span.name]
     found = []
     for row in range(count - 1, -1, -1):
@@ -220,7 +220,7 @@ def rows_of(unit: Unit, lines: Sequence[Line], span: Span, start: int, *, peak: 
 
 
 def decimal_step(least: float) -> float:
-    """1, 2 or 5 times a power of ten, not less than `least`, and 1 at least: nobody counts half messages."""
+    """Return 1, 2 or 5 times a power of ten, at least `least` and at least 1: messages are whole."""
     if least <= 1:
         return 1.0
     power = 10.0 ** math.floor(math.log10(least))
@@ -228,22 +228,22 @@ def decimal_step(least: float) -> float:
 
 
 def rate_step(least: float) -> float:
-    """The same down to a tenth."""
+    """Return the same, down to a tenth."""
     return decimal_step(least * 10) / 10
 
 
 def second_step(least: float) -> float:
-    """A round time."""
+    """Return a round time."""
     return next((step for step in SECONDS if step >= least), math.ceil(least / SECONDS[-1]) * SECONDS[-1])
 
 
 def byte_step(least: float) -> float:
-    """A power of two."""
+    """Return a power of two."""
     return 2.0 ** max(math.ceil(math.log2(max(least, 1)) - 1e-9), 0)
 
 
 def latency_step(least: float) -> float:
-    """The same down to a microsecond."""
+    """Return the same, down to a microsecond."""
     return decimal_step(least * 1e6) / 1e6
 
 

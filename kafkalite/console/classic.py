@@ -1,11 +1,11 @@
-"""Kafka 0.7 beside it: brokers, topics and groups as ZooKeeper keeps them, with what the logs' ends say of lag.
+"""Show Kafka 0.7: brokers, topics and groups from ZooKeeper, with lag computed from the log ends.
 
     ZooKeeper ─▶ brokers, partitions, members, owners, offsets ─┐
     brokers by 0.7's protocol ─▶ begin and end of each log ─────┴▶ pages
 
-Offsets and lag are bytes. Nothing is written. What a page asks has bounds, whatever stands in ZooKeeper: reads, time,
-and rows; a page that came to one of them says so. Thread rule: any thread; ZooKeeper's client is shared, and made with
-the first page that needs it.
+Offsets and lag are bytes. Read-only. Reads, time and rows of a page are bounded, however much ZooKeeper contains; a
+page that reaches a bound says so. Thread rule: any thread; ZooKeeper's client is shared and created with the first
+page that needs it.
 """
 
 from __future__ import annotations
@@ -46,24 +46,24 @@ TOPICS_MAX: Final = 500
 GROUPS_MAX: Final = 200
 MEMBERS_MAX: Final = 500
 LAGS_MAX: Final = 500
-"""Partitions of groups that are looked at for the list of groups; of groups beyond them the lag is not told."""
+"""Partitions read for the list of groups; groups beyond this have no lag."""
 PARTITIONS_MAX: Final = 2000
-"""Of one group that a page tells of."""
+"""Partitions shown of one group."""
 NAMES_MAX: Final = 50
-"""Topics of one group or member that a line names."""
+"""Topics listed per group or member."""
 PATTERN_MAX: Final = 500
 READS_MAX: Final = 5000
-"""Of ZooKeeper, for a part of a page."""
+"""Reads from ZooKeeper per part of a page."""
 PART_S_MAX: Final = 10.0
-"""So long a part of a page takes at most, but for one read that hangs."""
+"""Time limit of a part of a page, not counting one read that hangs."""
 
 
 class EnoughRead(Exception):
-    """A page has asked ZooKeeper for as much as it may."""
+    """The page's read budget is used up."""
 
 
 class Reads:
-    """As much of ZooKeeper's client as reads need, for READS_MAX reads and PART_S_MAX seconds; then EnoughRead."""
+    """A ZooKeeper client with a budget of READS_MAX reads and PART_S_MAX seconds; then EnoughRead."""
 
     def __init__(self, session: KazooClient) -> None:
         self._session = session
@@ -79,14 +79,14 @@ class Reads:
         return self._session.get_children_async(path, watch=watch)
 
     def take(self) -> None:
-        """For one read, or for as much work; EnoughRead."""
+        """Take one read from the budget. EnoughRead."""
         if self._left <= 0 or time.monotonic() > self._until:
             raise EnoughRead
         self._left -= 1
 
 
 class Classic:
-    """See the module. `servers` is `host:port,host:port/chroot`; StartupError for what is none."""
+    """See the module. `servers` is `host:port,host:port/chroot`; StartupError if it is not."""
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
@@ -95,7 +95,7 @@ class Classic:
         zookeeper.new_client(servers, SESSION_TIMEOUT_S).close()
 
     def close(self) -> None:
-        """Ends the session. Idempotent; pages make another."""
+        """End the session; a later page opens another one. Idempotent."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
@@ -103,7 +103,7 @@ class Classic:
 
     @contextlib.contextmanager
     def _session(self) -> Iterator[KazooClient]:
-        """The session; AwayError where there is none."""
+        """Return the session. AwayError without one."""
         try:
             with self._lock:
                 if self._client is None:
@@ -123,7 +123,7 @@ class Classic:
     # --- pages --------------------------------------------------------------------------------------------------------
 
     def page(self, client: Client, request: Request) -> dict[str, Any]:
-        """Brokers, topics and groups."""
+        """Return brokers, topics and groups."""
         del client
         sought = request.text("q").lower()
         with self._session() as session, Logs(nodes.brokers(session)) as logs:
@@ -145,7 +145,7 @@ class Classic:
             }
 
     def topic_page(self, client: Client, request: Request) -> dict[str, Any]:
-        """One topic: its logs, and the groups that have offsets of it."""
+        """Return one topic: its logs and the groups with offsets for it."""
         name = request.values[0]
         require_node_name(name)
         with self._session() as session, Logs(nodes.brokers(session)) as logs:
@@ -166,7 +166,7 @@ class Classic:
             }
 
     def group_page(self, client: Client, request: Request) -> dict[str, Any]:
-        """One group: who is in it, and how far it is."""
+        """Return one group: members, owners and progress."""
         del client
         name = request.values[0]
         require_node_name(name)
@@ -198,7 +198,7 @@ class Classic:
 
 
 def fill(rows: list[Row], found: Iterable[Row], count_max: int) -> bool:
-    """Adds what is found, up to a bound; whether that is all of it."""
+    """Add items up to a bound; return whether all were added."""
     try:
         for row in found:
             if len(rows) >= count_max:
@@ -210,20 +210,20 @@ def fill(rows: list[Row], found: Iterable[Row], count_max: int) -> bool:
 
 
 def taken(found: Iterable[Row]) -> list[Row]:
-    """As much as may be read."""
+    """Return what fits in the read budget."""
     rows: list[Row] = []
     fill(rows, found, sys.maxsize)
     return rows
 
 
 def require_node_name(name: str) -> None:
-    """NotFoundError for what would be another node than the one that is meant."""
+    """Require a name that is a single ZooKeeper node. NotFoundError."""
     if not name or "/" in name or name in {".", ".."} or "\0" in name:
         raise NotFoundError(f"{name!r} is not registered in ZooKeeper")
 
 
 def topic_row(session: Any, name: str) -> dict[str, Any]:
-    """A topic: how many partitions which brokers have."""
+    """Return a topic with its partitions per broker."""
     partitions = nodes.partitions(session, name)
     return {
         "name": name,
@@ -233,7 +233,7 @@ def topic_row(session: Any, name: str) -> dict[str, Any]:
 
 
 def group_rows(session: Any, names: Iterable[str], logs: Logs) -> Iterator[dict[str, Any]]:
-    """Groups; the lag of those that have more partitions than are left of LAGS_MAX is not told."""
+    """Return groups; without lag once LAGS_MAX partitions are used up."""
     room = LAGS_MAX
     for name in names:
         paths = GroupPaths(name)
@@ -255,7 +255,7 @@ def group_rows(session: Any, names: Iterable[str], logs: Logs) -> Iterator[dict[
 
 
 def readers_of(session: Any, topic: str, logs: Logs) -> Iterator[dict[str, Any]]:
-    """The groups that have offsets of a topic."""
+    """Return the groups with offsets for a topic."""
     for group in zookeeper.children(session, CONSUMERS):
         paths = GroupPaths(group)
         if zookeeper.children(session, paths.topic_offsets(topic)):
@@ -263,7 +263,7 @@ def readers_of(session: Any, topic: str, logs: Logs) -> Iterator[dict[str, Any]]
 
 
 def log_row(reads: Reads, logs: Logs, topic: str, partition: BrokerPartition) -> dict[str, Any]:
-    """A partition's log, as far as its broker tells."""
+    """Return a partition's log as its broker reports it."""
     reads.take()
     start = end = None
     failure = "" if partition.broker_id in logs.brokers else "its broker is not running"
@@ -281,7 +281,7 @@ def log_row(reads: Reads, logs: Logs, topic: str, partition: BrokerPartition) ->
 
 
 def progress_row(row: PartitionProgress) -> dict[str, Any]:
-    """As plain data."""
+    """Return plain data."""
     return {
         "topic": row.topic,
         "broker": row.partition.broker_id,
@@ -295,18 +295,18 @@ def progress_row(row: PartitionProgress) -> dict[str, Any]:
 
 
 def lag_of(rows: list[PartitionProgress]) -> int | None:
-    """Bytes of those that are known; None where none is."""
+    """Return the sum of the known lags in bytes; None if none is known."""
     known = [row.lag for row in rows if row.lag is not None]
     return sum(known) if known else None
 
 
 def member_of(owner: str) -> str:
-    """The consumer of a thread, whose id ends in its number."""
+    """Return the consumer of a thread; a thread id ends in its number."""
     return owner.rpartition("-")[0] or owner
 
 
 class Member(NamedTuple):
-    """A consumer, what it reads in words, and which of the topics that there are."""
+    """A consumer, its subscription in words, and which existing topics match it."""
 
     consumer_id: str
     reads: str
@@ -314,7 +314,7 @@ class Member(NamedTuple):
 
 
 def members_of(session: Any, paths: GroupPaths, topics: list[str]) -> Iterator[Member]:
-    """Those that are there now."""
+    """Return the members that are connected."""
     for consumer_id in zookeeper.children(session, paths.ids):
         try:
             found = nodes.subscription(session, paths, consumer_id)
@@ -331,7 +331,7 @@ def members_of(session: Any, paths: GroupPaths, topics: list[str]) -> Iterator[M
 
 
 def subscription_text(found: Subscription) -> str:
-    """In words."""
+    """Describe a subscription."""
     if isinstance(found, TopicCounts):
         names = [f"{topic} ({count})" for topic, count in sorted(found.streams.items())]
         more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
@@ -341,7 +341,7 @@ def subscription_text(found: Subscription) -> str:
 
 
 def is_served(client: Client, topic: str) -> bool:
-    """Whether the cluster has the topic for today's clients too."""
+    """Return whether the topic is also served to current clients."""
     try:
         return topic in client.described([topic])
     except (KafkaError, ClientError):

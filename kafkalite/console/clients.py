@@ -1,7 +1,6 @@
-"""What requests take turns with: a client of the cluster, and one of the schema registry where there is one.
+"""Pool the clients that requests use: one of the cluster, and one of the schema registry if configured.
 
-As many are made as there are workers at most, when they are needed. Thread rule: any thread; what was taken belongs to
-its taker.
+At most one per worker is created, on demand. Thread rule: any thread; a client belongs to its taker.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PooledClients:
-    """One client, and what decodes Avro; None without a registry."""
+    """A cluster client with its Avro decoder; None without a registry."""
 
     def __init__(self, client: Client, registry: RegistryClient | None) -> None:
         self.client = client
@@ -31,14 +30,14 @@ class PooledClients:
             self.documents = Documents(registry)
 
     def close(self) -> None:
-        """Drops the connections. The client would connect again, the registry's makes its own anew."""
+        """Close the connections. The cluster client reconnects by itself; the registry's is recreated."""
         self.client.close()
         if self.registry is not None:
             self.registry.close()
 
 
 class Clients:
-    """See the module. `first` gives the settings."""
+    """See the module. `first` provides the settings."""
 
     def __init__(self, first: Client, open_registry: Callable[[], RegistryClient] | None = None) -> None:
         self._first = first
@@ -49,7 +48,7 @@ class Clients:
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[PooledClients]:
-        """One for the length of a request. After a failure its connections are dropped."""
+        """Lend a client for one request. After a failure its connections are closed."""
         with self._lock:
             seat = self._idle.pop() if self._idle else None
         if seat is None:
@@ -67,7 +66,7 @@ class Clients:
                     seat.close()
 
     def close(self) -> None:
-        """Those that are idle now, and the others when they come back."""
+        """Close the idle clients now, and the others when they are returned."""
         with self._lock:
             self._closed = True
             for seat in self._idle:

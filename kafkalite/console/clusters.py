@@ -1,18 +1,18 @@
-"""Several clusters at one console: the file that names them, and the addresses under which each is.
+"""Serve several clusters from one console: the file that lists them, and their addresses.
 
     [[cluster]]
     name = "live"                       # the address: /c/live/
     bootstrap = "broker-1:9093,broker-2:9093"
-    config = "live.properties"          # how to reach it (TLS, SASL); beside this file
+    config = "live.properties"          # TLS and SASL; next to this file
     registry = "http://registry:8081"
-    zookeeper = "zookeeper:2181"        # where Kafka 0.7's brokers and groups are
-    metrics = "http://broker-1:9644,…"  # where its brokers tell Prometheus
-    metrics-token = "live.token"        # what that wants; beside this file
+    zookeeper = "zookeeper:2181"        # of Kafka 0.7's brokers and groups
+    metrics = "http://broker-1:9644,…"  # Prometheus metrics of its brokers
+    metrics-token = "live.token"        # their token; next to this file
     colour = "red"                      # of the bar above each page
 
     /c/live/topics ─▶ Mount ─▶ the application of that cluster, which knows it as /topics
 
-Addresses of clusters come from this file alone. Thread rule: any thread; immutable after it is made.
+Cluster addresses come only from this file. Thread rule: any thread; immutable after it is made.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ KEYS: Final = ("name", "bootstrap", "config", "registry", "colour", "zookeeper",
 COLOURS: Final = ("", "red", "amber", "green", "blue", "violet")
 CLUSTERS_MAX: Final = 50
 CLUSTERS_PART: Final = "c"
-"""The first part of each cluster's address."""
+"""The first path segment of a cluster's address."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _ADDRESS: Final = re.compile(r'((?:href|src|action|formaction|data-[a-z-]+)=")/(?!/)')
 
 
 class ClusterEntry(NamedTuple):
-    """One table of the file. `config` is None where none is needed."""
+    """One table of the file. `config` is optional."""
 
     name: str
     bootstrap: str
@@ -54,12 +54,12 @@ class ClusterEntry(NamedTuple):
 
     @property
     def base(self) -> str:
-        """The beginning of its addresses, without a slash at the end."""
+        """Return the prefix of the cluster's addresses, without a trailing slash."""
         return f"/{CLUSTERS_PART}/{self.name}"
 
 
 def read_clusters(path: Path) -> list[ClusterEntry]:
-    """StartupError says in a sentence what is wrong with the file."""
+    """Read the file. StartupError describes what is wrong."""
     try:
         return entries_of(tomllib.loads(path.read_text(encoding="utf-8")), path.parent)
     except (OSError, ValueError) as error:
@@ -67,7 +67,7 @@ def read_clusters(path: Path) -> list[ClusterEntry]:
 
 
 def entries_of(document: dict[str, Any], directory: Path) -> list[ClusterEntry]:
-    """ValueError for a file that has anything else."""
+    """Return the tables. ValueError if the file has anything else."""
     rows = document.get("cluster", [])
     if document.keys() - {"cluster"} or not isinstance(rows, list) or not 0 < len(rows) <= CLUSTERS_MAX:
         raise ValueError(f"the file must have 1 to {CLUSTERS_MAX} [[cluster]] tables and nothing else")
@@ -80,7 +80,7 @@ def entries_of(document: dict[str, Any], directory: Path) -> list[ClusterEntry]:
 
 
 def entry_of(row: Any, directory: Path) -> ClusterEntry:
-    """ValueError for a table that is none."""
+    """Return an entry. ValueError if it is not valid."""
     if not isinstance(row, dict) or row.keys() - set(KEYS) or not all(isinstance(each, str) for each in row.values()):
         raise ValueError(f"a [[cluster]] table can have {', '.join(KEYS)}, each a string")
     name, colour = row.get("name", ""), row.get("colour", "")
@@ -99,15 +99,15 @@ def entry_of(row: Any, directory: Path) -> ClusterEntry:
 
 
 def based(source: str, base: str) -> str:
-    """A template whose addresses begin with `base`; templates are written as if there were one cluster, at /."""
+    """Prefix the addresses in a template with `base`; templates are written for a single cluster at /."""
     return _ADDRESS.sub(rf"\g<1>{base}/", source)
 
 
 class Mount:
-    """See the module. What is under no cluster's address leads to the first one, but nothing that changes a cluster."""
+    """See the module. A path without a cluster redirects to the first cluster; a change without one is refused."""
 
     def __init__(self, applications: Mapping[str, WSGI]) -> None:
-        """By the beginning of the address."""
+        """Map address prefixes to applications."""
         self._applications = dict(applications)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:

@@ -1,11 +1,11 @@
-"""Who may do what: a role that a page or an action needs, and whether this console changes anything at all.
+"""Define roles: which one a page or action needs, and whether this console allows changes at all.
 
     viewer    reads
     operator  works with records: produces, redrives letters, moves a group's offsets
     admin     makes, alters and deletes topics and groups
 
-Who has not signed in (the console is this machine's alone then) is an admin. What somebody may not do is neither drawn
-nor served.
+Without sign-in (the console is reachable only from this machine) the user is an admin. Actions that a user may not
+perform are neither shown nor served.
 
 Thread rule: immutable values.
 """
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 
 class ForbiddenError(Exception):
-    """403, with a sentence."""
+    """403 with a message."""
 
 
 class Access(NamedTuple):
-    """Somebody at this console. `name` is empty where nobody signs in."""
+    """A user of this console. `name` is empty without sign-in."""
 
     name: str
     role: Role
     writes: bool
-    """Whether this console changes anything."""
+    """Whether this console allows changes."""
 
     def may(self, role: Role) -> bool:
-        """Whether what needs this role is for him."""
+        """Return whether the user may act in this role; above viewer, changes must be allowed."""
         return role <= Role.VIEWER or (self.writes and role <= self.role)
 
     def require(self, role: Role) -> None:
-        """ForbiddenError."""
+        """Require the role. ForbiddenError."""
         if self.may(role):
             return
         if not self.writes:
@@ -49,13 +49,14 @@ class Access(NamedTuple):
 
 
 def access_of(environ: Mapping[str, Any], *, writes: bool) -> Access:
-    """Whose request it is."""
+    """Return the user of a request."""
     user = user_in(environ)
     return Access("", Role.ADMIN, writes) if user is None else Access(user.name, user.role, writes)
 
 
 def require_own(environ: Mapping[str, Any]) -> None:
-    """ForbiddenError for a change that does not come from a page of this console, or from a program that says so."""
+    """Require that a change comes from a page of this console or from a program that sends the header.
+    ForbiddenError."""
     if not is_own(environ):
         raise ForbiddenError(
             "changes must come from a page of this console (Sec-Fetch-Site: same-origin, or its Origin)"

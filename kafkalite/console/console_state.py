@@ -1,4 +1,5 @@
-"""What the actions of one console share: its jobs, its audit, what it sent, and how many tails may wait at a time.
+"""State shared by the actions of one console: jobs, audit, sent records, and the limit of waiting tails. Thread rule:
+any thread.
 
 Any thread.
 """
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
 
 SENT_MAX: Final = 500
 WAITING_MAX: Final = 3
-"""Tails that hold a worker while nothing comes; the others are answered at once, and ask again a second later."""
+"""Tails that may block a worker while waiting; the others are answered at once and ask again a second later."""
 
 
 class Sent(NamedTuple):
-    """A record that was sent from here."""
+    """A record sent from this console."""
 
     time: int
     who: str
@@ -44,7 +45,7 @@ class ConsoleState:
         self._sent.append(sent)
 
     def sent(self) -> list[dict[str, Any]]:
-        """The youngest first."""
+        """Return the records, newest first."""
         return [row._asdict() for row in reversed(list(self._sent))]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What depends on a topic or a group: said before it is deleted.
+"""Find what depends on a topic or group, to show before it is deleted.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def topics_of_failures(topics: Iterable[str], *, group: str = "", topic: str = "") -> list[str]:
-    """Retry topics and dead letters of a group, or of a topic in any group, by their names."""
+    """Return the retry and dead-letter topics of a group, or of a topic in any group, by name."""
     found = []
     for name in topics:
         kind, _, rest = name.partition(".")
@@ -31,7 +31,7 @@ def topics_of_failures(topics: Iterable[str], *, group: str = "", topic: str = "
 
 
 def subjects_of(registry: RegistryClient | None, topic: str) -> list[str] | None:
-    """The registry's subjects of a topic; None: there is no registry, or it does not say."""
+    """Return the registry's subjects of a topic; None without a registry or an answer."""
     if registry is None:
         return None
     try:

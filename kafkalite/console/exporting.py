@@ -1,9 +1,9 @@
-"""Records of a topic as a file: NDJSON, CSV, or Parquet where pyarrow is there. A job makes it, the visitor fetches it.
+"""Export a topic's records to a file: NDJSON, CSV, or Parquet with pyarrow. A job writes it, the user downloads it.
 
     records ─▶ masked ─▶ rows ─▶ a writer ─▶ the job's file, of bounded records and bytes
 
-A key or value is text where it is UTF-8, Avro's JSON where a registry knows it, else base64; a column says which. A
-spreadsheet takes a cell that begins with = + - @ for a formula: such cells of CSV begin with an apostrophe.
+Keys and values are text if they are UTF-8, Avro's JSON if a registry knows the schema, else base64; a column says
+which. Spreadsheets take a cell that begins with = + - @ for a formula: such cells of CSV begin with an apostrophe.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 COUNT_DEFAULT, COUNT_MAX = 10_000, 200_000
 SIZE_MAX: Final = 64 * 1024 * 1024
-"""Bytes of records, or of the file, after which it ends."""
+"""Size limit of an export, in bytes of records and of the file."""
 PORTION: Final = 500
 PORTION_SIZE: Final = 1024 * 1024
 STARTS: Final = ("oldest", "offset", "time")
@@ -47,12 +47,12 @@ FORMULA: Final = re.compile(r"[=+\-@\t\r\n]")
 
 
 def formats() -> tuple[str, ...]:
-    """What can be written here."""
+    """Return the available formats."""
     return ("ndjson", "csv", "parquet") if importlib.util.find_spec("pyarrow") is not None else ("ndjson", "csv")
 
 
 def export_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """The form."""
+    """Return the form."""
     name = request.values[0]
     return {
         "name": name,
@@ -66,7 +66,7 @@ def export_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def export_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done:
-    """Starts the job, or gives the form back with what is wrong."""
+    """Start the job, or return the form with the error."""
     try:
         return started(client, request)
     except (BadRequestError, BusyError) as error:
@@ -103,7 +103,7 @@ def started(client: Client, request: ActionRequest) -> Done:
 
 
 def ranges_of(client: Client, request: ActionRequest, name: str) -> dict[TopicPartition, tuple[int, int]]:
-    """Where to begin and to end in each partition, as things are now."""
+    """Return the start and end offset of each partition, as of now."""
     topic = client.topic(name)
     keys = [TopicPartition(name, row.partition) for row in topic.partitions if row.leader >= 0]
     if request.text("partition"):
@@ -119,7 +119,7 @@ def ranges_of(client: Client, request: ActionRequest, name: str) -> dict[TopicPa
 
 
 def window_of(request: ActionRequest) -> range | None:
-    """The times of records that are wanted, in ms since 1970; None: all of them, and records without a time."""
+    """Return the time window in ms since 1970; None: all records, also those without a timestamp."""
     since = time_of(request.text("value")) if request.text("from") == "time" else None
     until = time_of(request.text("until")) if request.text("until") else None
     return None if since is None and until is None else range(since or 0, TIME_MAX_MS + 1 if until is None else until)
@@ -128,7 +128,7 @@ def window_of(request: ActionRequest) -> range | None:
 def portions(
     client: Client, ranges: dict[TopicPartition, tuple[int, int]], masks: Masks, window: range | None
 ) -> Iterator[list[tuple[TopicPartition, Record]]]:
-    """Masked records, partition after partition, of PORTION records or some PORTION_SIZE bytes that were looked at."""
+    """Yield masked records per partition, in portions of PORTION records or about PORTION_SIZE bytes read."""
     for key, (start, end) in ranges.items():
         portion: list[tuple[TopicPartition, Record]] = []
         looked = size = 0
@@ -138,7 +138,7 @@ def portions(
             if window is None or record.timestamp in window:
                 portion.append((key, masks.masked(key.topic, record)))
             if looked >= PORTION or size >= PORTION_SIZE:
-                yield portion  # of nothing, too: its reader looks whether this is wanted still
+                yield portion  # also if empty: the reader checks for cancellation
                 portion, looked, size = [], 0, 0
         if portion:
             yield portion
@@ -148,13 +148,13 @@ def portions(
 
 
 class Writer(Protocol):
-    """Of rows."""
+    """A writer of rows."""
 
     def write(self, rows: list[dict[str, Any]]) -> None: ...
 
 
 def writer_of(kind: str, path: Path) -> AbstractContextManager[Writer]:
-    """A file that is whole when its context ends."""
+    """Open a writer; the file is complete when the context ends."""
     if kind == "parquet":
         return parquet_file(path)
     return csv_file(path) if kind == "csv" else ndjson_file(path)
@@ -192,7 +192,7 @@ class ParquetFileWriter:
 
 
 def cell_of(value: Any) -> Any:
-    """A cell that no spreadsheet takes for a formula."""
+    """Return a cell that no spreadsheet takes for a formula."""
     text = json.dumps(value) if isinstance(value, list) else value
     if isinstance(text, str) and FORMULA.match(text):
         return f"'{text}"

@@ -1,4 +1,4 @@
-"""Bodies of requests as fields: what a form sends, or a JSON object.
+"""Parse request bodies into fields: from a form, or from a JSON object.
 
     application/x-www-form-urlencoded  a=1&a=2&b=3      line ends of browsers (CR LF) become LF
     application/json                   {"a": ["1", "2"], "b": 3}
@@ -22,7 +22,7 @@ FORM_FIELDS_MAX: Final = 700
 
 
 def body_pairs(environ: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(name, value) in order; BadRequestError."""
+    """Return (name, value) pairs in order. BadRequestError."""
     kind = str(environ.get("CONTENT_TYPE", "")).partition(";")[0].strip().lower()
     raw = body_of(environ)
     if kind == "application/x-www-form-urlencoded":
@@ -41,7 +41,7 @@ def body_pairs(environ: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def body_of(environ: Mapping[str, Any]) -> bytes:
-    """All of it."""
+    """Read the body."""
     text = str(environ.get("CONTENT_LENGTH") or "0")
     if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) > BODY_MAX:
         raise BadRequestError(f"the body must have at most {BODY_MAX} bytes")
@@ -50,7 +50,7 @@ def body_of(environ: Mapping[str, Any]) -> bytes:
 
 
 def is_whole(raw: bytes, document: Any) -> bool:
-    """Whether all texts are ones that UTF-8 can hold; JSON may write half a character."""
+    """Return whether all strings can be encoded as UTF-8: JSON may contain half of a surrogate pair."""
     if b"\\u" not in raw:
         return True
     try:
@@ -61,7 +61,7 @@ def is_whole(raw: bytes, document: Any) -> bool:
 
 
 def json_pairs(raw: bytes) -> list[tuple[str, str]]:
-    """Of an object whose values are texts, numbers, truths, or lists of these."""
+    """Return the pairs of an object whose values are strings, numbers, booleans, or lists of these."""
     try:
         document: Any = json.loads(raw)
     except (ValueError, RecursionError):

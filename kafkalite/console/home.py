@@ -1,7 +1,7 @@
-"""The first page: how the cluster is, what goes through it, groups in trouble, letters since yesterday, search.
+"""Show the first page: health, throughput, groups with problems, dead letters of the last day, search.
 
-All but the letters comes from the sampler's last look, so that it is there at once. Thread rule: functions belong to
-the thread that has the client.
+Everything except dead letters comes from the sampler's last sample, so the page is available at once. Thread rule:
+functions belong to the thread that has the client.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Home:
         self._sampler = sampler
 
     def page(self, client: Client, request: Request) -> dict[str, Any]:
-        """The first page."""
+        """Return the first page."""
         window = request.choice("window", WINDOWS)
         sample = self._sampler.latest
         brokers = client.with_retries(client.brokers)
@@ -50,7 +50,7 @@ class Home:
         }
 
     def search_page(self, client: Client, request: Request) -> dict[str, Any]:
-        """Topics and groups whose names hold a text, those that begin with it first."""
+        """Return topics and groups whose names contain a text, those that begin with it first."""
         del client
         sought = request.text("q")
         sample = self._sampler.latest
@@ -68,7 +68,7 @@ class Home:
 
 
 def health(sample: Sample) -> dict[str, Any]:
-    """Counts of what there is, and of what is not as it should be."""
+    """Return counts of the cluster's objects and problems."""
     topics = sample.topics.values()
     sizes = [topic.size for topic in topics if topic.size is not None]
     return {
@@ -85,13 +85,13 @@ def health(sample: Sample) -> dict[str, Any]:
 
 
 def in_trouble(sample: Sample) -> list[GroupNow]:
-    """The worst first."""
+    """Return the groups with problems, the worst first."""
     found = [group for group in sample.groups.values() if group.trouble]
     return sorted(found, key=lambda group: (TROUBLES.index(group.trouble), -(group.lag or 0), group.group))
 
 
 def group_row(group: GroupNow) -> dict[str, Any]:
-    """A group as plain data."""
+    """Return a group as plain data."""
     return {
         "group": group.group,
         "state": group.state,
@@ -106,7 +106,8 @@ def group_row(group: GroupNow) -> dict[str, Any]:
 
 
 def letters_since(client: Client, sample: Sample, since_ms: int) -> list[dict[str, Any]]:
-    """Topics of dead letters, with how many letters younger than a time are dead still; none where we may not ask."""
+    """Return dead-letter topics with the number of letters since a time that are still dead; no counts if not
+    authorized."""
     names = [name for name in sample.topics if is_dead_letter_topic(name)][:LETTER_TOPICS_MAX]
     if not names:
         return []
@@ -119,7 +120,7 @@ def letters_since(client: Client, sample: Sample, since_ms: int) -> list[dict[st
 
 
 def named(sought: str, names: list[str]) -> list[str]:
-    """Those that hold a text, in any case of letters."""
+    """Return the names that contain a text, ignoring case."""
     low = sought.lower()
     found = [name for name in names if low in name.lower()]
     return sorted(found, key=lambda name: (not name.lower().startswith(low), name.startswith("__"), name))

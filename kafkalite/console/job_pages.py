@@ -1,4 +1,4 @@
-"""Pages about jobs: all that are kept, one of them, its file, and its end.
+"""Show jobs: the list, one job, its file, and its cancellation.
 
 Thread rule: any thread.
 """
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def jobs_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """The youngest first."""
+    """Return the jobs, newest first."""
     del client
     return {"jobs": [job.row() for job in request.bench.desk.jobs.all()]}
 
 
 def job_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """How far it is, or what came of it."""
+    """Return the progress or the result of a job."""
     del client
     job = request.bench.desk.jobs.find(request.values[0])
     own = job.who == request.bench.access.name
@@ -30,7 +30,7 @@ def job_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def cancel_action(client: Client, request: ActionRequest) -> Done:
-    """By who started it, or by an operator."""
+    """Cancel a job; only its user or an operator may."""
     del client
     job = request.bench.desk.jobs.find(request.values[0])
     if job.who != request.bench.access.name:
@@ -40,7 +40,7 @@ def cancel_action(client: Client, request: ActionRequest) -> Done:
 
 
 def job_file_page(client: Client, request: ActionRequest) -> Download:
-    """What it made; NotFoundError before it is done, and once younger files took its place."""
+    """Return the job's file. NotFoundError before it is complete, or after newer files replaced it."""
     del client
     job = request.bench.desk.jobs.find(request.values[0])
     if job.state != "done" or not job.file_name or not job.path.exists():

@@ -1,10 +1,10 @@
-"""Jobs: what takes longer than a page may. Each has an id, says how far it is, and can be cancelled.
+"""Run work that takes longer than a page may. A job has an id, reports progress and can be cancelled.
 
     start ─▶ running ─▶ done │ failed │ cancelled          its page is there before, during and after, for a while
 
-Few run at a time and few are kept; a job's file is gone with it. The console's end cancels them.
+Few run at a time and few are kept; a job's file is deleted with it. Stopping the console cancels them.
 
-Thread rule: any thread; a Job's work runs on a thread of its own, with a client of its own.
+Thread rule: any thread; a Job's work runs on its own thread, with its own client.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ logger = logging.getLogger(__name__)
 
 RUNNING_MAX: Final = 3
 KIND_MAX: Final = 2
-"""Of one kind: exports, which everybody may begin, leave room for what operators do."""
+"""Running jobs of one kind: exports, which every user may start, leave room for those of operators."""
 KEPT_MAX: Final = 50
 FILES_MAX: Final = 5
-"""Files of jobs that are kept: the oldest go first."""
+"""Files that are kept: the oldest are deleted first."""
 JOIN_S: Final = 10.0
 
 
 class Cancelled(Exception):
-    """Somebody wants it no longer."""
+    """The job was cancelled."""
 
 
 class Job:
-    """One of them. `state`: running, done, failed or cancelled."""
+    """A job. `state`: running, done, failed or cancelled."""
 
     def __init__(self, kind: str, title: str, who: str, folder: Path) -> None:
         self.id = secrets.token_hex(8)
@@ -54,15 +54,15 @@ class Job:
         self.who = who
         self.state = "running"
         self.done = 0
-        """How many of what it works on are done."""
+        """Number of items done."""
         self.total: int | None = None
         self.result: dict[str, Any] = {}
         self.why = ""
-        """Of one that failed."""
+        """Reason of a failure."""
         self.began = time.time_ns() // 1_000_000
         self.ended = 0
         self.path = folder / self.id
-        """Where its file is, if it makes one."""
+        """Path of its file, if it writes one."""
         self.file_name = ""
         self._cancelled = threading.Event()
 
@@ -70,14 +70,14 @@ class Job:
         self._cancelled.set()
 
     def go_on(self, done: int | None = None) -> None:
-        """Says how far it is; Cancelled when it is wanted no longer."""
+        """Report progress. Cancelled if the job was cancelled."""
         if done is not None:
             self.done = done
         if self._cancelled.is_set():
             raise Cancelled
 
     def row(self) -> dict[str, Any]:
-        """As a page shows it."""
+        """Return the job as a page shows it."""
         return {
             "id": self.id,
             "kind": self.kind,
@@ -95,7 +95,7 @@ class Job:
 
 
 def require_room() -> None:
-    """StartupError where there is no directory for the files of jobs."""
+    """Require a directory for the files of jobs. StartupError."""
     try:
         tempfile.gettempdir()
     except OSError as error:
@@ -115,7 +115,7 @@ class Jobs:
         self._closed = False
 
     def start(self, kind: str, title: str, deed: AuditEntry, work: Work) -> Job:
-        """Starts one; BusyError when as many run as may."""
+        """Start a job. BusyError at the limit of running jobs."""
         with self._lock:
             if self._closed:
                 raise BusyError("the console is shutting down")
@@ -136,7 +136,7 @@ class Jobs:
         return job
 
     def _tidy(self) -> None:
-        """Forgets the oldest that are over, and the oldest files."""
+        """Drop the oldest ended jobs, and the oldest files."""
         over = [job for job in self._jobs.values() if job.state != "running"]
         for job in over[: max(len(self._jobs) - KEPT_MAX, 0)]:
             del self._jobs[job.id]
@@ -162,7 +162,7 @@ class Jobs:
                     why = f"cannot write the file of the job: {error.strerror}"
                 deed.detail.update(job=job.id, result=result)
                 self._audit.note(seat.client, deed._replace(action=f"{deed.action} (job)"), state)
-        except BaseException:  # a job that fails must be seen to have failed
+        except BaseException:  # a failed job must be marked as failed
             logger.exception("the job %s failed", job.id)
             why = "failed; see the log of the console"
         if state != "done":
@@ -173,12 +173,12 @@ class Jobs:
             self._threads.pop(job.id, None)
 
     def all(self) -> list[Job]:
-        """The youngest first."""
+        """Return the jobs, newest first."""
         with self._lock:
             return list(reversed(self._jobs.values()))
 
     def find(self, job_id: str) -> Job:
-        """NotFoundError."""
+        """Return a job. NotFoundError."""
         with self._lock:
             job = self._jobs.get(job_id)
         if job is None:
@@ -186,7 +186,7 @@ class Jobs:
         return job
 
     def close(self) -> None:
-        """Cancels all, and waits a while."""
+        """Cancel all jobs and wait a while for them."""
         with self._lock:
             self._closed = True
             for job in self._jobs.values():

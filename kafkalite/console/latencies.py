@@ -1,10 +1,10 @@
-"""How long brokers take, out of what they tell Prometheus: quantiles of the requests between two reads.
+"""Read brokers' latencies from their Prometheus metrics: quantiles of the requests between two scrapes.
 
     /metrics of each broker ─▶ counts by bucket, added up ─▶ what came since the last read ─▶ p50 and p99, for the rings
 
-kafkalite's histograms are counted so, and brokers can be added up. Of Apache Kafka's (by Prometheus's JMX exporter,
-names in lower case) there are quantiles alone: of several brokers the greatest is taken. A broker that was started anew
-counts from 0, and gives nothing until the next read; one that cannot be read is left out for a while.
+Buckets of kafkalite's histograms can be summed over brokers. Apache Kafka's metrics (by Prometheus's JMX exporter,
+names in lower case) have only quantiles: the maximum of the brokers is taken. After a restart a broker counts from 0
+and yields nothing until the next scrape; one that cannot be read is skipped for a while.
 
 Thread rule: a Latencies belongs to one thread; `failures` may be read by any.
 """
@@ -34,11 +34,11 @@ SUMMARY: Final = "kafka_network_requestmetrics_totaltimems"
 SHARES: Final = {"p50": 0.5, "p99": 0.99}
 TIMEOUT_S: Final = 3.0
 READ_S_MAX: Final = 10.0
-"""So long one read may take in all, headers too, however little of it comes at a time."""
+"""Time limit of one scrape, headers included, however slowly it arrives."""
 AWAY_S: Final = 30.0
-"""So long a broker that could not be read is left out."""
+"""Pause after a failed scrape."""
 PAUSE_SHARE: Final = 20
-"""A read that took so long is followed by a pause of so many times that."""
+"""A scrape is followed by a pause of this many times its duration."""
 SIZE_MAX: Final = 32 * 1024 * 1024
 LINE_SIZE_MAX: Final = 4096
 WEIGHT: Final = 1e18
@@ -46,18 +46,18 @@ _LINE: Final = re.compile(r"([a-z_]+)(?:\{(.*)\})? (\S+)(?: \S+)?")
 _LABEL: Final = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
 
 Histogram = dict[float, float]
-"""Values up to a bound in seconds, the last of which is infinite."""
+"""Bucket counts with upper bounds in seconds, the last of which is infinite."""
 
 
 class Told(NamedTuple):
-    """What one broker tells: histograms by what they are of, and quantiles in seconds where that is all there is."""
+    """One scrape of a broker: histograms by request, and quantiles in seconds where only these are available."""
 
     histograms: Mapping[str, Histogram]
     quantiles: Mapping[tuple[str, str], float]
 
 
 class _Source:
-    """One address."""
+    """One scraped address."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -66,16 +66,16 @@ class _Source:
 
 
 class Latencies:
-    """See the module. `urls` are http://HOST:PORT, with /metrics or without; StartupError for what is none."""
+    """See the module. `urls` are http://HOST:PORT, with or without /metrics. StartupError if one is not."""
 
     def __init__(self, urls: Iterable[str], token: str | None = None) -> None:
         self._sources = [_Source(address_of(url)) for url in urls]
         self._token = token
         self.failures: dict[str, str] = {}
-        """Why an address could not be read, by address."""
+        """Error of each address that could not be read."""
 
     def values(self) -> Iterator[Value]:
-        """Of what came since the last time; nothing the first time, and of what nobody asked for."""
+        """Return the quantiles since the last call; nothing on the first call or for requests that did not occur."""
         added: dict[str, Histogram] = defaultdict(lambda: defaultdict(float))
         greatest: dict[tuple[str, str], float] = {}
         for source in self._sources:
@@ -103,7 +103,7 @@ class Latencies:
                 yield Value((f"latency-{what}", name), value, WEIGHT)
 
     def _read(self, source: _Source) -> Told | None:
-        """None where it is not time, or cannot be done."""
+        """Scrape an address; None if it is not due or fails."""
         began = time.monotonic()
         if began < source.not_before:
             return None
@@ -124,13 +124,13 @@ class Latencies:
         return told
 
     def _leave_out(self, source: _Source, why: str, now: float) -> None:
-        """It is not asked for a while, and what it told before is too old then."""
+        """Skip an address for a while and discard its last counts, which will be too old."""
         self.failures[source.url] = why
         source.last, source.not_before = None, now + AWAY_S
 
 
 def address_of(url: str) -> str:
-    """With /metrics at its end; StartupError."""
+    """Return the URL with /metrics at its end. StartupError."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
         raise StartupError(f"--metrics-url {url[:80]}: expected a URL of the form http://HOST:PORT")
@@ -139,7 +139,7 @@ def address_of(url: str) -> str:
 
 
 def parse(raw: bytes) -> Told:
-    """What there is of latencies in Prometheus's text; ValueError, LookupError for a line of these that is none."""
+    """Parse latencies from Prometheus's text. ValueError, LookupError for a malformed line."""
     histograms: dict[str, Histogram] = defaultdict(dict)
     quantiles: dict[tuple[str, str], float] = {}
     for line in raw.decode().splitlines():
@@ -161,8 +161,8 @@ def parse(raw: bytes) -> Told:
 
 
 def quantile(histogram: Mapping[float, float], share: float) -> float | None:
-    """The value below which a share of what was counted lies, None where nothing was; values are taken to be spread
-    evenly in a bucket, and those above the last bound to be at it (Prometheus's histogram_quantile)."""
+    """Return the value below which a share of the counts lies, None without counts. Values are assumed to be spread
+    evenly in a bucket; those above the last bound count as that bound (Prometheus's histogram_quantile)."""
     bounds: Sequence[float] = sorted(histogram)
     total = histogram[bounds[-1]] if bounds else 0
     if not total:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kafkalite.client.cluster import TopicDescription
 
 READ_MAX: Final = 20_000
-"""Offsets, of letters and ledgers, that are read for a page."""
+"""Offsets of letters and ledgers that a page reads."""
 DURATION_S_MAX: Final = 3.0
 """How long a page reads; then it shows upper bounds."""
 OPEN_S_MAX: Final = 1.0
@@ -33,14 +33,14 @@ SUFFIXES: Final = ("-dlt", ".dlt", "-dlq", ".dlq", "_dlt", "_dlq")
 
 
 class LetterCount(NamedTuple):
-    """The dead letters of a topic: exactly, or at most so many; None where a partition has no leader."""
+    """The number of dead letters of a topic, exact or an upper bound; None if a partition has no leader."""
 
     letters: int | None
     exact: bool
 
 
 def is_dead_letter_topic(name: str) -> bool:
-    """Whether the name says so: ours, share groups', Spring's."""
+    """Return whether a name is that of a dead-letter topic: of kafkalite, share groups or Spring."""
     return name.startswith(f"{DEAD}.") or name.lower().endswith(SUFFIXES)
 
 
@@ -76,26 +76,27 @@ def _count_exactly(
     for name in sorted(bounds, key=lambda name: bounds[name]):
         groups = [group for group in groups_of(name) if group in lengths]
         if len(groups) > 1:
-            continue  # the name fits two groups
+            continue  # the name matches two groups
         group = (groups or groups_of(name) or [""])[0]
         left -= bounds[name] + lengths.get(group, 0)
         if left < 0 or time.monotonic() > deadline:
             return
         try:
             counts = LetterBox(client, group, name, open_s_max=OPEN_S_MAX).count_open(starts[name], since_ms)
-        except (KafkaError, ClientError):  # a transaction is open, or we may not read
+        except (KafkaError, ClientError):  # a transaction is open, or not authorized
             continue
         found[name] = LetterCount(sum(counts.values()), exact=True)
 
 
 def groups_of(topic: str) -> list[str]:
-    """The groups that a name of ours may mean: a and a.b of dlq.a.b.c; none of other names."""
+    """Return the groups that a dead-letter topic's name may mean: a and a.b for dlq.a.b.c; none for names of other
+    products."""
     first, *parts = topic.split(".")
     return [".".join(parts[:count]) for count in range(1, len(parts))] if first == DEAD else []
 
 
 def _ledgers(client: Client, topics: Iterable[str]) -> dict[str, int]:
-    """The groups of these topics that have a ledger, and how many offsets it has."""
+    """Return the groups of these topics that have a ledger, with its number of offsets."""
     groups = {ledger_name(group): group for name in topics for group in groups_of(name)}
     keys = [TopicPartition(name, 0) for name in client.described(groups)]
     starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))

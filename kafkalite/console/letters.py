@@ -1,4 +1,4 @@
-"""Pages about dead letters: the topics that hold them, and the letters of one of these, with why.
+"""Show dead letters: the topics that have them, and the letters of a topic with their errors.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 LETTERS_MAX: Final = 500
 SCANNED_MAX: Final = 20_000
-"""Records that a topic may have for its letters to be read for a page."""
+"""Maximum records of a topic whose letters a page reads."""
 
 
 def letters_page(client: Client, request: Request) -> dict[str, Any]:
-    """Topics that by their names hold dead letters: ours, share groups', Spring's."""
+    """Return the dead-letter topics by name: of kafkalite, share groups and Spring."""
     known = client.described(name for name in request.topics(client) if is_dead_letter_topic(name))
     sizes = counted(client, known.values())
     try:
@@ -45,7 +45,7 @@ def letters_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def letter_topic_page(client: Client, request: Request) -> dict[str, Any]:
-    """The letters of a topic, resolved ones left out unless they are asked for."""
+    """Return the letters of a topic, resolved ones only on request."""
     topic = request.values[0]
     require_few(client, topic)
     group = group_of(topic)
@@ -99,7 +99,7 @@ def letter_topic_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def require_few(client: Client, topic: str) -> None:
-    """BadRequestError for a topic of more letters than a page may read."""
+    """Require a topic with few enough letters for a page. BadRequestError."""
     count = counted(client, [client.topic(topic)])[topic]["records"]
     if count is None or count > SCANNED_MAX:
         raise BadRequestError(
@@ -109,7 +109,7 @@ def require_few(client: Client, topic: str) -> None:
 
 
 def masked_letter(request: Request, topic: str, entry: Entry) -> tuple[Record, Reason]:
-    """A letter without what nobody may see, and why it is one, out of headers that are masked too."""
+    """Return a letter with masks applied, and its reason from masked headers."""
     message = entry.message
     record = request.masks.masked(
         topic, Record(message.offset, message.timestamp, message.key, message.value, message.headers)
@@ -119,6 +119,6 @@ def masked_letter(request: Request, topic: str, entry: Entry) -> tuple[Record, R
 
 
 def group_of(topic: str) -> str:
-    """dlq.billing.orders → billing, if that is how it is named."""
+    """Return the group in a topic's name, such as billing of dlq.billing.orders."""
     parts = topic.split(".", 2)
     return parts[1] if len(parts) == 3 and parts[0] == DEAD else ""

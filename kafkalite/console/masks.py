@@ -1,14 +1,14 @@
-"""Masks: what nobody may see in the console, taken out of a record before it is shown or searched.
+"""Mask confidential parts of records before they are shown or searched.
 
     [[mask]]
-    topics = "payments.*"              # whole names or regular expressions, with commas between
+    topics = "payments.*"              # full names or regular expressions, separated by commas
     headers = ["authorization"]
     paths = ["$.card.number"]          # of JSON values
     pattern = "[0-9]{13,19}"           # anywhere in key, value and headers
     key = true                         # all of the key
 
-A value whose paths are to be masked and that is no JSON is masked as a whole, and so is what a pattern cannot be tried
-on since it is no text: a mask that does not understand its record hides too much, not too little.
+A value with masked paths that is not JSON is masked completely, and so is a value that is not text if it has a
+pattern: a mask that cannot be applied hides too much rather than too little.
 
 Thread rule: immutable.
 """
@@ -36,7 +36,7 @@ KEYS: Final[dict[str, type]] = {"topics": str, "headers": list, "paths": list, "
 
 
 class Mask(NamedTuple):
-    """One rule."""
+    """One mask."""
 
     topics: tuple[Any, ...]
     headers: frozenset[str]
@@ -53,7 +53,7 @@ class Masks:
 
     @classmethod
     def from_file(cls, path: Path) -> Masks:
-        """StartupError says in a sentence what is wrong."""
+        """Read the file. StartupError describes what is wrong."""
         try:
             document = tomllib.loads(path.read_text(encoding="utf-8"))
             return cls(tuple(mask_of(row) for row in tables_of(document)))
@@ -61,11 +61,11 @@ class Masks:
             raise StartupError(f"{path}: {reason_of(error)}") from error
 
     def cover(self, topic: str) -> bool:
-        """Whether any mask is about a topic."""
+        """Return whether any mask applies to a topic."""
         return any(expression.fullmatch(topic) for mask in self._masks for expression in mask.topics)
 
     def masked(self, topic: str, record: Record) -> Record:
-        """The record without what is masked; itself where nothing is."""
+        """Return the masked record; the same object if nothing is masked."""
         for mask in self._masks:
             if any(expression.fullmatch(topic) for expression in mask.topics):
                 record = applied(mask, record)
@@ -73,7 +73,7 @@ class Masks:
 
 
 def tables_of(document: dict[str, Any]) -> list[Any]:
-    """ValueError for a file that has anything else."""
+    """Return the tables. ValueError if the file has anything else."""
     found = document.get("mask", [])
     if document.keys() - {"mask"} or not isinstance(found, list):
         raise ValueError("the file must have [[mask]] tables and nothing else")
@@ -81,7 +81,7 @@ def tables_of(document: dict[str, Any]) -> list[Any]:
 
 
 def mask_of(row: Any) -> Mask:
-    """ValueError for a table that is none."""
+    """Return a mask. ValueError if the table is not valid."""
     if not isinstance(row, dict) or row.keys() - KEYS.keys():
         raise ValueError(f"a [[mask]] table can have only {', '.join(KEYS)}")
     for name, value in row.items():
@@ -98,7 +98,7 @@ def mask_of(row: Any) -> Mask:
 
 
 def applied(mask: Mask, record: Record) -> Record:
-    """One mask."""
+    """Apply one mask."""
     key = MASK_BYTES if mask.key and record.key is not None else without(mask, record.key)
     headers = tuple(
         (name, MASK_BYTES if name in mask.headers and value is not None else without(mask, value))
@@ -109,19 +109,19 @@ def applied(mask: Mask, record: Record) -> Record:
 
 
 def without(mask: Mask, raw: bytes | None) -> bytes | None:
-    """Without what the pattern finds."""
+    """Mask what matches the pattern."""
     if raw is None or mask.pattern is None:
         return raw
     try:
         raw.decode()
     except UnicodeDecodeError:
         return MASK_BYTES
-    found: bytes = mask.pattern.sub(MASK_BYTES, raw)  # of text it would take what it puts in for Latin-1
+    found: bytes = mask.pattern.sub(MASK_BYTES, raw)  # on text the replacement would become Latin-1
     return found
 
 
 def without_paths(paths: tuple[DocumentPath, ...], raw: bytes | None) -> bytes | None:
-    """A JSON value without what stands at the paths."""
+    """Mask the paths of a JSON value."""
     if raw is None:
         return None
     try:
@@ -134,7 +134,7 @@ def without_paths(paths: tuple[DocumentPath, ...], raw: bytes | None) -> bytes |
 
 
 def covered(value: Any, path: DocumentPath) -> Any:
-    """The value with a mask at the path, where that leads anywhere."""
+    """Mask the value at the path, if it exists."""
     if not path:
         return MASK
     step, rest = path[0], path[1:]

@@ -1,4 +1,4 @@
-"""Pages about messages: those of a topic from a place on, and one of them.
+"""Show messages: those of a topic from a position, and a single one. Masks are applied first.
 
 Records are masked before anything else is done with them. Thread rule: functions belong to the thread that has the
 client.
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 COUNT_DEFAULT, COUNT_MAX = 50, 200
 FETCH_SIZE: Final = 1024 * 1024
 PARTITIONS_MAX: Final = 64
-"""Partitions that are read for one page; of a topic with more one has to be chosen."""
+"""Partitions read for one page; with more, the user selects one."""
 LOOKS_MAX: Final = 6
-"""How often a page of newest records goes further back, where compaction left few."""
+"""Number of times a page of newest records reads further back, if compaction left few."""
 FROM: Final = ("newest", "oldest", "offset", "time")
 KINDS: Final = ("auto", "text", "json", "hex", "avro")
 
 
 def messages_page(client: Client, request: Request) -> dict[str, Any]:
-    """Records of a topic, or of one partition: the newest, the oldest, or from an offset or a time on."""
+    """Return records of a topic or partition: newest, oldest, or from an offset or time."""
     name = request.values[0]
     topic = client.topic(name)
     count = request.number("count", COUNT_DEFAULT, 1, COUNT_MAX)
@@ -86,7 +86,7 @@ def messages_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def older_link(request: Request, rows: list[dict[str, Any]], first: int) -> str:
-    """The query of the page before this one; "" where nothing is before it."""
+    """Return the query of the previous page, "" if there is none."""
     if not rows:
         return ""
     lowest = min(row["offset"] for row in rows)
@@ -94,7 +94,7 @@ def older_link(request: Request, rows: list[dict[str, Any]], first: int) -> str:
 
 
 def newer_link(request: Request, rows: list[dict[str, Any]], last: int) -> str:
-    """The query of the page after this one."""
+    """Return the query of the next page."""
     if not rows:
         return ""
     following = max(row["offset"] for row in rows) + 1
@@ -111,7 +111,7 @@ def begin_offsets(
     firsts: dict[TopicPartition, int],
     lasts: dict[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Where to begin in each partition."""
+    """Return the start offset of each partition."""
     if start == "oldest":
         return firsts
     if start == "offset":
@@ -122,7 +122,7 @@ def begin_offsets(
 
 
 def time_of(text: str) -> int:
-    """A time in ms since 1970, as kafkalite.base.times reads it; BadRequestError."""
+    """Parse a time to ms since 1970, as kafkalite.base.times does. BadRequestError."""
     try:
         return time_ms(text, time.time_ns() // 1_000_000)
     except ValueError as error:
@@ -130,13 +130,13 @@ def time_of(text: str) -> int:
 
 
 class Damage:
-    """Offsets that cannot be read, met while a page was made."""
+    """Collect the unreadable offsets met while a page is made."""
 
     def __init__(self) -> None:
         self._ranges: dict[TopicPartition, list[tuple[int, int]]] = {}
 
     def end_of(self, client: Client, key: TopicPartition, offset: int, end: int) -> int:
-        """The first offset above this damaged one that can be read; at most `end`."""
+        """Return the first readable offset after this damaged one; at most `end`."""
         ranges = self._ranges.setdefault(key, [])
         for first, following in ranges:
             if first <= offset < following:
@@ -146,7 +146,7 @@ class Damage:
         return following
 
     def rows(self) -> list[dict[str, int]]:
-        """Ranges for a page, in order, each offset once."""
+        """Return the damaged ranges for a page, in order and without overlaps."""
         rows: list[dict[str, int]] = []
         for key, ranges in sorted(self._ranges.items()):
             reached = -1
@@ -162,7 +162,7 @@ class Damage:
 def newest(
     client: Client, request: Request, key: TopicPartition, first: int, end: int, count: int, damage: Damage
 ) -> list[dict[str, Any]]:
-    """Lines of the last `count` records before `end`; no more of them is kept at a time."""
+    """Return the last `count` records before `end` as lines; at most `count` are held at a time."""
     length = count
     rows: deque[dict[str, Any]] = deque()
     for _ in range(LOOKS_MAX):
@@ -177,7 +177,7 @@ def newest(
 def oldest(
     client: Client, key: TopicPartition, start: int, end: int, count: int, damage: Damage | None = None
 ) -> Iterator[tuple[TopicPartition, Record]]:
-    """The first `count` records from `start` on, before `end`. CorruptMessage, unless `damage` is to note it."""
+    """Return the first `count` records from `start`, before `end`. CorruptMessage, unless `damage` records it."""
     left = count
     while start < end:
         try:
@@ -196,7 +196,7 @@ def oldest(
                         left -= 1
                         yield key, record
         except OffsetOutOfRange:
-            return  # retention was quicker
+            return  # retention has deleted it meanwhile
         except CorruptMessage as error:
             if damage is None or error.partition is None:
                 raise
@@ -206,7 +206,7 @@ def oldest(
 
 
 def line(request: Request, key: TopicPartition, record: Record) -> dict[str, Any]:
-    """A record as a line of a table."""
+    """Return a record as a table row."""
     record = request.masks.masked(key.topic, record)
     return {
         "topic": key.topic,
@@ -220,7 +220,7 @@ def line(request: Request, key: TopicPartition, record: Record) -> dict[str, Any
 
 
 def message_page(client: Client, request: Request) -> dict[str, Any]:
-    """One record: all there is of it."""
+    """Return one record in full."""
     topic, number, offset = request.values[0], whole(request.values[1], "partition"), whole(request.values[2], "offset")
     kind = request.choice("as", KINDS)
     key = TopicPartition(topic, number)
@@ -247,13 +247,13 @@ def message_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def size_of(record: Record) -> int:
-    """Bytes that a page has to show."""
+    """Return the size of a record in bytes."""
     pairs = [(name.encode(), value) for name, value in record.headers]
     return sum(len(raw or b"") for raw in (record.key, record.value, *(raw for pair in pairs for raw in pair)))
 
 
 def value_of(request: Request, raw: bytes | None, kind: str) -> Shown:
-    """Avro where there is a registry that knows it; else as `shown` says."""
+    """Return Avro if a registry knows the schema; else as `shown` does."""
     if raw is not None and raw[:1] == b"\0" and kind in {"auto", "avro"} and request.documents is not None:
         try:
             documents, failed = request.documents.decode(BytesColumn.from_items([raw]))

@@ -1,8 +1,8 @@
-"""What two looks at a cluster say together: rates, lags in messages and in time, and which groups are in trouble.
+"""Compare two samples of a cluster: rates, lag in messages and time, and groups with problems.
 
     Look (topics, end offsets, committed offsets, bytes) ─▶ Observer ─▶ Sample, for pages; values, for the rings
 
-Pure: times are ms since 1970 and come with each look. A count that goes back is a restart and gives no rate.
+Pure: times are ms since 1970 and come with each sample. A decreasing count is a restart and yields no rate.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from kafkalite.model import TopicPartition
 
 BASE_MS: Final = 60_000
-"""Rates and trends on pages are over a minute at least, two at most."""
+"""Window of rates and trends on pages: at least a minute, at most two."""
 RISING_SHARE: Final = 1.1
 RISING_MIN: Final = 10
 SEEN_MAX: Final = 5000
-"""Partitions of which the ages of records are known."""
+"""Partitions whose record ages are tracked."""
 WAITING: Final = frozenset({"PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"})
 TROUBLES: Final = ("stopped", "no consumers", "rising", "rebalancing", "")
-"""What is the matter with a group, the worst first; "" is nothing."""
+"""Problems of a group, the worst first; "" is none."""
 
 
 class Look(NamedTuple):
-    """What was asked at one time. `sizes` are bytes of leaders, None where they were not asked for or may not be."""
+    """One sample's raw data. `sizes` are bytes of leaders; None if not requested or not authorized."""
 
     time_ms: int
     topics: Mapping[str, TopicDescription]
@@ -44,7 +44,7 @@ class Look(NamedTuple):
 
 
 class TopicNow(NamedTuple):
-    """A topic. `rate` in messages a second over the last minute, None before that is known."""
+    """A topic. `rate` in messages per second over the last minute, None until known."""
 
     name: str
     id: str
@@ -58,7 +58,7 @@ class TopicNow(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A group in one topic. `age_ms` of the oldest record that was not read; where not `exact`, it is that at least."""
+    """A group in one topic. `age_ms` of the oldest unread record; a lower bound if not `exact`."""
 
     topic: str
     lag: int
@@ -69,7 +69,8 @@ class Reading(NamedTuple):
 
 
 class GroupNow(NamedTuple):
-    """A group; `lag` None where its offsets may not be read. `trouble` is of TROUBLES; `trend` in messages a second."""
+    """A group. `lag` is None if its offsets may not be read; `trouble` is one of TROUBLES; `trend` in messages per
+    second."""
 
     group: str
     state: str
@@ -84,14 +85,14 @@ class GroupNow(NamedTuple):
 
     @property
     def zero_s(self) -> float | None:
-        """Seconds until nothing is left if it goes on so; None if it does not get there."""
+        """Return the seconds until the lag is 0 at the current trend; None if it does not shrink."""
         if not self.lag or self.trend is None or self.trend >= 0:
             return None
         return self.lag / -self.trend
 
 
 class Sample(NamedTuple):
-    """All that is known of a moment."""
+    """Everything known at one moment."""
 
     time_ms: int
     topics: dict[str, TopicNow]
@@ -100,12 +101,12 @@ class Sample(NamedTuple):
     rate_out: float | None
 
     def groups_of(self, topic: str) -> list[tuple[GroupNow, Reading]]:
-        """Those that have committed offsets of a topic."""
+        """Return the groups with committed offsets for a topic."""
         return [(group, row) for group in self.groups.values() for row in group.readings if row.topic == topic]
 
 
 class _Base(NamedTuple):
-    """What there was a minute or two ago."""
+    """The sample of one or two minutes ago."""
 
     time_ms: int
     ends: dict[str, int]
@@ -125,7 +126,7 @@ class Observer:
         self._sizes: dict[str, int] = {}
 
     def observe(self, look: Look) -> tuple[Sample, list[Value]]:
-        """The next look; not before the last one."""
+        """Process the next sample; times must not decrease."""
         ids = {name: row.topic_id.hex() for name, row in look.topics.items()}
         self._forget_renewed(ids)
         self._see(look)
@@ -158,7 +159,7 @@ class Observer:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _forget_renewed(self, ids: dict[str, str]) -> None:
-        """Topics that were made anew have no past."""
+        """Drop the history of recreated topics."""
         renewed = {name for name, known in self._ids.items() if ids.get(name, known) != known} | self._ids.keys() - ids
         self._ids = ids
         if not renewed:
@@ -185,12 +186,12 @@ class Observer:
                 seen.see(look.time_ms, end)
 
     def _base(self, now_ms: int) -> _Base | None:
-        """The youngest that is a minute old."""
+        """Return the newest base that is at least a minute old."""
         old = [base for base in self._bases if now_ms - base.time_ms >= BASE_MS]
         return old[-1] if old else (self._bases[0] if self._bases else None)
 
     def _thin_bases(self) -> None:
-        """One every half minute is enough, and two minutes back."""
+        """Keep one base per half minute, for two minutes."""
         newest = self._bases[-1]
         kept = [base for base in self._bases[:-1] if newest.time_ms - base.time_ms <= 2 * BASE_MS]
         if len(kept) >= 2 and kept[-1].time_ms - kept[-2].time_ms < BASE_MS // 2:
@@ -256,10 +257,10 @@ class Observer:
         )
 
     def _values(self, look: Look, topics: Mapping[str, TopicNow], groups: Mapping[str, GroupNow]) -> Iterator[Value]:
-        """What goes into the rings: rates since the last look. Pairs that this look does not have are forgotten."""
+        """Return the values for the rings: rates since the last sample. Pairs absent from this sample are dropped."""
         before, self._sums = self._sums, {}
         moved_in, moved_out = 0.0, 0.0
-        weighed = 1e18  # what is of the cluster as a whole is never driven out
+        weighed = 1e18  # series of the whole cluster are never evicted
         for topic in topics.values():
             moved = self._moved(before, ("", topic.name), topic.end, look.time_ms)
             if moved is not None:
@@ -288,7 +289,8 @@ class Observer:
     def _moved(
         self, before: Mapping[tuple[str, str], tuple[int, int]], pair: tuple[str, str], count: int, now_ms: int
     ) -> tuple[float, float] | None:
-        """Messages a second since the last look, and how many; NaN where the count went back, None at first."""
+        """Return messages per second since the last sample and their number; NaN if the count decreased, None on
+        the first sample."""
         last = before.get(pair)
         self._sums[pair] = (now_ms, count)
         if last is None or now_ms <= last[0]:
@@ -299,30 +301,31 @@ class Observer:
 
 
 def rate_of(count: int, before: int | None, now_ms: int, base: _Base | None) -> float | None:
-    """A second."""
+    """Return a rate per second."""
     if base is None or before is None or count < before or now_ms <= base.time_ms:
         return None
     return (count - before) * 1000 / (now_ms - base.time_ms)
 
 
 def total(rates: Iterable[float | None]) -> float | None:
-    """Of those that are known; None where none is."""
+    """Return the sum of the known values; None if none is known."""
     known = [rate for rate in rates if rate is not None]
     return sum(known) if known else None
 
 
 def reads(groups: Mapping[str, GroupNow]) -> float | None:
-    """What all groups read together."""
+    """Return the consumption rate of all groups."""
     return total(group.rate for group in groups.values())
 
 
 def trouble_of(state: str, lag: int, before: int | None, rate: float | None, *, enough: bool) -> str:
-    """One of TROUBLES; `before` is the lag a minute ago, `enough` whether that is long enough to speak of standing."""
+    """Return one of TROUBLES. `before` is the lag a minute ago; `enough`: the history is long enough to call a
+    group stopped."""
     if state in WAITING:
         return "rebalancing"
     if not lag:
         return ""
-    if state == "Empty" and not rate:  # who commits without being a member reads all the same
+    if state == "Empty" and not rate:  # a group can commit without members
         return "no consumers"
     if not enough:
         return ""

@@ -1,4 +1,4 @@
-"""What a path leads to.
+"""Define routes.
 
 Thread rule: immutable values.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Route(NamedTuple):
-    """A page, its template, the part of the console that it belongs to, and the role that it needs."""
+    """A page, its template, its section of the console, and the role it requires."""
 
     page: Page
     template: str

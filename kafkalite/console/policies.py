@@ -1,4 +1,4 @@
-"""Ledgers and policies of `kafkalite.failures`: what is retried when, what is parked, which group waits for which.
+"""Show ledgers and policies of `kafkalite.failures`: retries, parked keys, and dependencies between groups.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from kafkalite.failures.rows import Row
 
 READ_MAX: Final = 50_000
-"""Records of a ledger that are read for a page."""
+"""Maximum records of a ledger that a page reads."""
 ROWS_MAX: Final = 500
 LEDGERS_MAX: Final = 50
 TIMEOUT_S: Final = 5.0
 WIDE, HIGH, GAP = 190, 40, 60
-"""Of a box in the graph, and between columns."""
+"""Size of a box in the graph, and the gap between columns."""
 
 
 def policies_page(client: Client, request: Request) -> dict[str, Any]:
-    """Groups with a ledger: their policies, how many records wait, and who waits for whom."""
+    """Return the groups with a ledger: policies, number of waiting records, and dependencies."""
     names = [name.removeprefix(f"{LEDGER}.") for name in request.topics(client) if name.startswith(f"{LEDGER}.")]
     topics = client.described(f"{LEDGER}.{group}" for group in names[:LEDGERS_MAX])
     counts = counted(client, topics.values())
     rows, after = [], {}
     for group in names[:LEDGERS_MAX]:
-        if f"{LEDGER}.{group}" not in topics:  # it has gone since they were seen
+        if f"{LEDGER}.{group}" not in topics:  # deleted since it was listed
             continue
         records = counts[f"{LEDGER}.{group}"]["records"]
         ledger = read(client, group) if records is not None and records <= READ_MAX else None
@@ -55,7 +55,7 @@ def policies_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def policy_page(client: Client, request: Request) -> dict[str, Any]:
-    """One group: its policy, and the rows of its ledger, what is due first."""
+    """Return one group: its policy and ledger rows, the earliest retry first."""
     group = request.values[0]
     topic = f"{LEDGER}.{group}"
     known = client.described([topic])
@@ -97,7 +97,7 @@ def policy_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def read(client: Client, group: str) -> Ledger | None:
-    """None where it cannot be read now."""
+    """Read a ledger; None if it cannot be read now."""
     ledger = Ledger(client, group)
     try:
         ledger.refresh(TIMEOUT_S)
@@ -107,7 +107,7 @@ def read(client: Client, group: str) -> Ledger | None:
 
 
 def told(ledger: Ledger) -> dict[str, Any]:
-    """What a ledger says, counted, and the policy in words."""
+    """Return a ledger's counts, and its policy in words."""
     rows = [row for _, row in ledger.records()]
     states = Counter(row.state.value for row in rows)
     policy = ledger.policy or {}
@@ -140,7 +140,7 @@ def told(ledger: Ledger) -> dict[str, Any]:
 
 
 def strategy_text(strategy: Mapping[str, Any]) -> str:
-    """A strategy in words, as the ledger publishes it."""
+    """Describe a strategy as published in the ledger."""
     then = strategy.get("then")
     match strategy.get("kind"):
         case "RetryTopics":
@@ -158,7 +158,7 @@ def strategy_text(strategy: Mapping[str, Any]) -> str:
 
 
 def ledger_row(where: str, row: Row) -> dict[str, Any]:
-    """A row as plain data."""
+    """Return a row as plain data."""
     return {
         "record": where,
         "state": row.state.value,
@@ -172,7 +172,8 @@ def ledger_row(where: str, row: Row) -> dict[str, Any]:
 
 
 def graph(after: Mapping[str, list[str]]) -> dict[str, Any] | None:
-    """Boxes in columns, those that wait for nobody on the left, and lines between; None where nobody waits."""
+    """Lay out the groups that wait for others: boxes in columns, groups without dependencies on the left, and
+    edges. None without dependencies."""
     names = sorted({*after, *(name for found in after.values() for name in found)})
     if not any(after.values()):
         return None

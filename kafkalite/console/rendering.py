@@ -1,7 +1,7 @@
-"""Bytes of records as people may look at them: whatever they hold, it is text on a page and does nothing there.
+"""Render record bytes as harmless text.
 
-Escaping for HTML is the templates' part. Here: what is text and what is not, how much of it, and characters that nobody
-would see or that turn the direction of what follows, made visible (Unicode Standard Annex 9; Trojan Source).
+Templates escape HTML. This module decides what is text and how much of it is shown, and makes invisible and
+direction-changing characters visible (Unicode Standard Annex 9; Trojan Source).
 
 Thread rule: functions are pure.
 """
@@ -13,18 +13,19 @@ import re
 from typing import Any, Final, NamedTuple
 
 SIZE_MAX: Final = 64 * 1024
-"""Bytes of a value that are shown."""
+"""Maximum bytes of a value that are shown."""
 CELL_MAX: Final = 200
 HIDDEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f\ud800-\udfff]"
 )
-"""Control characters but tab and line end, formats without a width, marks of direction, half surrogates."""
+"""Control characters except tab and line end, zero-width formats, direction marks, half surrogates."""
 HEX_WIDTH: Final = 16
 
 
 class Shown(NamedTuple):
-    """`kind`: null, empty, text, json, avro, hex or masked; `size` is of all of it, `cut` whether some is left out."""
+    """A rendered value. `kind`: null, empty, text, json, avro, hex or masked; `size` of the whole value; `cut`:
+    truncated."""
 
     kind: str
     text: str
@@ -33,12 +34,12 @@ class Shown(NamedTuple):
 
 
 def visible(text: str) -> str:
-    """What is hidden in a text, as its code point."""
+    """Replace invisible characters by their code points."""
     return HIDDEN.sub(lambda match: f"⟦U+{ord(match[0]):04X}⟧", text)
 
 
 def shown(raw: bytes | None, kind: str = "auto", size_max: int = SIZE_MAX) -> Shown:
-    """A key or a value. `kind`: auto, text, json or hex."""
+    """Render a key or value. `kind`: auto, text, json or hex."""
     if raw is None:
         return Shown("null", "", 0)
     if not raw:
@@ -61,7 +62,7 @@ def shown(raw: bytes | None, kind: str = "auto", size_max: int = SIZE_MAX) -> Sh
 
 
 def decoded(part: bytes, *, cut: bool) -> str:
-    """UTF-8, of which the last character may be cut off."""
+    """Decode UTF-8 whose last character may be truncated."""
     try:
         return part.decode()
     except UnicodeDecodeError as error:
@@ -71,7 +72,7 @@ def decoded(part: bytes, *, cut: bool) -> str:
 
 
 def cell(raw: bytes | None) -> Shown:
-    """The same for a line of a table."""
+    """Render a value for a table row."""
     if raw is None or not raw:
         return shown(raw)
     part = raw[: 4 * CELL_MAX]
@@ -84,7 +85,7 @@ def cell(raw: bytes | None) -> Shown:
 
 
 def pretty_json(raw: bytes) -> str | None:
-    """An object or array with line ends and spaces; None for anything else, and where numbers would change."""
+    """Indent an object or array; None for other values, or if numbers would change."""
     if raw.lstrip()[:1] not in {b"{", b"["}:
         return None
 
@@ -102,7 +103,7 @@ def pretty_json(raw: bytes) -> str | None:
 
 
 def hex_dump(raw: bytes) -> str:
-    """Offset, bytes, and what of them is ASCII, as hexdump -C."""
+    """Dump offset, bytes and ASCII, like hexdump -C."""
     lines = []
     for start in range(0, len(raw), HEX_WIDTH):
         row = raw[start : start + HEX_WIDTH]

@@ -1,7 +1,7 @@
-"""Pages about copies: partitions whose replicas are behind or away, and the quorum that keeps the cluster's metadata.
+"""Show replication: partitions with replicas out of sync, and the metadata quorum.
 
-All of it is what metadata and DescribeQuorum tell of any cluster. Thread rule: functions belong to the thread that has
-the client.
+All data comes from Metadata and DescribeQuorum, so it works with any cluster. Thread rule: functions belong to the
+thread that has the client.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHOWN: Final = (BEHIND, OFFLINE, MOVED, "all")
 
 
 def replicas_page(client: Client, request: Request) -> dict[str, Any]:
-    """Partitions by what is the matter with them: asked afresh, since this changes while one looks."""
+    """Return partitions by problem, read for each request."""
     wanted, sought = request.choice("show", SHOWN), request.text("q")
     page = request.number("page", 1, 1, 10**6)
     counts: Counter[str] = Counter()
@@ -52,7 +52,7 @@ def replicas_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def matters_of(row: PartitionDescription) -> tuple[str, ...]:
-    """What is the matter with a partition; () for nothing."""
+    """Return the problems of a partition; () for none."""
     found = []
     if row.leader < 0:
         found.append(OFFLINE)
@@ -64,7 +64,7 @@ def matters_of(row: PartitionDescription) -> tuple[str, ...]:
 
 
 def partition_row(topic: str, row: PartitionDescription, matters: tuple[str, ...]) -> dict[str, Any]:
-    """As plain data."""
+    """Return plain data."""
     return {
         "topic": topic,
         "partition": row.partition,
@@ -77,7 +77,7 @@ def partition_row(topic: str, row: PartitionDescription, matters: tuple[str, ...
 
 
 def quorum_page(client: Client, request: Request) -> dict[str, Any]:
-    """Who keeps the metadata, and how far everybody is."""
+    """Return the nodes of the metadata quorum and their progress."""
     del request
     try:
         quorum = describe_quorum(client)

@@ -1,4 +1,4 @@
-"""What pages get of a request, and how they say that it is wrong.
+"""Define the requests that pages receive, and the errors they raise.
 
 Thread rule: a Request belongs to one thread.
 """
@@ -27,46 +27,46 @@ NUMBER_DIGITS_MAX: Final = 18
 
 
 class BadRequestError(Exception):
-    """400, with a sentence."""
+    """400 with a message."""
 
 
 class AwayError(Exception):
-    """502, with a sentence: what a page is about does not answer."""
+    """502 with a message: the cluster or a service does not answer."""
 
 
 class BusyError(Exception):
-    """503, with a sentence."""
+    """503 with a message."""
 
 
 class NotFoundError(Exception):
-    """404, with a sentence."""
+    """404 with a message."""
 
 
 class ConflictError(Exception):
-    """409, with a sentence: it cannot be done as things are now."""
+    """409 with a message: the current state does not allow it."""
 
 
 class Done(NamedTuple):
-    """What an action answers: where to look now, and the same for programs."""
+    """An action's result: where to redirect, and the same as data for programs."""
 
     location: str
     data: dict[str, Any]
 
 
 class Download(NamedTuple):
-    """A file to be kept; nobody looks at it here."""
+    """A file to download."""
 
     path: Path
     name: str
 
 
 def all_topics(client: Client) -> Mapping[str, TopicDescription]:
-    """Asked for anew."""
+    """List the topics from the cluster."""
     return client.with_retries(client.topics)
 
 
 class Request:
-    """The variable parts of the path, decoded, and the fields of the query, of which the last of a name counts.
+    """The decoded variable parts of the path, and the query's fields, of which the last of a name counts.
 
     `pairs` are those of a body, in place of the query's.
     """
@@ -83,12 +83,12 @@ class Request:
     ) -> None:
         self.values = values
         self.topics = topics
-        """All topics by name, asked for by a client or, where there are many, as they were seen not long ago."""
+        """All topics by name: from the cluster, or from a recent sample if there are many."""
         self.origin = f"{environ.get('wsgi.url_scheme', 'http')}://{environ.get('HTTP_HOST', '')}"
-        """Where the visitor finds this console."""
+        """Base URL of this console as the user sees it."""
         self.masks = masks
         self.documents = documents
-        """Decodes Avro; None without a schema registry."""
+        """Decoder of Avro; None without a schema registry."""
         if pairs is not None:
             self.pairs = pairs
             self.fields = dict(pairs)
@@ -103,31 +103,31 @@ class Request:
             raise BadRequestError(f"a field has more than {FIELD_MAX} characters")
 
     def text(self, name: str, default: str = "") -> str:
-        """A field without spaces around it."""
+        """Return a field without surrounding spaces."""
         return self.whole_text(name, FIELD_MAX).strip() or default
 
     def whole_text(self, name: str, size_max: int) -> str:
-        """A field as it was sent; BadRequestError for more characters than it may have."""
+        """Return a field as sent. BadRequestError if it is too long."""
         found = self.fields.get(name, "")
         if len(found) > size_max:
             raise BadRequestError(f"{name} has more than {size_max} characters")
         return found
 
     def many(self, name: str) -> list[str]:
-        """All fields of a name, in order."""
+        """Return all fields with a name, in order."""
         return [value for found, value in self.pairs if found == name and len(value) <= FIELD_MAX]
 
     def require_name(self, name: str) -> None:
-        """BadRequestError unless the name of what is to go, or what is shown of it, was typed into `confirm`."""
+        """Require that `confirm` is the name of the object to delete, as it is or as it is shown. BadRequestError."""
         if self.fields.get("confirm", "").strip() not in {name.strip(), visible(name).strip()}:
             raise BadRequestError(f"nothing was changed: type {visible(name)} to confirm")
 
     def flag(self, name: str) -> bool:
-        """Whether a box was ticked."""
+        """Return whether a box was checked."""
         return self.text(name) not in {"", "0", "false"}
 
     def number(self, name: str, default: int, low: int, high: int) -> int:
-        """A field that is a whole number; BadRequestError."""
+        """Return a whole number. BadRequestError."""
         text = self.text(name)
         if not text:
             return default
@@ -136,20 +136,20 @@ class Request:
         return int(text)
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """A field that is one of some words, the first if it is not there; BadRequestError."""
+        """Return one of several words, by default the first. BadRequestError."""
         text = self.text(name, choices[0])
         if text not in choices:
             raise BadRequestError(f"{name} must be one of {', '.join(choices)}")
         return text
 
     def query(self, **changes: object) -> str:
-        """The same question with some fields changed, for links."""
+        """Return the query with some fields changed, for links."""
         fields = {**self.fields, **{name: str(value) for name, value in changes.items()}}
         return urlencode({name: value for name, value in fields.items() if value != ""})
 
 
 def whole(text: str, what: str) -> int:
-    """A part of a path that is a number; NotFoundError."""
+    """Return a number from the path. NotFoundError."""
     if not text.isascii() or not text.isdigit() or len(text) > NUMBER_DIGITS_MAX:
         raise NotFoundError(f"{what} {text[:80]!r} does not exist")
     return int(text)

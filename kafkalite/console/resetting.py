@@ -1,4 +1,4 @@
-"""A group's offsets moved, and groups deleted.
+"""Reset a group's offsets, and delete groups.
 
     GET  where each partition would go ─▶ POST  exactly that: what was shown is sent back, and refused if the group, or
                                                the log, is no longer as it was
@@ -43,7 +43,7 @@ FILE_SIZE_MAX: Final = 512 * 1024
 
 
 def reset_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """The form; with `to`, where each partition would go."""
+    """Return the form; with `to`, the new offset of each partition."""
     group = request.values[0]
     asked = {
         "group": group,
@@ -66,13 +66,13 @@ def reset_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def planned(plan: list[dict[str, Any]]) -> dict[str, Any]:
-    """A plan as rows, and as what a form sends back."""
+    """Return a plan as rows, and as the form field to send back."""
     rows = [[row["topic"], row["partition"], row["before"], row["after"]] for row in plan]
     return {"plan": plan, "plan_text": json.dumps(rows)}
 
 
 def file_action(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """Where the lines of a file would put each partition; nothing is changed."""
+    """Return a plan from the lines of a file, without applying it."""
     group = request.values[0]
     text = request.whole_text("csv", FILE_SIZE_MAX)
     request.bench.deed.detail["dry_run"] = True
@@ -88,13 +88,13 @@ def file_action(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def require_few(count: int) -> None:
-    """BadRequestError."""
+    """Require few enough partitions for a page. BadRequestError."""
     if count > PARTITIONS_MAX:
         raise BadRequestError(f"{count} partitions are too many for this page; use kafkalite groups reset-offsets")
 
 
 def require_partitions(client: Client, keys: Iterable[TopicPartition]) -> None:
-    """BadRequestError names the first that is not there, or says that they are too many."""
+    """Require that all partitions exist and are few enough. BadRequestError."""
     listed = list(keys)
     require_few(len(listed))
     topics = client.described({key.topic for key in listed})
@@ -105,7 +105,7 @@ def require_partitions(client: Client, keys: Iterable[TopicPartition]) -> None:
 
 
 def members_of(client: Client, group: str) -> int:
-    """0 for a group that is not there yet, too."""
+    """Return the number of members; 0 also for a group that does not exist yet."""
     try:
         return len(client.groups.describe(group).members)
     except GroupIdNotFound:
@@ -113,7 +113,7 @@ def members_of(client: Client, group: str) -> int:
 
 
 def plan_of(client: Client, group: str, request: ActionRequest) -> list[dict[str, Any]]:
-    """BadRequestError, ValueError."""
+    """Compute the plan. BadRequestError, ValueError."""
     committed = {key: row.offset for key, row in client.groups.committed(group).items()}
     keys = wanted(client, request.text("topics")) if request.text("topics") else sorted(committed)
     if not keys:
@@ -137,7 +137,7 @@ def row_of(row: Reset) -> dict[str, Any]:
 
 
 def wanted(client: Client, text: str) -> list[TopicPartition]:
-    """TOPIC or TOPIC:PARTITION, with commas between."""
+    """Parse comma-separated TOPIC or TOPIC:PARTITION."""
     keys: set[TopicPartition] = set()
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, colon, number = part.partition(":")
@@ -168,7 +168,7 @@ def whole(text: str) -> int:
 
 
 def reset_action(client: Client, request: ActionRequest) -> Done:
-    """Commits what was shown."""
+    """Commit the plan that was shown."""
     group = request.values[0]
     rows = parsed_plan(request.whole_text("plan", PLAN_SIZE_MAX))
     if members_of(client, group):
@@ -191,7 +191,7 @@ def reset_action(client: Client, request: ActionRequest) -> Done:
 
 
 def parsed_plan(text: str) -> dict[TopicPartition, tuple[int | None, int]]:
-    """[[topic, partition, before, after], …] as JSON; BadRequestError."""
+    """Parse the JSON [[topic, partition, before, after], …]. BadRequestError."""
     try:
         rows = [(*row,) for row in json.loads(text)]
     except (ValueError, TypeError, RecursionError):
@@ -217,7 +217,7 @@ def is_row(row: tuple[object, ...]) -> bool:
 
 
 def delete_group_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """What would go, and what depends on it."""
+    """Return what would be deleted and what depends on it."""
     group = request.values[0]
     described = client.groups.describe(group)
     committed = client.groups.committed(group)
@@ -234,7 +234,7 @@ def delete_group_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def delete_group_action(client: Client, request: ActionRequest) -> Done:
-    """Its name has to be typed."""
+    """Require the group's name in `confirm`, then delete."""
     group = request.values[0]
     request.require_name(group)
     client.groups.delete(group)

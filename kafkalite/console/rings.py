@@ -1,14 +1,14 @@
-"""Rings of numbers, one set a series: 5 s for an hour, 1 min for a day, 15 min for two weeks; 28 KB, and no database.
+"""Store time series in fixed rings: 5 s for an hour, 1 min for a day, 15 min for two weeks; 28 KB each, no database.
 
     add ─▶ 5 s slots ─▶ 1 min slots, of 12 ─▶ 15 min slots, of 15
 
-A slot that nothing was written to is NaN: a gap, over which nobody may draw a line. Coarser slots hold the peak of
-lags, which is what one looks for, and the mean of everything else. A series is known by a key that holds the topic's
-id, so that a topic made anew under its old name begins again. There are so many series at most; of more, the busiest
-are kept. The series of a topic or group that samples have not had for ABSENT_MS are forgotten.
+A slot without a value is NaN: a gap, which charts do not bridge. Coarser slots have the peak of lags, which matters
+most, and the mean of everything else. A series' key contains the topic's id, so a recreated topic starts a new series.
+The number of series is limited; the busiest are kept. Series of topics and groups absent from samples for ABSENT_MS
+are dropped.
 
-Times are ms since 1970 and come with each call. Thread rule: not synchronised; one thread writes, and whoever reads
-beside it may see a slot too few or too many, and nothing worse.
+Times are ms since 1970 and come with each call. Thread rule: not synchronised; one thread writes. A concurrent
+reader may see one slot too few or too many.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 NAN: Final = math.nan
 SERIES_MAX: Final = 2000
 PEAKS: Final = frozenset({"lag", "lag-seconds", "latency-p99"})
-"""Kinds, the first word of a key, of which a coarse slot holds the peak."""
+"""Kinds (the first word of a key) whose coarse slots have the peak."""
 WEIGHT_KEPT: Final = 0.98
-"""What is left of a series' weight after each sample: half of it after three minutes."""
+"""Decay of a series' weight per sample: it halves in three minutes."""
 TAKEN_OVER: Final = 2.0
-"""How much busier a newcomer has to be than what it drives out."""
+"""Factor by which a newcomer must be busier than the series it evicts."""
 ABSENT_MS: Final = 600_000
-"""How long a topic or group may be absent. A look that fails, of one broker of a cluster, takes much less."""
+"""How long a topic or group may be absent: much longer than a failed sample of one broker takes."""
 REPLACED_MAX: Final = 50
-"""Series that are driven out by one sample."""
+"""Maximum evictions per sample."""
 MAGIC: Final = b"kafkalite rings 1\n"
 _SIZES: Final = struct.Struct("<II")
 
 
 class Span(NamedTuple):
-    """A ring's kind: what it is called, ms of a slot, how many slots."""
+    """A ring's resolution: name, ms per slot, number of slots."""
 
     name: str
     step_ms: int
@@ -52,7 +52,7 @@ class Span(NamedTuple):
 
     @property
     def length_ms(self) -> int:
-        """Of the whole ring."""
+        """Return the length of the ring in ms."""
         return self.step_ms * self.slots
 
 
@@ -63,7 +63,7 @@ SPANS: Final = (HOUR, DAY, FORTNIGHT)
 
 
 class Ring:
-    """Slots by number; the newest is `head`, -1 when there is none, and those `count` before it are kept."""
+    """Slots by number. `head` is the newest, -1 if there is none; `count` slots before it are kept."""
 
     __slots__ = ("head", "values")
 
@@ -72,7 +72,8 @@ class Ring:
         self.head = -1
 
     def put(self, slot: int, value: float) -> None:
-        """A slot behind the head is written if it is kept; one farther back says that the clock was set: all begins."""
+        """Write a slot. An older slot is written if it is still kept; a much older one means that the clock was
+        set, so the ring restarts."""
         count = len(self.values)
         if self.head < 0 or slot <= self.head - count:
             self._clear()
@@ -83,7 +84,7 @@ class Ring:
         self.values[slot % count] = value
 
     def window(self, last: int, length: int) -> list[float]:
-        """The slots up to `last`, the oldest first; NaN where nothing is known."""
+        """Return the slots up to `last`, oldest first; NaN where unknown."""
         return [self._at(slot) for slot in range(last - length + 1, last + 1)]
 
     def _at(self, slot: int) -> float:
@@ -96,7 +97,8 @@ class Ring:
 
 
 class Series:
-    """The rings of one key. `weight` says how busy it is, `present_ms` when a sample last had what it is about."""
+    """The rings of one key. `weight`: how busy it is; `present_ms`: time of the last sample with its topic or
+    group."""
 
     __slots__ = ("peak", "present_ms", "rings", "weight")
 
@@ -107,7 +109,7 @@ class Series:
         self.present_ms = -1
 
     def add(self, time_ms: int, value: float) -> None:
-        """Into the finest ring, and what that makes of the coarser ones."""
+        """Add a value to the finest ring and update the coarser ones."""
         self.rings[0].put(time_ms // SPANS[0].step_ms, value)
         for place in range(1, len(SPANS)):
             fine, coarse = SPANS[place - 1], SPANS[place]
@@ -118,12 +120,12 @@ class Series:
                 self.rings[place].put(slot, max(found) if self.peak else math.fsum(found) / len(found))
 
     def window(self, span: Span, now_ms: int) -> list[float]:
-        """All slots of a span up to now, the oldest first."""
+        """Return all slots of a span up to now, oldest first."""
         return self.rings[SPANS.index(span)].window(now_ms // span.step_ms, span.slots)
 
 
 class Value(NamedTuple):
-    """What a sample says of a series; NaN where it could not be told. `weight`: messages that moved."""
+    """A sample's value of a series; NaN if unknown. `weight`: messages since the last sample."""
 
     key: Key
     value: float
@@ -131,7 +133,7 @@ class Value(NamedTuple):
 
 
 class Rings:
-    """See the module. `left_out` counts the series of the last sample that there is no room for."""
+    """See the module. `left_out` counts the series of the last sample that did not fit."""
 
     def __init__(self, series_max: int = SERIES_MAX) -> None:
         self._series: dict[Key, Series] = {}
@@ -142,11 +144,11 @@ class Rings:
         return len(self._series)
 
     def get(self, *key: str) -> Series | None:
-        """None for one that is not kept."""
+        """Return a series; None if it is not kept."""
         return self._series.get(key)
 
     def add(self, time_ms: int, values: Iterable[Value]) -> None:
-        """One sample."""
+        """Add one sample."""
         for series in self._series.values():
             series.weight *= WEIGHT_KEPT
         strangers: list[Value] = []
@@ -163,7 +165,7 @@ class Rings:
         self.left_out = len(strangers) - self._admit(time_ms, strangers)
 
     def _forget_absent(self, time_ms: int, present: set[Key]) -> None:
-        """`present`: keys without their kind, for not every kind is in every sample."""
+        """Drop absent series. `present` has keys without their kind, since not every kind is in every sample."""
         absent = []
         for key, series in self._series.items():
             if series.present_ms < 0 or key[1:] in present:
@@ -174,7 +176,7 @@ class Rings:
             del self._series[key]
 
     def _admit(self, time_ms: int, strangers: list[Value]) -> int:
-        """How many could come in: while there is room all, then those that are busier than what is here."""
+        """Admit new series while there is room, then those busier than the kept ones; return how many."""
         free = self._series_max - len(self._series)
         if len(strangers) > free:
             strangers = heapq.nlargest(max(free, 0) + REPLACED_MAX, strangers, key=lambda row: row.weight)
@@ -201,7 +203,7 @@ class Rings:
     # --- kept over restarts -------------------------------------------------------------------------------------------
 
     def dump(self, cluster: str) -> bytes:
-        """All of it as bytes, with a checksum; `cluster` is the id that `load` will ask for."""
+        """Serialize all series with a checksum; `load` checks the `cluster` id."""
         known = list(self._series.items())
         rows = [[list(key), [ring.head for ring in series.rings], series.weight] for key, series in known]
         head = json.dumps({"cluster": cluster, "series": rows}).encode()
@@ -212,7 +214,7 @@ class Rings:
         return b"".join((MAGIC, _SIZES.pack(len(head), zlib.crc32(body)), body))
 
     def load(self, raw: bytes, cluster: str) -> bool:
-        """What `dump` gave, unless it is of another cluster (False); ValueError for what is damaged."""
+        """Load the result of `dump`. False if it is from another cluster; ValueError if damaged."""
         start = len(MAGIC) + _SIZES.size
         if len(raw) < start or not raw.startswith(MAGIC):
             raise ValueError("not a history file of the console")
@@ -228,7 +230,7 @@ class Rings:
 
 
 def read_series(document: Mapping[str, Any], body: memoryview) -> dict[Key, Series]:
-    """The series of a file whose checksum is right."""
+    """Read the series of a file with a valid checksum."""
     found: dict[Key, Series] = {}
     place = 0
     for key, heads, weight in document["series"]:
@@ -246,7 +248,7 @@ def read_series(document: Mapping[str, Any], body: memoryview) -> dict[Key, Seri
 
 
 def little_endian(values: array[float]) -> bytes:
-    """As every machine reads it."""
+    """Return the array in little-endian order, which files have on every machine."""
     if sys.byteorder == "little":
         return values.tobytes()
     swapped = array("d", values)

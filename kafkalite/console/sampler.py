@@ -1,13 +1,12 @@
-"""Looks at a cluster every five seconds, on a thread of its own, and keeps what it saw: `latest`, and the rings.
+"""Sample a cluster every five seconds on a thread, into `latest` and the rings.
 
     metadata, ListOffsets, ListGroups and OffsetFetch ─▶ Observer ─▶ latest, rings ─▶ once a minute ─▶ a file
-          └▶ topics: the names that pages list where there are many
+          └▶ topics: the names that pages list if there are many
 
-A large cluster is looked at less often rather than burdened: a look takes a sixth of the time at most. While the
-cluster does not answer there is a gap. The file is written beside the old one, synced and renamed, so that one of them
-is whole.
+Large clusters are sampled less often: a sample takes at most a sixth of the time. While the cluster does not answer
+there is a gap. The file is replaced atomically: written under another name, synced and renamed.
 
-Thread rule: `start` makes the thread, `stop` ends it; `latest`, `held` and `rings` may be read, `topics` and `renew`
+Thread rule: `start` creates the thread, `stop` ends it; `latest`, `held` and `rings` may be read, `topics` and `renew`
 called, by any thread.
 """
 
@@ -43,17 +42,17 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_MS: Final = HOUR.step_ms
 INTERVALS_MAX: Final = 12
-"""Pauses longer than so many intervals are gaps, whoever made them."""
+"""Pauses longer than this many intervals are gaps, of any cause."""
 SHARE: Final = 5
-"""A look that took so long is followed by a pause of so many times that."""
+"""A sample is followed by a pause of this many times its duration."""
 SAVE_MS: Final = 60_000
 SIZES_MS: Final = 60_000
-"""Between two looks at the brokers' disks."""
+"""Seconds between two samples of the disks."""
 METADATA_MS: Final = 60_000
 PARTITIONS_MANY: Final = 2000
-"""With more of them metadata is asked for once a minute, not each time, and pages list what was seen then."""
+"""With more topics, metadata is read once a minute, and pages list those of the last sample."""
 HELD_MS: Final = 60_000
-"""Between two looks for what open transactions hold back, where there are many partitions."""
+"""Seconds between two searches for open transactions, with many partitions."""
 STOP_S: Final = 5.0
 ASKED: Final = (
     api.LIST_TRANSACTIONS,
@@ -65,39 +64,39 @@ FILE: Final = "console-numbers"
 
 
 class Seen(NamedTuple):
-    """All topics at a time, as metadata has them; `many`: too many to ask for them for each page."""
+    """All topics at one time, from metadata; `many`: too many to list for each page."""
 
     topics: Mapping[str, TopicDescription]
     time_ms: int
     many: bool
     renewals: int
-    """How often they had been said to have changed, when they were asked for."""
+    """Number of topic changes announced before this list was read."""
 
 
 class Held(NamedTuple):
-    """Partitions whose last stable offset was not their end, at a time."""
+    """Partitions whose last stable offset was below the end, at one time."""
 
     time_ms: int
     partitions: tuple[TopicPartition, ...]
 
 
 class Sampler:
-    """See the module. `client` belongs to it; `path` is where its numbers are kept, None: nowhere."""
+    """See the module. The sampler owns `client`; `path` is its history file, None: no file."""
 
     def __init__(self, client: Client, path: Path | None = None, latencies: Latencies | None = None) -> None:
         self.rings = Rings()
         self.latest: Sample | None = None
         """None before the first look."""
         self.failure = ""
-        """Why the last look failed; "" when it did not."""
+        """Error of the last sample, "" if it succeeded."""
         self.interval_ms = INTERVAL_MS
-        """Between the last two looks."""
+        """Seconds between the last two samples."""
         self.lacks: frozenset[int] = frozenset()
-        """Requests that pages would send and that the cluster does not serve; known after the first look."""
+        """APIs that pages need and the cluster does not support; known after the first sample."""
         self.held: Held | None = None
-        """Where there are many partitions; None: who wants to know may ask all of them."""
+        """With many partitions, those with open transactions; None: ask all partitions."""
         self.latencies = latencies
-        """Of brokers that tell them; None: nobody is asked."""
+        """Latencies of brokers with metrics; None: not configured."""
         self._client = client
         self._path = path
         self._observer = Observer()
@@ -110,11 +109,11 @@ class Sampler:
         self._loaded = path is None
 
     def start(self) -> None:
-        """Once."""
+        """Start the thread. Call it once."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Saves what it has. Idempotent."""
+        """Stop and save the history. Idempotent."""
         if self._stopped.is_set():
             return
         self._stopped.set()
@@ -125,13 +124,13 @@ class Sampler:
         self._client.close()
 
     def topics(self, client: Client) -> Mapping[str, TopicDescription]:
-        """All topics: asked for by that client, or where there are many those of a minute ago; not after `renew`."""
+        """Return all topics: from the client, or with many topics from the last minute, unless `renew` was called."""
         seen = self._seen
         fresh = time.time() * 1000 - seen.time_ms < 2 * METADATA_MS and seen.renewals == self._renewals
         return seen.topics if seen.many and fresh and not self.failure else client.with_retries(client.topics)
 
     def renew(self) -> None:
-        """Topics were made or deleted: what was seen before is no longer what there is."""
+        """Invalidate the topic list after topics were created or deleted."""
         self._renewals += 1
 
     def _run(self) -> None:
@@ -144,7 +143,7 @@ class Sampler:
             self._stopped.wait(pause_ms / 1000)
 
     def sample(self, now_ms: int) -> None:
-        """One look, and what belongs to it."""
+        """Take one sample and store it."""
         try:
             look = self._look(now_ms)
         except (KafkaError, ClientError, OSError) as error:
@@ -153,7 +152,7 @@ class Sampler:
             self.failure = str(error)
             self.renew()  # a topic may have gone meanwhile
             return
-        except Exception as error:  # the thread goes on; pages read what there is
+        except Exception as error:  # the thread must continue; pages show the last sample
             logger.exception("cannot sample the cluster")
             self.failure = str(error)
             return
@@ -194,9 +193,9 @@ class Sampler:
             if row.leader >= 0
         ]
         groups: tuple[GroupProgress, ...] = ()
-        with contextlib.suppress(KafkaError):  # a right that we do not have
+        with contextlib.suppress(KafkaError):  # not authorized
             groups = client.groups.progress()
-        # After the groups, so that nothing that was committed is beyond them.
+        # After the groups, so that no committed offset is beyond an end.
         ends = {key: row.offset for key, row in client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST)).items()}
         self._look_held(now_ms, ends)
         sizes: dict[TopicPartition, int] | None = None
@@ -208,7 +207,7 @@ class Sampler:
         return Look(now_ms, seen.topics, ends, groups, sizes, free)
 
     def _look_held(self, now_ms: int, ends: Mapping[TopicPartition, int]) -> None:
-        """Stable offsets come after the ends: what is below its end was held back at that time."""
+        """Find open transactions. Stable offsets are read after the ends, so one below its end was held back."""
         if not self._seen.many or api.LIST_TRANSACTIONS in self.lacks:
             self.held = None
             return
@@ -220,7 +219,7 @@ class Sampler:
     def _disks(
         self, keys: frozenset[TopicPartition]
     ) -> tuple[dict[TopicPartition, int], dict[tuple[int, str], tuple[int, int]]]:
-        """Bytes of each leader, and usable and total bytes of each directory."""
+        """Return bytes of each leader, and usable and total bytes of each directory."""
         leaders = {
             TopicPartition(name, row.partition): row.leader
             for name, topic in self._seen.topics.items()
@@ -240,7 +239,7 @@ class Sampler:
     # --- the file -----------------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        """Once, when it is known which cluster this is."""
+        """Load the history, once the cluster's id is known."""
         if self._loaded or self._path is None:
             return
         self._loaded = True
@@ -267,7 +266,7 @@ class Sampler:
 
 
 def require_writable(directory: Path) -> None:
-    """Makes the directory if it is not there, and sees that numbers can be kept in it; StartupError."""
+    """Create the directory if necessary and check that it is writable. StartupError."""
     fresh = directory / f"{FILE}.new"
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -280,7 +279,7 @@ def require_writable(directory: Path) -> None:
 
 
 def save(directory: Path, raw: bytes) -> None:
-    """The file anew: whole when it is there. OSError."""
+    """Replace the file atomically. OSError."""
     directory.mkdir(parents=True, exist_ok=True)
     fresh = directory / f"{FILE}.new"
     with fresh.open("wb") as file:

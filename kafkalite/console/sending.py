@@ -1,10 +1,10 @@
-"""Sending a record: a form, empty or filled from a message, what it is sent as, and the list of what was sent.
+"""Send a record: a form, empty or filled from a message, the encodings, and the list of sent records.
 
-    text    as it stands, in UTF-8          hex     bytes            null    none at all
-    json    the same, if it is JSON         avro    JSON, encoded by the last schema of TOPIC-key or TOPIC-value
+    text    UTF-8, unchanged                hex     bytes            null    no value
+    json    the same, checked as JSON       avro    JSON, encoded with the latest schema of TOPIC-key or TOPIC-value
 
-A form cannot hold every byte: what it would change is shown as hex. Records that a mask changes are not copied, since
-the copy would hold the mask. Thread rule: functions belong to the thread that has the client.
+A form cannot represent every byte: values it would change are shown as hex. Masked records are not copied, since
+the copy would contain the mask. Thread rule: functions belong to the thread that has the client.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 KINDS: Final = ("text", "json", "avro", "hex", "null")
 SIZE_MAX: Final = 512 * 1024
-"""Characters of a key or a value in a form."""
+"""Maximum characters of a key or value in a form."""
 HEADERS_SIZE_MAX: Final = 64 * 1024
 HEADERS_MAX: Final = 100
 PARTITION_MAX: Final = 2**31 - 1
 
 
 class Form(NamedTuple):
-    """What stands in the form."""
+    """The contents of the form."""
 
     topic: str = ""
     partition: str = ""
@@ -53,7 +53,7 @@ class Form(NamedTuple):
 
 
 def produce_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """The form; with `like` it is filled from a record."""
+    """Return the form; with `like`, filled from a record."""
     like = request.text("like")
     if like:
         return page_of(request, form_like(client, request, like, request.text("topic")))
@@ -72,7 +72,7 @@ def page_of(request: ActionRequest, form: Form, error: str = "") -> dict[str, An
 
 
 def sent_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """What was sent from here, the youngest first."""
+    """Return the records sent from this console, newest first."""
     del client
     return {"sent": request.bench.desk.sent()}
 
@@ -81,7 +81,7 @@ def sent_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def form_like(client: Client, request: ActionRequest, like: str, topic: str) -> Form:
-    """Of a record, named orders-3-1842."""
+    """Return the form for a record, such as orders-3-1842."""
     try:
         where, offset = parse_origin(like)
     except ValueError as error:
@@ -95,7 +95,7 @@ def form_like(client: Client, request: ActionRequest, like: str, topic: str) -> 
 
 
 def record_at(client: Client, where: TopicPartition, offset: int) -> Record:
-    """NotFoundError."""
+    """Return the record at an offset. NotFoundError."""
     first, end = client.start_offset(*where), client.end_offset(*where, isolation=READ_COMMITTED)
     rows = list(oldest(client, where, offset, offset + 1, 1)) if first <= offset < end else []
     if not rows:
@@ -104,7 +104,7 @@ def record_at(client: Client, where: TopicPartition, offset: int) -> Record:
 
 
 def field_of(request: ActionRequest, raw: bytes | None) -> tuple[str, str]:
-    """How bytes stand in a form so that the same bytes come back; ConflictError where they are too many."""
+    """Represent bytes in a form so that the same bytes are sent back. ConflictError if there are too many."""
     if raw is None:
         return "null", ""
     if len(raw) > SIZE_MAX // 2:
@@ -123,7 +123,7 @@ def field_of(request: ActionRequest, raw: bytes | None) -> tuple[str, str]:
 
 
 def plain_text(raw: bytes) -> str | None:
-    """Text that a form gives back as it was; None for any other."""
+    """Return text that a form sends back unchanged; None for other bytes."""
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -132,7 +132,7 @@ def plain_text(raw: bytes) -> str | None:
 
 
 def headers_text(headers: tuple[tuple[str, bytes | None], ...]) -> str:
-    """A line each, name: value; a JSON list where lines cannot say it."""
+    """Format headers as lines of name: value, or as a JSON list if lines cannot represent them."""
     lines = []
     for name, value in headers:
         text = None if value is None else plain_text(value)
@@ -144,7 +144,7 @@ def headers_text(headers: tuple[tuple[str, bytes | None], ...]) -> str:
 
 
 def is_odd(name: str) -> bool:
-    """Whether a line cannot begin with it."""
+    """Return whether a line cannot begin with this name."""
     return not name or name != name.strip() or ":" in name or "\n" in name or name.startswith("[")
 
 
@@ -157,7 +157,7 @@ def in_json(value: bytes | None) -> object:
 
 
 def send_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done:
-    """Sends what stands in the form, or gives it back with what is wrong."""
+    """Send the record, or return the form with the error."""
     form = Form(
         request.text("topic"),
         request.text("partition"),
@@ -176,7 +176,7 @@ def send_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done
 
 
 def sent(client: Client, request: ActionRequest, form: Form) -> Done:
-    """BadRequestError, KafkaError, ClientError."""
+    """Send the record. BadRequestError, KafkaError, ClientError."""
     if not form.topic:
         raise BadRequestError("enter a topic")
     topic = client.topic(form.topic)
@@ -202,7 +202,7 @@ def sent(client: Client, request: ActionRequest, form: Form) -> Done:
 
 
 def bytes_of(request: ActionRequest, kind: str, text: str, subject: str, what: str) -> bytes | None:
-    """What is sent for a field; BadRequestError."""
+    """Return the bytes of a field. BadRequestError."""
     match kind:
         case "null":
             if text.strip():
@@ -228,7 +228,7 @@ def bytes_of(request: ActionRequest, kind: str, text: str, subject: str, what: s
 
 
 def parsed(text: str, what: str) -> Any:
-    """BadRequestError for what is no JSON."""
+    """Parse JSON. BadRequestError."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -238,7 +238,7 @@ def parsed(text: str, what: str) -> Any:
 
 
 def avro_of(request: ActionRequest, text: str, subject: str, what: str) -> bytes:
-    """By the registry's last schema."""
+    """Encode Avro with the registry's latest schema."""
     registry = request.bench.registry
     if registry is None:
         raise BadRequestError("Avro requires a schema registry; start the console with --registry")
@@ -253,7 +253,7 @@ def avro_of(request: ActionRequest, text: str, subject: str, what: str) -> bytes
 
 
 def parse_headers(text: str) -> tuple[tuple[str, bytes | None], ...]:
-    """name: value lines, or a JSON list of [name, value]; BadRequestError."""
+    """Parse lines of name: value, or a JSON list of [name, value]. BadRequestError."""
     if text.lstrip().startswith("["):
         rows = parsed(text, "headers")
         found = tuple(header_of(row) for row in rows)
@@ -289,5 +289,5 @@ def header_of(row: Any) -> tuple[str, bytes | None]:
 
 
 def whole_name(name: str) -> str:
-    """JSON may write half a character, which a record cannot hold."""
+    """Require a name without half surrogates, which JSON allows and records do not."""
     return name.encode(errors="replace").decode()

@@ -1,7 +1,7 @@
-"""The console as a server: addresses, sign-in, start and stop.
+"""Run the console as a server: addresses, sign-in, start and stop.
 
-Bound to this machine it asks nobody who he is. Bound to anything else it does not start without users, and reads only
-unless it is told otherwise. Thread rule: `start` and `stop` belong to one thread.
+On loopback no sign-in is required. On other addresses it does not start without users, and is read-only unless
+changes are allowed. Thread rule: `start` and `stop` belong to one thread.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ LIMITS: Final = Limits(body_size=BODY_MAX)
 class ConsoleServer:
     """See the module.
 
-    `addresses`      where to listen
-    `users`          who may come in; StartupError without, where an address is not this machine's own
+    `addresses`      listen addresses
+    `users`          users who may sign in; without them, an address that is not loopback is a StartupError
     `registry`       the address of a schema registry, for values in Avro
-    `zookeeper`      where Kafka 0.7's brokers and groups are; None: it is not asked
-    `metrics`        addresses at which brokers tell Prometheus, and the file of a token that these want
-    `writes`         whether it changes anything; None: only where nobody but this machine reaches it
-    `audit_topic`    where it is written, beside the log, who changed what
-    `state`          the directory in which numbers are kept over restarts, made if it is not there, StartupError if it
-                     cannot be written; None: nowhere
-    `clusters`       several, in place of `bootstrap_servers`; each is under an address of its own
-    `base_path`      the path prefix under which a reverse proxy publishes it, such as /kafka
+    `zookeeper`      ZooKeeper of Kafka 0.7's brokers and groups; None: no pages about 0.7
+    `metrics`        Prometheus addresses of the brokers, and the file of their token
+    `writes`         whether changes are allowed; None: only if every address is loopback
+    `audit_topic`    topic that gets an audit record of each change, in addition to the log
+    `state`          directory that keeps the charts' history over restarts, created if necessary, StartupError if it
+                     is not writable; None: no history
+    `clusters`       several clusters instead of `bootstrap_servers`, each under its own address
+    `base_path`      path prefix under which a reverse proxy publishes the console, such as /kafka
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ConsoleServer:
         if strange and users is None:
             raise StartupError(f"{strange[0].url} is reachable from other machines; set --users")
         self.failed = threading.Event()
-        """Set when it cannot go on."""
+        """Set when the server has failed."""
         changes = not strange if writes is None else writes
         servers = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
         entries = list(clusters) or [
@@ -121,28 +121,28 @@ class ConsoleServer:
 
     @property
     def addresses(self) -> list[Address]:
-        """As bound."""
+        """Return the bound addresses."""
         return list(self._web.addresses)
 
     @property
     def url(self) -> str:
-        """Of the first address."""
+        """Return the URL of the first address."""
         return self._web.addresses[0].url
 
     @property
     def sampler(self) -> Sampler:
-        """What looks at the cluster, the first of several."""
+        """Return the sampler of the (first) cluster."""
         return self._sites[0].reading.sampler
 
     def start(self) -> None:
-        """Binds and serves; the cluster is asked when somebody looks. StartupError."""
+        """Bind and serve; the cluster is contacted on the first request. StartupError."""
         self._web.bind()
         for site in self._sites:
             site.start()
         self._web.start(on_failure=self.failed.set)
 
     def stop(self, reason: str = "stop was called") -> None:
-        """Idempotent; the log tells the reason."""
+        """Stop and log the reason. Idempotent."""
         if self._web.stop():
             logger.info("the console stopped: %s", reason)
         for site in self._sites:

@@ -1,4 +1,4 @@
-"""Settings of topics and brokers as rows of a table, each with what it means: the broker says so. Pure."""
+"""List settings of topics and brokers as table rows with the broker's documentation. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def settings_rows(entries: Iterable[ConfigEntry]) -> list[dict[str, Any]]:
-    """Settings, those that are set first; a secret has no value."""
+    """Return the settings, overridden ones first; secrets have no value."""
     rows = [
         {
             "name": row.name,

@@ -1,4 +1,4 @@
-"""One cluster at the console: its clients, what its actions share, what is seen of it over time, its application.
+"""Serve one cluster: its clients, shared state, sampler and application.
 
 Thread rule: `start` and `stop` belong to one thread.
 """
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from kafkalite.console.latencies import Latencies
 
 RETRY_S: Final = 5.0
-"""How long a page waits for a cluster that does not answer."""
+"""Seconds that a page waits for a cluster that does not answer."""
 
 
 class Site:
-    """See the module. `entries` are all clusters of the console where there are several, this one among them.
+    """See the module. `entries` are all clusters of a console with several. `base_path` is the path prefix of the
+    whole console.
 
     `base_path` is the path prefix of the whole console.
     """
@@ -81,7 +82,7 @@ class Site:
         self.application.extend(self.reading.routes(), names, self.reading.sampler, base=base)
 
     def start(self) -> None:
-        """The cluster is looked at from now on."""
+        """Start sampling the cluster."""
         self.reading.start()
 
     def stop(self) -> None:
@@ -92,7 +93,7 @@ class Site:
 
 
 def latencies_of(entry: ClusterEntry) -> Latencies | None:
-    """What reads the metrics of its brokers; StartupError."""
+    """Return the reader of the brokers' metrics. StartupError."""
     if not entry.metrics:
         return None
     from kafkalite.console.latencies import Latencies
@@ -105,7 +106,7 @@ def latencies_of(entry: ClusterEntry) -> Latencies | None:
 
 
 def opener_of(registry: str | None) -> Callable[[], RegistryClient] | None:
-    """What opens the schema registry; StartupError for an address that is none."""
+    """Return a factory of registry clients. StartupError if the address is not valid."""
     if registry is None:
         return None
     from kafkalite.avro.client import RegistryClient

@@ -1,4 +1,5 @@
-"""The schema registry: subjects, versions, what changed between two of them, and who uses a subject.
+"""Show the schema registry: subjects, versions, changes between versions, and users of a subject. Works with any
+registry that has Confluent's interface.
 
 Any registry with Confluent's interface will do. Thread rule: any thread; a registry client is made for each request.
 """
@@ -36,7 +37,7 @@ class Subjects:
 
     @contextlib.contextmanager
     def _registry(self) -> Iterator[RegistryClient]:
-        """BadRequestError says what the registry said."""
+        """Open the registry. BadRequestError contains its message."""
         try:
             with self._open_registry() as registry:
                 yield registry
@@ -48,7 +49,7 @@ class Subjects:
             raise BadRequestError(f"the schema registry rejected the request: {error}") from error
 
     def list_page(self, client: Client, request: Request) -> dict[str, Any]:
-        """Subjects whose names hold a text."""
+        """Return subjects whose names contain a text."""
         sought, page = request.text("q"), request.number("page", 1, 1, 10**6)
         with self._registry() as registry:
             names = [name for name in sorted(registry.request("GET", "/subjects")) if sought.lower() in name.lower()]
@@ -65,7 +66,7 @@ class Subjects:
         }
 
     def page(self, client: Client, request: Request) -> dict[str, Any]:
-        """One subject: a version, and what it changed."""
+        """Return one version of a subject and its changes."""
         name = request.values[0]
         path = f"/subjects/{quote(name, safe='')}"
         with self._registry() as registry:
@@ -103,12 +104,12 @@ class Subjects:
 
 
 def previous(versions: list[int], version: int) -> int:
-    """The version before; 0 for none."""
+    """Return the previous version; 0 if there is none."""
     return max((each for each in versions if each < version), default=0)
 
 
 def topic_of(subject: str, topics: Container[str]) -> str:
-    """The topic that a subject is named after (TOPIC-value, TOPIC-key); "" for none that is there."""
+    """Return the topic of a subject's name (TOPIC-value, TOPIC-key); "" if it does not exist."""
     for suffix in SUFFIXES:
         name = subject.removesuffix(suffix)
         if name != subject and name in topics:
@@ -117,7 +118,7 @@ def topic_of(subject: str, topics: Container[str]) -> str:
 
 
 def readers_of(client: Client, topic: str) -> list[str]:
-    """Groups that have committed offsets of a topic."""
+    """Return the groups with committed offsets for a topic."""
     return [
         row.group.group_id
         for row in client.groups.progress()
@@ -126,7 +127,7 @@ def readers_of(client: Client, topic: str) -> list[str]:
 
 
 def pretty(schema: str) -> str:
-    """JSON with line ends; Protobuf as it is."""
+    """Indent JSON; return Protobuf unchanged."""
     try:
         return json.dumps(json.loads(schema), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -134,7 +135,7 @@ def pretty(schema: str) -> str:
 
 
 def changes(before: str, after: str) -> list[dict[str, str]]:
-    """Lines with what became of each: same, gone or new; nothing where nothing changed."""
+    """Return the lines of a diff: same, gone or new; none if nothing changed."""
     old, new = before.splitlines(), after.splitlines()
     if old == new:
         return []

@@ -1,9 +1,9 @@
-"""A topic live: what came since the last look, asked for again and again by the page's script.
+"""Show a topic live: records since the last request, polled by the page's script.
 
-    after = 0:1842,1:77 ─▶ nothing new? wait a second at most ─▶ records, a new `after`, and how many were left out
+    after = 0:1842,1:77 ─▶ nothing new? wait at most a second ─▶ records, a new `after`, number of skipped records
 
-Nothing is kept here between two looks. What is too much for a page is left out and counted: the oldest of it. Few looks
-wait at a time, so that tails leave workers to the others; `waited` says whether this one did.
+The server keeps no state between requests. If there are too many records, the oldest are skipped and counted. Few
+requests wait at a time, so that tails leave workers to others; `waited`: this one did.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 ROWS_MAX: Final = 200
 LOOKED_AT_MAX: Final = 5000
-"""Records that one look goes through for a filter."""
+"""Maximum records that a filter examines per request."""
 SIZE_MAX: Final = 4 * 1024 * 1024
-"""Bytes of keys and values, likewise."""
+"""Maximum bytes of keys and values, likewise."""
 WAIT_S: Final = 1.0
 PAUSE_S: Final = 0.1
 
 
 def tail_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """The page, or (with `after`) what came since."""
+    """Return the page, or with `after` the records since then."""
     name = request.values[0]
     topic = client.topic(name)
     sought, chosen = request.text("q"), request.text("partition")
@@ -67,13 +67,13 @@ def tail_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def ends_of(client: Client, keys: Iterable[TopicPartition]) -> Offsets:
-    """Up to where records can be read."""
+    """Return the offsets up to which records can be read."""
     found = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST), isolation=READ_COMMITTED)
     return {key: row.offset for key, row in found.items()}
 
 
 def after_of(topic: str, text: str, ends: Offsets) -> Offsets:
-    """The cursor; the end for a partition that it does not name, or that is shorter now. BadRequestError."""
+    """Parse the cursor; a partition that is missing, or shorter now, starts at its end. BadRequestError."""
     named: Offsets = {}
     for part in filter(None, text.split(",")):
         number, colon, offset = part.partition(":")
@@ -84,7 +84,7 @@ def after_of(topic: str, text: str, ends: Offsets) -> Offsets:
 
 
 def wait(client: Client, request: ActionRequest, after: Offsets, ends: Offsets) -> bool:
-    """Waits until something comes (`ends` grow then), or a while; False where as many wait already as may."""
+    """Wait for records (`ends` then increase), or a while. False if too many requests are waiting already."""
     waiting = request.bench.desk.waiting
     if not waiting.acquire(blocking=False):
         return False
@@ -101,7 +101,7 @@ def wait(client: Client, request: ActionRequest, after: Offsets, ends: Offsets) 
 def came(
     client: Client, request: ActionRequest, after: Offsets, ends: Offsets, sought: str
 ) -> tuple[list[dict[str, Any]], int, int]:
-    """Lines of the newest records between two cursors, how many were looked at, and how many offsets were not."""
+    """Return the newest records between two cursors, the number examined, and the number of skipped offsets."""
     behind = [key for key in ends if ends[key] > after[key]]
     if not behind:
         return [], 0, 0
@@ -128,7 +128,7 @@ def came(
 
 
 def holds(record: Record, needle: bytes) -> bool:
-    """Whether a text is in a key, a value or a header."""
+    """Return whether a key, value or header contains a text."""
     return any(
         raw is not None and needle in raw
         for raw in (

@@ -1,4 +1,4 @@
-"""Numbers, sizes and times as pages tell them. Pure functions."""
+"""Format numbers, sizes and times for pages. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ NONE: Final = "–"
 
 
 def count_text(value: int | None) -> str:
-    """1234567 → 1,234,567."""
+    """Format 1234567 as 1,234,567."""
     return NONE if value is None else f"{value:,}"
 
 
 def at_most_text(value: int | None) -> str:
-    """1234567 → ≤ 1,234,567: of a difference of offsets, which counts the ends of transactions and what is removed."""
+    """Format 1234567 as ≤ 1,234,567: a difference of offsets, which includes transaction markers and removed
+    records."""
     return f"≤ {value:,}" if value else count_text(value)
 
 
 def compact_text(value: float | None) -> str:
-    """1234567 → 1.23 M; whole numbers below a thousand as they are."""
+    """Format 1234567 as 1.23 M; whole numbers below a thousand in full."""
     if value is None or value != value:
         return NONE
     for unit, length in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
@@ -34,12 +35,12 @@ def compact_text(value: float | None) -> str:
 
 
 def rate_text(value: float | None) -> str:
-    """Messages a second."""
+    """Format messages per second."""
     return NONE if value is None or value != value else f"{compact_text(value)}/s"
 
 
 def size_text(value: int | None) -> str:
-    """Bytes with a unit."""
+    """Format bytes with a unit."""
     if value is None:
         return NONE
     for unit, length in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
@@ -49,7 +50,7 @@ def size_text(value: int | None) -> str:
 
 
 def time_text(ms: int) -> str:
-    """2026-11-22 19:44:32.123 UTC; – for none."""
+    """Format a time as 2026-11-22 19:44:32.123 UTC; – for none."""
     if ms <= 0:
         return NONE
     try:
@@ -59,7 +60,7 @@ def time_text(ms: int) -> str:
 
 
 def after_text(ms: int) -> str:
-    """+1.5 s."""
+    """Format a difference, such as +1.5 s."""
     sign, size = ("−", -ms) if ms < 0 else ("+", ms)
     for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
         if size >= length:
@@ -68,7 +69,7 @@ def after_text(ms: int) -> str:
 
 
 def duration_text(seconds: float | None) -> str:
-    """0 s, 2.5 s, 45 s, 12 min, 3.5 h, 20 d."""
+    """Format a duration: 0 s, 2.5 s, 45 s, 12 min, 3.5 h, 20 d."""
     if seconds is None or seconds != seconds:
         return NONE
     for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):

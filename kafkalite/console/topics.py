@@ -1,4 +1,4 @@
-"""Pages about topics: the list, and one topic with its partitions, the groups that read it, and its settings.
+"""Show topics: the list, and one topic with its partitions, consumer groups and settings.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 PAGE_SIZE: Final = 100
 GROUPS_MAX: Final = 2000
-"""Groups whose offsets are looked at for one page."""
+"""Groups whose offsets are read for one page."""
 
 
 def topics_page(client: Client, request: Request) -> dict[str, Any]:
-    """Topics whose names hold a text, a page of them with counts and sizes."""
+    """Return a page of the topics whose names contain a text, with counts and sizes."""
     sought, page = request.text("q"), request.number("page", 1, 1, 10**6)
     internal = request.flag("internal")
     known = request.topics(client)
@@ -46,7 +46,7 @@ def topics_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def counted(client: Client, topics: Iterable[TopicDescription]) -> dict[str, dict[str, Any]]:
-    """Partitions, records (offsets, where compaction took some out) and bytes of each; None: no broker tells."""
+    """Return partitions, records (as offsets, an upper bound) and bytes of each topic; None if no broker answers."""
     listed = list(topics)
     keys = [
         TopicPartition(topic.name, row.partition) for topic in listed for row in topic.partitions if row.leader >= 0
@@ -71,7 +71,7 @@ def counted(client: Client, topics: Iterable[TopicDescription]) -> dict[str, dic
 
 
 def sizes_of(client: Client, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Bytes on the leaders' disks; nothing where we may not ask."""
+    """Return bytes on the leaders' disks; empty if not authorized."""
     try:
         return client.admin.partition_sizes(keys)
     except (KafkaError, ClientError):
@@ -79,7 +79,7 @@ def sizes_of(client: Client, keys: Iterable[TopicPartition]) -> dict[TopicPartit
 
 
 def topic_page(client: Client, request: Request) -> dict[str, Any]:
-    """One topic."""
+    """Return one topic."""
     topic = client.topic(request.values[0])
     keys = [TopicPartition(topic.name, row.partition) for row in topic.partitions if row.leader >= 0]
     starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))
@@ -114,7 +114,7 @@ def topic_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def groups_of(client: Client, topic: str, ends: dict[TopicPartition, int]) -> tuple[list[dict[str, Any]], bool]:
-    """Groups that have committed offsets of a topic, and whether all groups could be asked."""
+    """Return the groups with committed offsets for a topic, and whether all groups could be read."""
     try:
         names = [row.group_id for row in client.groups.list()]
         listed = client.groups.progress(frozenset(names[:GROUPS_MAX]))
@@ -134,7 +134,7 @@ def groups_of(client: Client, topic: str, ends: dict[TopicPartition, int]) -> tu
 
 
 def settings_of(client: Client, topic: str) -> list[dict[str, Any]] | None:
-    """Its settings, what was set for it first; a secret has no value. None: we may not ask."""
+    """Return the topic's settings, overrides first; secrets have no value. None if not authorized."""
     try:
         entries = client.admin.describe_topic_configs(topic)
     except (KafkaError, ClientError):

@@ -1,7 +1,7 @@
-"""The page that finds an event: `kafkalite.track`, with a question that a link keeps.
+"""Find an event with `kafkalite.track`; the page's address contains the search.
 
-A search holds a worker, so few run at a time, each for a short while and with a bound on what it reads; the rest is for
-the command line. What is masked is not found: each hit is held against the question again as it is shown.
+A search occupies a worker, so few run at a time, each bounded in time and reads; larger searches need the command
+line. Masked data is not found: each hit is matched again after masking.
 
 Thread rule: any thread; a search belongs to the thread that has the client.
 """
@@ -35,7 +35,7 @@ _running: Final = threading.BoundedSemaphore(SEARCHES_AT_A_TIME)
 
 
 def track_page(client: Client, request: Request) -> dict[str, Any]:
-    """The form, and what was found where there is something to find."""
+    """Return the form, and the result if there is a search."""
     text = request.text("id")
     how = request.choice("how", tuple(how.value for how in How))
     asked: dict[str, Any] = {
@@ -60,7 +60,7 @@ def track_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def inquiry_of(asked: dict[str, Any]) -> Inquiry:
-    """BadRequestError for one that is none."""
+    """Parse the search. BadRequestError."""
     try:
         return Inquiry.of(
             asked["id"],
@@ -77,7 +77,7 @@ def inquiry_of(asked: dict[str, Any]) -> Inquiry:
 
 
 def result_of(client: Client, request: Request, inquiry: Inquiry, *, groups: bool) -> dict[str, Any]:
-    """Hits in order, verdicts, and how much was seen."""
+    """Return hits in order, outcomes, and coverage."""
     try:
         search = inquiry.search(client)
     except TooLarge as error:
@@ -108,7 +108,7 @@ def result_of(client: Client, request: Request, inquiry: Inquiry, *, groups: boo
 
 
 def still_fits(request: Request, inquiry: Inquiry, hit: Hit) -> bool:
-    """Whether what is shown of a record answers the question too: else a search would tell what a mask hides."""
+    """Return whether the masked record still matches: otherwise a search would reveal masked data."""
     record = request.masks.masked(hit.partition.topic, hit.record)
     if record == hit.record:
         return True
@@ -119,7 +119,7 @@ def still_fits(request: Request, inquiry: Inquiry, hit: Hit) -> bool:
 
 
 def step_row(request: Request, step: Step) -> dict[str, Any]:
-    """A record on the way."""
+    """Return a record of the path."""
     hit = step.hit
     record = request.masks.masked(hit.partition.topic, hit.record)
     letter = step.letter

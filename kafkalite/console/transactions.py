@@ -1,6 +1,7 @@
-"""Transactions: ids and their states, and what holds back readers of committed records, with what hangs among it.
+"""Show transactions: ids and states, and open transactions that block read_committed consumers, hanging ones among
+them.
 
-A transaction hangs when a partition has it open and its coordinator knows nothing of it (KIP-664): nothing ends it by
+A transaction hangs if a partition has it open and its coordinator does not know it (KIP-664): it does not end by
 itself. Thread rule: functions belong to the thread that has the client.
 """
 
@@ -33,14 +34,14 @@ OPEN: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 
 
 class Transactions:
-    """The page. Where there are many partitions, those that are looked at are the ones that the sampler saw held back,
-    a minute ago at most, and those of transactions that are open: what hangs is older than that."""
+    """The page. With many partitions it checks only those that the sampler saw held back up to a minute ago, and
+    those of open transactions: a hanging transaction is older than that."""
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
 
     def page(self, client: Client, request: Request) -> dict[str, Any]:
-        """Ids, those that are open first and with details; partitions that one holds back."""
+        """Return ids, open ones first with details, and the partitions that are held back."""
         sought = request.text("q")
         listed = client.transactions.list()
         low = sought.lower()
@@ -65,7 +66,7 @@ class Transactions:
 
 
 def led(topics: Mapping[str, TopicDescription]) -> set[TopicPartition]:
-    """Their partitions that have a leader."""
+    """Return the topics' partitions that have a leader."""
     return {
         TopicPartition(name, row.partition)
         for name, topic in topics.items()
@@ -75,7 +76,7 @@ def led(topics: Mapping[str, TopicDescription]) -> set[TopicPartition]:
 
 
 def described(client: Client, ids: Iterable[str]) -> dict[str, TransactionDescription]:
-    """What their coordinators say of them; one that is not told of is left out."""
+    """Describe transactions by their coordinators; unknown ones are omitted."""
     found = {}
     for name in ids:
         with contextlib.suppress(KafkaError, ClientError):
@@ -84,7 +85,7 @@ def described(client: Client, ids: Iterable[str]) -> dict[str, TransactionDescri
 
 
 def details(row: TransactionListing, known: TransactionDescription | None) -> dict[str, Any]:
-    """One id; what is open is described."""
+    """Return one id, described if it is open."""
     begun = known is not None and known.start_ms > 0
     return {
         "id": row.transactional_id,
@@ -99,7 +100,7 @@ def details(row: TransactionListing, known: TransactionDescription | None) -> di
 def held_back(
     client: Client, keys: set[TopicPartition], by_producer: Mapping[int, TransactionListing]
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Partitions whose last stable offset is not their end, with who holds it; and whether these are all."""
+    """Return partitions whose last stable offset is below the end, with the transaction, and whether these are all."""
     ends = client.list_offsets(dict.fromkeys(sorted(keys), OFFSET_LATEST))
     stable = client.list_offsets(dict.fromkeys(ends, OFFSET_LATEST), isolation=READ_COMMITTED)
     behind = [key for key in ends if stable[key].offset < ends[key].offset]
@@ -130,13 +131,13 @@ def held_back(
 
 
 def place_of(request: Request) -> tuple[TopicPartition, int]:
-    """A partition, and the offset where a transaction begins in it."""
+    """Parse a partition and a transaction's start offset."""
     topic, number, offset = request.values
     return TopicPartition(topic, whole(number, "partition")), whole(offset, "offset")
 
 
 def abort_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """What would be ended, and whether anybody else may still end it."""
+    """Return the transaction, and whether it may still end by itself."""
     where, start = place_of(request)
     found = next((one for one in client.transactions.open_in(where) if one.start_offset == start), None)
     if found is None:
@@ -156,7 +157,8 @@ def abort_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def abort_action(client: Client, request: ActionRequest) -> Done:
-    """Writes the marker (KIP-664), if it is the transaction that was shown; the partition's name has to be typed."""
+    """Write the abort marker (KIP-664) if it is the transaction that was shown; requires the partition's name in
+    `confirm`."""
     where, start = place_of(request)
     request.require_name(str(where))
     shown = request.number("producer", -1, 0, 2**62)
