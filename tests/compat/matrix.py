@@ -32,14 +32,13 @@ CAPABILITIES = {
     " sees only the committed records",
     "groups": "a group reads, a second member joins and leaves, and committed offsets are found again",
     "seek by time": "the consumer finds the first record at or after a time and reads from there",
-    "admin": "create, describe and delete topics, and what else the client's admin API offers: settings, partitions,"
-    " records, groups, offsets",
-    "KIP-848": "the same as groups, in the consumer protocol of Kafka 4, where the client has to select it",
+    "admin": "what the client's admin API offers: topics, settings, partitions, records, groups, offsets",
+    "KIP-848": "the same as groups, with the consumer protocol of Kafka 4",
     "TLS": "idempotent writes, a transaction and a group over TLS, with the broker's certificate and name verified",
-    "client certificates": "the same, with a client certificate that the broker requires",
-    "PLAIN": "the same over TLS, authenticated with name and password",
-    "SCRAM": "the same, authenticated with SCRAM-SHA-256 and SCRAM-SHA-512",
-    "OAUTHBEARER": "the same, authenticated with a bearer token",
+    "client certificates": "the same, with a required client certificate",
+    "PLAIN": "the same, with name and password",
+    "SCRAM": "the same, with SCRAM-SHA-256 and SCRAM-SHA-512",
+    "OAUTHBEARER": "the same, with a bearer token",
 }
 """Column → what its tests show."""
 
@@ -55,7 +54,7 @@ class Client:
     partly: Mapping[str, str] = field(default_factory=dict)
 
 
-CLASSIC_ALONE = "its groups support only the classic protocol"
+CLASSIC_ALONE = "groups support only the classic protocol"
 
 CLIENTS = {
     "confluent": Client("confluent-kafka"),
@@ -118,10 +117,13 @@ def states(record: Mapping[str, Any], folder: str) -> list[str]:
 
 
 def reasons(record: Mapping[str, Any]) -> Iterator[str]:
-    """Why a cell is empty, once for each client and reason, and what a client has only in part."""
+    """Explain empty cells, once per client and reason, and partial support."""
+    classic = [client.name for client in CLIENTS.values() if CLASSIC_ALONE in client.absent.values()]
+    yield f"- {', '.join(classic)}, KIP-848: — {CLASSIC_ALONE}."
     for folder, client in CLIENTS.items():
         for capability, why in client.absent.items():
-            yield f"- {client.name}, {capability}: — {why}."
+            if why != CLASSIC_ALONE:
+                yield f"- {client.name}, {capability}: — {why}."
         for capability, what in client.partly.items():
             yield f"- {client.name}, {capability}: {what}."
         cells = record["clients"].get(folder, {}).get("cells", {})

@@ -20,22 +20,20 @@ PAGE = REPOSITORY / "docs" / "proof.md"
 
 HEAD = """# Fault-injection results
 
-Each table counts what a fault-injection test tried at a commit, and its findings. `python -m tests.power page`
-generates this page from the recorded counts.
+Each table shows what a fault-injection test tried at a commit, and its findings. `python -m tests.power page` generates
+this page.
 
 ## Power cuts
 
-`make prove FAMILY=power` records a broker under load: every file change, every sync and every answer. It then builds
-directories that a power cut could leave, starts a broker on each, and compares its contents with the answers. A
-failing state prints the command that reproduces it. `tests/power/README.md` describes the method and the two file
-system models.
+`make prove FAMILY=power` records every file change, sync and answer of a broker under load. It then builds directories
+that a power cut could leave, starts a broker on each, and compares its contents with the answers. A failing state
+prints the command that reproduces it. `tests/power/README.md` describes the method and both file system models.
 
-- **states**: crash states per model. **replicas**: crash states, in both models, of a broker in a cluster. It leads
+- **states**: crash states per model. **replicas**: crash states, in both models, of a broker in a cluster that leads
   and follows while leaders change, lose data and return. Its logs are compared with its leaders', and it must rejoin.
-- **findings**: states in which promised data was missing or unexpected data was present, or in which the broker hung
-  or did not start.
-- **answers**: acknowledged records, offsets and transactional offsets, compared with what was durable when the broker
-  sent the answer. **early**: answers sent before the data was durable.
+- **findings**: promised data was missing, unexpected data was present, or the broker hung or did not start.
+- **answers**: acknowledged records, offsets and transactional offsets. **early**: answers sent before the data was
+  durable.
 
 """
 TABLE = """| commit | seeds | states posix | states ext4 | replicas | findings | answers | early | CPU a state |
@@ -44,10 +42,9 @@ TABLE = """| commit | seeds | states posix | states ext4 | replicas | findings |
 KILLS = """
 ## kill -9 during changes of ACLs, users and quotas
 
-`make prove FAMILY=kills` runs six clients that change ACLs, users and quotas, each with four requests in flight, and
-kills the broker with SIGKILL. A quarter of the following starts are killed too. Afterwards every acknowledged change
-must be there, every other change must be complete or absent, and authorization and passwords must match the broker's
-answers.
+`make prove FAMILY=kills` runs six clients that change ACLs, users and quotas with four requests in flight each, and
+kills the broker; a quarter of the following starts are killed too. Then every acknowledged change must be present,
+every other change complete or absent, and authorization and passwords must match the broker's answers.
 
 - **in doubt**: changes in flight when the broker died. **kept**: changes in doubt that were complete after the start.
 
@@ -65,10 +62,10 @@ fail in one or both directions. `tests/cluster/README.md` describes the method.
 
 - A fault counts if at least 500 records were acknowledged since the previous one, all replicas were in sync before
   and after it, and every client continued.
-- After each fault, all replicas are compared byte by byte up to the high watermark. After ten, every answer to the
-  clients is compared with the logs.
-- `BROKERS=java` is the control. `mixed` includes one Apache Kafka broker. `exchanged` switches brokers between both
-  implementations, on the same directories.
+- After each fault, all replicas are compared byte by byte up to the high watermark; after ten, every answer with the
+  logs.
+- `BROKERS=java` is the control, `mixed` includes one Apache Kafka broker, `exchanged` switches brokers between both
+  implementations on the same directories.
 - **acknowledged**: records, including those of committed transactions. **commits**: offset commits.
 - **findings**: an acknowledged record lost, duplicated, reordered or changed; an aborted record or part of a
   transaction visible; a group offset that moved back; replicas that differ; a client that did not continue.
@@ -77,10 +74,9 @@ fail in one or both directions. `tests/cluster/README.md` describes the method.
 
 The finding of `ff97358232`: two librdkafka groups committed nothing for three minutes after their coordinator had
 moved to another broker and back within eight seconds. Nothing was lost, a Java group in the same partition continued,
-and it has not recurred. librdkafka 2.16 fails a queued commit when the coordinator lookup takes longer than
-`retry.backoff.ms`, and then repeats the lookup. With simulated sockets that answer after 0.3 s on average, a group
-needed up to 52 s after its coordinator's return with 50 ms, the readers' value then (13 runs), and up to 26 s with 1
-s (24 runs). The readers now use 500 ms. It is not proved that this explains all of the three minutes.
+and it has not recurred. A part of the explanation: librdkafka 2.16 fails queued commits when the coordinator lookup
+takes longer than `retry.backoff.ms`. With slow simulated sockets, a group needed up to 52 s with 50 ms, the value then
+(13 runs), and up to 26 s with 1 s (24 runs). The groups now use 500 ms.
 
 """
 CLUSTER_TABLE = """\
@@ -103,10 +99,8 @@ FAILURES = """
 
 `make prove FAMILY=failures SEEDS=0-9999` simulates the core of `kafkalite.failures` by seed. Members are killed
 between any two steps, evicted and replaced; transactions are refused and commits arrive late. The seeds cover all
-strategies, both orders, blocked keys, with and without transactions. Each run ends with a check of every promise. A
-failing seed is printed; `python -m tests.simulation.failures SEED` replays it.
-
-- **broken**: seeds with a broken promise.
+strategies, both orders, blocked keys, with and without transactions. **broken** counts seeds with a broken promise;
+`python -m tests.simulation.failures SEED` replays one.
 
 """
 FAILURES_TABLE = """| commit | seeds | steps | broken |
@@ -116,14 +110,14 @@ FAILURES_KILLS = """
 Real processes were killed too, on two cores with other load (23 November 2026 unless noted):
 
 - 100,002 records, 2 % of which always fail, three members, 200 kills of members and 10 of the broker: 97,998 records
-  were processed and 2,004 became dead letters, each once. In order by key: 97,996 and 2,006. None and 2 of the dead
-  letters are records that were in progress at three kills.
+  were processed and 2,004 became dead letters, each once. With `order="key"`, it was 97,996 and 2,006, of which 2 are
+  records that were in progress at three kills.
 - 1,000 records and three kills of the member, for each of five strategies and four clients (20 runs, 28 November
-  2026): all records of each run were processed, none became a dead letter, and 189 to 355 calls of the handler were
-  repeats. The seconds are in [benchmarks/README.md](../benchmarks/README.md).
-- A group that waits for the retries of another group, 1,000 times, with 40 kills of either: it never handled a record
-  before the other group had decided. With a kill every 2.6 s, both groups handle their records one at a time and fall
-  behind (in one run, one wait in a hundred took 41 s).
+  2026): all records were processed, and 189 to 355 calls of the handler were repeats
+  ([benchmarks/README.md](../benchmarks/README.md) has the times).
+- A group that waits for the retries of another group, 1,000 times, with 40 kills of either: it never processed a
+  record before the other group had decided. With a kill every 2.6 s, both groups process records one at a time and
+  fall behind.
 """
 NONE = "No run has been recorded yet.\n"
 
