@@ -26,7 +26,7 @@ NOUN_CLAUSE = re.compile(
 )
 """A sentence that begins with a clause as its subject and is no question."""
 
-FOUND = {"prose": 7, "strings": 0}
+FOUND = {"prose": 0, "strings": 0}
 """How many there are. A number that a change has lowered is lowered here too; none is raised."""
 
 
