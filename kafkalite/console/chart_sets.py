@@ -69,7 +69,7 @@ class ChartSet:
         return [
             self.draw(Chart("lag", "Lag", COUNT, lines("lag"), peak=True)),
             self.draw(Chart("age", "Age of the oldest unread message", AGE, lines("lag-seconds"), peak=True)),
-            self.draw(Chart("read", "Messages read", RATE, lines("out"))),
+            self.draw(Chart("read", "Messages consumed", RATE, lines("out"))),
         ]
 
     def topic(self, topic: str) -> list[dict[str, Any]]:
@@ -87,19 +87,19 @@ class ChartSet:
             found = (self.line(name, kind, name, topic, known.id, to=f"groups/{quote(name, '')}") for name in groups)
             return [line for line in found if line is not None]
 
-        written = self.line("written", "in", topic, known.id)
+        written = self.line("produced", "in", topic, known.id)
         disk = self.line("on disk", "disk", topic, known.id)
         charts = [
-            Chart("in", "Messages written", RATE, [] if written is None else [written]),
+            Chart("in", "Messages produced", RATE, [] if written is None else [written]),
             Chart("disk", "Bytes on disk", BYTES, [] if disk is None else [disk], reach=SIZES_REACH),
         ]
         if groups:
-            charts.insert(1, Chart("lag", "Lag of its groups", COUNT, of_groups("lag"), peak=True))
+            charts.insert(1, Chart("lag", "Lag of its consumer groups", COUNT, of_groups("lag"), peak=True))
         return [self.draw(chart) for chart in charts]
 
     def cluster(self) -> list[dict[str, Any]]:
         """Return the cluster's charts: produced and consumed messages."""
-        found = (self.line("written", "total-in"), self.line("read by groups", "total-out"))
+        found = (self.line("produced", "total-in"), self.line("consumed by groups", "total-out"))
         return [self.draw(Chart("throughput", "Messages", RATE, [line for line in found if line is not None]))]
 
     def latencies(self) -> list[dict[str, Any]]:

@@ -64,7 +64,7 @@ def test_what_was_seen_is_told_on_every_page(broker: Broker) -> None:
         assert [title.split(" in the last hour")[0] for title in titles] == [
             "Lag",
             "Age of the oldest unread message",
-            "Messages read",
+            "Messages consumed",
         ]
         assert "orders 14 last, 1 to 14" in titles[0]
         assert re.search(r'<path class="line line-0" d="M7[0-9.]+ [0-9.]+L', page)
