@@ -59,6 +59,16 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(700, 10, 10_000)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Set aside again what `kafkalite start` within an earlier test gave back to the garbage collector.
+
+    A collection that visits all modules takes a second, and some tests ask for one dozens of times.
+    """
+    if not gc.get_freeze_count():
+        gc.freeze()
+
+
 def _began_the_run(config: pytest.Config) -> bool:
     """Whether this is the run's first process, not a worker of xdist."""
     return not hasattr(config, "workerinput")
