@@ -14,7 +14,6 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -125,8 +124,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"COMPATIBILITY NOT CHECKED: {client}: {reason}", red=True, bold=True)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.compat)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.add_marker(pytest.mark.compat)

@@ -40,7 +40,7 @@ class Recorder:
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         for item in items:
-            if HERE in item.path.parents and (cell := cell_of(item)):
+            if item.path.is_relative_to(HERE) and (cell := cell_of(item)):
                 item.user_properties.append(("cell", cell))
 
     @pytest.hookimpl(trylast=True)
@@ -54,7 +54,7 @@ class Recorder:
 
     def _missed(self, items: list[pytest.Item], why: str) -> None:
         for item in items:
-            if HERE in item.path.parents and (cell := cell_of(item)):
+            if item.path.is_relative_to(HERE) and (cell := cell_of(item)):
                 self.cells[cell].not_run += 1
                 self.cells[cell].why = why
 
@@ -62,7 +62,7 @@ class Recorder:
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]):
         """Adds the client's versions where a test of it passed: then it is installed."""
         passed = call.when == "call" and call.excinfo is None
-        if passed and HERE in item.path.parents and (cell := cell_of(item)):
+        if passed and item.path.is_relative_to(HERE) and (cell := cell_of(item)):
             item.user_properties.append(("versions", versions.of(cell[0])))
         return (yield)
 

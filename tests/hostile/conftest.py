@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -80,8 +79,6 @@ def own_scene(world: World) -> Iterator[Scene]:
         yield found
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents and "scene" in "".join(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.integration)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if "scene" in "".join(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.integration)

@@ -24,7 +24,12 @@ pytestmark = pytest.mark.integration
 SCHEMA = '{"type":"record","name":"R","fields":[]}'
 OTHER = '{"type":"record","name":"S","fields":[]}'
 TOKEN_LINE, TOKEN = token_line("ci", Role.OPERATOR)
-USERS = [password_line("reader", Role.VIEWER, "p:w"), certificate_line("O=Tests,CN=app", Role.OPERATOR), TOKEN_LINE]
+
+
+@pytest.fixture(scope="module")
+def users() -> Users:
+    lines = [password_line("reader", Role.VIEWER, "p:w"), certificate_line("O=Tests,CN=app", Role.OPERATOR), TOKEN_LINE]
+    return Users(lines)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +43,7 @@ def site(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def registry(kafka_broker, kafka_topic: str, site: Path):
+def registry(kafka_broker, kafka_topic: str, site: Path, users: Users):
     tls = Tls(
         {
             "ssl.keystore.location": str(site / "server.pem"),
@@ -52,7 +57,7 @@ def registry(kafka_broker, kafka_topic: str, site: Path):
         addresses=[Address("https", "127.0.0.1", 0)],
         topic=f"schemas-{kafka_topic}"[:249],
         tls=tls,
-        users=Users(USERS),
+        users=users,
     ) as server:
         yield server
 

@@ -36,8 +36,5 @@ def make_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
             print(f"--- {broker.log_path}\n{broker.log()[-6000:]}")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.integration)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.add_marker(pytest.mark.integration)

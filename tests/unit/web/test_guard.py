@@ -1,6 +1,7 @@
 """Who gets through to an application, request by request, without a socket."""
 
 import base64
+import functools
 import json
 from typing import Any
 
@@ -13,7 +14,12 @@ from kafkalite.web.users import Role, Users, certificate_line, password_line, to
 
 NAMES = known_names([Address("http", "127.0.0.1", 80)], ["registry.example"])
 TOKEN_LINE, TOKEN = token_line("ci", Role.OPERATOR)
-USERS = Users([password_line("alice", Role.ADMIN, "a b:c"), TOKEN_LINE, certificate_line("CN=app", Role.VIEWER)])
+
+
+@functools.cache
+def users() -> Users:
+    """Made when a test asks: hashing a password takes long on purpose."""
+    return Users([password_line("alice", Role.ADMIN, "a b:c"), TOKEN_LINE, certificate_line("CN=app", Role.VIEWER)])
 
 
 class Clock:
@@ -86,7 +92,7 @@ def test_every_answer_tells_browsers_what_they_may_not_do() -> None:
 
 
 def test_who_shows_nothing_or_something_wrong_is_asked_to_sign_in() -> None:
-    guard = guarded(SignIn(USERS))
+    guard = guarded(SignIn(users()))
     wrong = [
         "",
         basic("alice", "wrong"),
@@ -106,7 +112,7 @@ def test_who_shows_nothing_or_something_wrong_is_asked_to_sign_in() -> None:
 
 
 def test_a_password_a_token_and_a_certificate_come_in() -> None:
-    guard = guarded(SignIn(USERS, certificate_name=lambda der: der.decode()))
+    guard = guarded(SignIn(users(), certificate_name=lambda der: der.decode()))
     for _ in range(2):  # the second time from memory
         assert ask(guard, HTTP_AUTHORIZATION=basic("alice", "a b:c"))[2] == b"alice ADMIN"
     assert ask(guard, HTTP_AUTHORIZATION=f"Bearer {TOKEN}")[2] == b"ci OPERATOR"
@@ -115,18 +121,18 @@ def test_a_password_a_token_and_a_certificate_come_in() -> None:
 
 
 def test_a_client_cannot_say_itself_who_it_is() -> None:
-    forged = {"kafkalite.user": USERS.by_certificate("CN=app"), "HTTP_KAFKALITE_USER": "alice"}
+    forged = {"kafkalite.user": users().by_certificate("CN=app"), "HTTP_KAFKALITE_USER": "alice"}
     assert ask(guarded(), HTTP_HOST="localhost", **forged)[2] == b""
-    assert ask(guarded(SignIn(USERS)), **forged)[0] == 401
+    assert ask(guarded(SignIn(users())), **forged)[0] == 401
 
 
 def test_a_host_is_anything_once_people_sign_in() -> None:
-    assert ask(guarded(SignIn(USERS)), HTTP_HOST="proxy.example", HTTP_AUTHORIZATION=f"Bearer {TOKEN}")[0] == 200
+    assert ask(guarded(SignIn(users())), HTTP_HOST="proxy.example", HTTP_AUTHORIZATION=f"Bearer {TOKEN}")[0] == 200
 
 
 def test_guessing_is_stopped_for_a_while_and_for_its_address_alone() -> None:
     clock = Clock()
-    guard = guarded(SignIn(USERS, clock=clock))
+    guard = guarded(SignIn(users(), clock=clock))
     for _ in range(FAILURES_MAX):
         assert ask(guard, HTTP_AUTHORIZATION="Bearer wrong")[0] == 401
     assert ask(guard, HTTP_AUTHORIZATION=f"Bearer {TOKEN}")[0] == 429

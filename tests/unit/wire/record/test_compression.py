@@ -36,7 +36,7 @@ def xerial(data: bytes, block_size: int = 32 * 1024) -> bytes:
 
 
 def zstd_streamed(data: bytes) -> bytes:
-    stream = zstandard.ZstdCompressor(level=19).compressobj()
+    stream = zstandard.ZstdCompressor().compressobj()
     return stream.compress(data) + stream.flush()
 
 
