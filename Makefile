@@ -15,6 +15,8 @@ JOBS ?= 2
 TEST_JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? 2 * n : 8)))
 # Files to workers; tests marked own_process first. A worker that dies ends the run, which names the test it died of.
 SPREAD = -n $(TEST_JOBS) --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
+# Tests start hundreds of programs, which would each compile what they import.
+export PYTHONDONTWRITEBYTECODE :=
 BENCH_OUT ?= build/bench/head_to_head
 BENCH_ARGS ?=
 PIPELINE_ARGS ?=

@@ -8,8 +8,11 @@ fails, since a run that is broken off has no summary; what ran then is told, too
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,10 +20,25 @@ import pytest
 from tests.kit.harness.own_process import MARK
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from xdist.workermanage import WorkerController
 
 PHASES = frozenset({"setup", "call", "teardown"})
 TEXT_MAX = 500  # characters
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Let one of xdist's workers collect before the others: it compiles the tests, and they read what it compiled."""
+    if not hasattr(session.config, "workerinput") or sys.dont_write_bytecode:
+        return (yield)
+    with open(__file__, "rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -29,7 +47,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput") and config.getvalue("loadgroup"):
         for item in items:
             own = "own-" if item.get_closest_marker(MARK) is not None else ""
-            item.add_marker(pytest.mark.xdist_group(own + item.path.stem))
+            item.add_marker(pytest.mark.xdist_group(own + _group_of(item.path)))
+
+
+def _group_of(path: Path) -> str:
+    """The file's name; the checks of the repository are one group, since they share its syntax trees."""
+    return "repository" if path.parent.name == "tests" else path.stem
 
 
 def pytest_configure(config: pytest.Config) -> None:
