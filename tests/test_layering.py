@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.sources import ROOT, text_of, tree_of
+from tests.kit.sources import ROOT, nodes_of, text_of, tree_of
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 NATIVE = ROOT / "ext" / "kafkalite" / "_native"
@@ -138,15 +138,16 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def names_imported(tree: ast.AST) -> set[str]:
+@functools.cache
+def names_imported(tree: ast.AST) -> frozenset[str]:
     """Every name of ours that is imported, by full name, wherever: in functions and for type checkers alone too."""
     found = set()
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return {name for name in found if name.partition(".")[0] == "kafkalite"}
+    return frozenset(name for name in found if name.partition(".")[0] == "kafkalite")
 
 
 @functools.cache
@@ -154,7 +155,7 @@ def handed_on(tree: ast.Module) -> dict[str, str]:
     """Names that a door hands on (`from x import y as y`) → where they come from."""
     return {
         alias.name: f"{node.module}.{alias.name}"
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.asname == alias.name
@@ -413,6 +414,8 @@ def packages_of(requirements: list[str]) -> set[str]:
 def imports(tree: ast.AST, *, in_function: bool = False) -> Iterator[tuple[str, bool]]:
     """(package, whether a function imports it), without those that only a type checker follows."""
     for node in ast.iter_child_nodes(tree):
+        if not isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
+            continue  # an expression imports nothing
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             continue
         if isinstance(node, ast.Import):

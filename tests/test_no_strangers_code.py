@@ -30,6 +30,8 @@ def installs_by_name(text: str, *, own_extras: bool = False) -> Iterator[str]:
     """The places that install by name; a command goes on behind a backslash."""
     joined = re.sub(r"\\\n\s*", " ", text)
     for line in joined.split("\n"):
+        if "kafkalite" not in line.lower():
+            continue
         checks = (VERSION, BARE) if own_extras else (EXTRA, VERSION, BARE)
         if "--no-index" not in line and any(check.search(line) for check in checks):
             yield line.strip()

@@ -14,7 +14,7 @@ import pytest
 
 from kafkalite._native.wire import batch
 from kafkalite.errors import ErrorCode
-from tests.kit.sources import ROOT, name_of, python_files, text_files, text_of, tracked
+from tests.kit.sources import ROOT, name_of, nodes_of, python_files, text_files, text_of, tracked
 
 NATIVE_SOURCES = ROOT / "ext" / "kafkalite" / "_native"
 STUBS = ROOT / "kafkalite" / "_native"
@@ -56,7 +56,7 @@ def found_lines(pattern: re.Pattern[str], files: Iterable[tuple[str, str]]) -> l
 
 def long_functions(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """Name and lines of each Python function over the limit, decorators and docstring included."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             size = (node.end_lineno or node.lineno) - node.lineno + 1
             if size > FUNCTION_LINES_MAX:
@@ -85,7 +85,7 @@ def long_cython_functions(text: str) -> Iterator[tuple[str, int]]:
 
 def class_sizes(tree: ast.Module) -> Iterator[tuple[str, int, int]]:
     """Name, methods and lines of each Python class; what it inherits counts for its parent."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.ClassDef):
             methods = sum(isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) for each in node.body)
             yield node.name, methods, (node.end_lineno or node.lineno) - node.lineno + 1

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from kafkalite.errors import ErrorCode
-from tests.kit.sources import name_of, python_files
+from tests.kit.sources import name_of, nodes_of, python_files
 
 ERROR_VALUES = frozenset(code.value for code in ErrorCode if code != ErrorCode.NONE)
 ERROR_WORD = re.compile(r"(?:^|_)(?:errors?|codes?)(?:_|$)")
@@ -91,7 +91,7 @@ def numbers_of_errors(tree: ast.Module) -> Iterator[ast.expr]:
         for node in tree.body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.List)
     }
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         match node:
             case ast.Compare(left=left, comparators=[right]):
                 yield from opposite_codes(left, right)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.kit.sources import ROOT, text_of, tree_of
+from tests.kit.sources import ROOT, nodes_of, text_of, tree_of
 
 SERVING = [
     "kafkalite/broker/dispatch.py",
@@ -95,7 +95,7 @@ def lines_of(tree: ast.Module) -> tuple[list[Line], list[Line]]:
         if isinstance(target, ast.Name) and made in {"logging.getLogger", "RepeatLogger"}:
             (plain if made == "logging.getLogger" else repeat).add(target.id)
     found: tuple[list[Line], list[Line]] = ([], [])
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in LEVELS:
             continue
         name = ast.unparse(node.func.value)

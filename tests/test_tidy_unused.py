@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.kit.sources import ROOT, name_of, text_files, tracked, tree_of
+from tests.kit.sources import ROOT, name_of, nodes_of, text_files, tracked, tree_of
 
 WORD = re.compile(r"[A-Za-z_]\w*")
 READ_BY_PEOPLE = (".md", ".json", ".csv", ".txt", ".sum")
@@ -63,7 +63,7 @@ def used_words(module: ast.Module) -> Counter[str]:
     """How often each word stands in Python code: names, and words of strings that are not docstrings."""
     found: Counter[str] = Counter()
     docstrings: set[ast.AST] = set()
-    for node in ast.walk(module):
+    for node in nodes_of(module):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             docstrings.add(node.value)
         elif node not in docstrings:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.kit.sources import name_of, python_files, text_files
+from tests.kit.sources import name_of, nodes_of, python_files, text_files
 
 ODD = re.compile(
     r"\b(?:whoever|whomever|whatever|anew|elder|nobody|for ever|stands?|stood)\b"
@@ -45,8 +45,8 @@ def prose() -> Iterator[tuple[str, str]]:
 
 def strings_of(tree: ast.Module) -> Iterator[str]:
     """Strings that are no docstrings."""
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    docstrings = {id(node.value) for node in nodes_of(tree) if isinstance(node, ast.Expr)}
+    for node in nodes_of(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             yield node.value
 

@@ -28,6 +28,7 @@ def tracked() -> tuple[Path, ...]:
     return tuple(path for path in ROOT.rglob("*") if path.is_file() and not skipped & {*path.relative_to(ROOT).parts})
 
 
+@functools.cache
 def name_of(path: Path) -> str:
     """A file's path from the repository's root on."""
     return path.relative_to(ROOT).as_posix()
@@ -63,6 +64,12 @@ def tree_of(path: Path) -> ast.Module:
         gc.freeze()
         if collecting:
             gc.enable()
+
+
+@functools.cache
+def nodes_of(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """The nodes of a tree, in the order of `ast.walk`. To walk a tree again takes longer than to parse it."""
+    return tuple(ast.walk(tree))
 
 
 def python_files(under: str = "") -> Iterator[tuple[Path, ast.Module]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from kafkalite.cli.formats import Format
 from kafkalite.model import TopicPartition
 from kafkalite.wire.record.columns import BytesColumn, HeaderColumns, RecordColumns
 from tests.kit.harness.terminal import OBEYED, a_terminal
+from tests.kit.sources import nodes_of
 
 PACKAGE = Path(output.__file__).parents[1]
 DIRECTED = [chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C)]
@@ -113,7 +115,7 @@ def test_records_are_raw_in_a_pipe_and_escaped_on_a_terminal(
 
 def bypasses(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """(line, what) of all in a module that writes to a standard stream itself."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         match node:
             case ast.Call(func=ast.Name(id="print")):
                 yield node.lineno, "print"
@@ -133,13 +135,13 @@ def bypasses(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def _handed_on(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Streams that are given to something else."""
-    within = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in {"sys.stdout", "sys.stderr"}:
-            if id(node) not in within:
-                yield node.lineno, ast.unparse(node)
-        elif isinstance(node, ast.ImportFrom) and node.module == "sys":
-            yield from ((node.lineno, name.name) for name in node.names if name.name in {"stdout", "stderr"})
+    within = {id(node.value) for node in nodes_of(tree) if isinstance(node, ast.Attribute)}
+    for node in nodes_of(tree):
+        match node:
+            case ast.Attribute(value=ast.Name(id="sys"), attr="stdout" | "stderr" as name) if id(node) not in within:
+                yield node.lineno, f"sys.{name}"
+            case ast.ImportFrom(module="sys", names=names):
+                yield from ((node.lineno, name.name) for name in names if name.name in {"stdout", "stderr"})
 
 
 def modules() -> list[str]:
@@ -147,11 +149,16 @@ def modules() -> list[str]:
     return [name for name in found if name not in WRITERS and not name.startswith(OWN_OUTPUT)]
 
 
+BYPASS = re.compile(r"print|input|std(out|err)|os\.write|/dev/")
+"""In the text of each module in which there is something to find."""
+
+
 def test_no_module_goes_round_the_output() -> None:
     found = [
         (name, *where)
         for name in modules()
-        for where in bypasses(ast.parse((PACKAGE.parent / name).read_text(encoding="utf-8")))
+        if BYPASS.search(text := (PACKAGE.parent / name).read_text(encoding="utf-8"))
+        for where in bypasses(ast.parse(text))
         if where[1] != "os.write" or name.startswith("kafkalite/cli/")
     ]
     assert found == []
@@ -174,4 +181,5 @@ def test_no_module_goes_round_the_output() -> None:
     ],
 )
 def test_way_round_the_output_is_found(text: str) -> None:
+    assert BYPASS.search(text)
     assert list(bypasses(ast.parse(text)))
