@@ -1,3 +1,6 @@
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -49,6 +52,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * Apache Kafka's own Java client against the broker named on the command line; one check per name.
  *
  * Usage: CompatClient host:port check topic [argument]. Exit status 0 and "ok" when the check holds, else the exception.
+ * With - as the check, each line of standard input has a check, a topic and an argument, with tabs between them. The
+ * answer to each ends with a line "ok" or "failed".
  */
 public final class CompatClient {
     private static final long TIMEOUT_S = 30;
@@ -65,9 +70,32 @@ public final class CompatClient {
     }
 
     public static void main(String[] args) throws Exception {
-        CompatClient client = new CompatClient(args[0], args[2]);
-        String argument = args.length > 3 ? args[3] : "";
-        switch (args[1]) {
+        if (args[1].equals("-")) {
+            answerLines(args[0]);
+        } else {
+            check(args[0], args[1], args[2], args.length > 3 ? args[3] : "");
+            System.out.println("ok");
+        }
+        System.exit(0); // daemon threads of the clients need not be waited for
+    }
+
+    private static void answerLines(String bootstrap) throws IOException {
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            String[] words = line.split("\t", -1);
+            try {
+                check(bootstrap, words[0], words[1], words[2]);
+                System.out.println("ok");
+            } catch (Exception | AssertionError error) {
+                error.printStackTrace(System.out);
+                System.out.println("failed");
+            }
+        }
+    }
+
+    private static void check(String bootstrap, String check, String topic, String argument) throws Exception {
+        CompatClient client = new CompatClient(bootstrap, topic);
+        switch (check) {
             case "codec" -> client.checkCodec(argument);
             case "edges" -> client.checkEdges();
             case "idempotent" -> client.checkIdempotent();
@@ -85,10 +113,8 @@ public final class CompatClient {
             case "next-range" -> client.checkGroup(NEXT + "range");
             case "consumer" -> client.checkConsumerProtocol();
             case "transaction" -> client.checkTransaction();
-            default -> throw new IllegalArgumentException(args[1]);
+            default -> throw new IllegalArgumentException(check);
         }
-        System.out.println("ok");
-        System.exit(0); // daemon threads of the clients need not be waited for
     }
 
     /** Where the broker is, and what the environment says of TLS and SASL, if anything. */

@@ -1,11 +1,13 @@
-"""Apache Kafka's Java client 4.x: fetched with Maven once into build/compat/java, compiled there, one JVM per check."""
+"""Apache Kafka's Java client 4.x, fetched with Maven once into build/compat/java; all checks share a JVM."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import NoReturn
 
 import pytest
@@ -18,6 +20,10 @@ from tests.kit.processes.broker import REPOSITORY
 HERE = Path(__file__).parent
 BUILD = REPOSITORY / "build" / "compat" / "java"
 TIMEOUT_S = 120
+COMMAND = (
+    *("java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+    *("-cp", f"{BUILD}/lib/*:{BUILD}", "CompatClient"),
+)
 
 
 @alone()
@@ -48,9 +54,8 @@ def java(bootstrap: str, not_run: Callable[[str, str], NoReturn]) -> Callable[..
         not_run("Java kafka-clients", f"could not be built: {error} {getattr(error, 'stderr', '')}")
 
     def call(check: str, topic: str, argument: str = "") -> None:
-        command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", f"{BUILD}/lib/*:{BUILD}"]
         done = subprocess.run(
-            [*command, "CompatClient", bootstrap, check, topic, argument],
+            [*COMMAND, bootstrap, check, topic, argument],
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
@@ -60,14 +65,36 @@ def java(bootstrap: str, not_run: Callable[[str, str], NoReturn]) -> Callable[..
     return call
 
 
+@pytest.fixture(scope="module")
+def one_jvm(java: Callable[..., None], bootstrap: str) -> Iterator[Callable[..., None]]:
+    """The same in one JVM, which stays: to start one takes longer than a check."""
+    with subprocess.Popen([*COMMAND, bootstrap, "-"], stdin=PIPE, stdout=PIPE, stderr=DEVNULL, text=True) as jvm:
+        assert jvm.stdin is not None
+        assert jvm.stdout is not None
+
+        def call(check: str, topic: str, argument: str = "") -> None:
+            timer = threading.Timer(TIMEOUT_S, jvm.kill)
+            timer.start()
+            print(check, topic, argument, sep="\t", file=jvm.stdin, flush=True)
+            lines = []
+            for line in jvm.stdout:
+                lines.append(line)
+                if line in {"ok\n", "failed\n"}:
+                    break
+            timer.cancel()
+            assert lines[-1:] == ["ok\n"], f"{check}: {''.join(lines)[-4000:]}"
+
+        yield call
+
+
 @pytest.mark.capability("produce, consume")
 @pytest.mark.parametrize(
     ("codec", "acks"), [("none", "1"), ("none", "0"), ("gzip", "all"), ("snappy", "1"), ("lz4", "all"), ("zstd", "1")]
 )
 def test_produce_reads_back_with_its_codec(
-    java: Callable[..., None], bootstrap: str, topic: str, codec: str, acks: str
+    one_jvm: Callable[..., None], bootstrap: str, topic: str, codec: str, acks: str
 ) -> None:
-    java("codec", topic, f"{codec}/{acks}")
+    one_jvm("codec", topic, f"{codec}/{acks}")
     assert stored_codecs(bootstrap, topic) == {CODECS[codec]}
 
 
@@ -91,8 +118,8 @@ CHECKS = {
 @pytest.mark.parametrize(
     "check", [pytest.param(name, marks=pytest.mark.capability(cell)) for name, cell in CHECKS.items()]
 )
-def test_check(java: Callable[..., None], topic: str, check: str) -> None:
-    java(check, topic)
+def test_check(one_jvm: Callable[..., None], topic: str, check: str) -> None:
+    one_jvm(check, topic)
 
 
 @pytest.mark.slow

@@ -29,6 +29,8 @@ NEWEST_VERSION = "4.4.0"
 """What this broker's answers are compared with."""
 JARS = REPOSITORY / "build" / "kafka"
 HEAP = "-Xmx512m"
+SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""What a JVM does not live long enough to gain from is left out."""
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>io.kafkalite.tests</groupId><artifactId>interchange</artifactId><version>1</version><packaging>pom</packaging>
@@ -72,7 +74,7 @@ def run_tool(
     main_class: str, *arguments: str, timeout_s: float = 120, text: str = "", version: str = KAFKA_VERSION
 ) -> str:
     """Runs one of Kafka's command line tools with this standard input; its output."""
-    command = ["java", HEAP, "-cp", f"{jars(version)}/*", main_class, *arguments]
+    command = ["java", HEAP, *SHORT_LIVED, "-cp", f"{jars(version)}/*", main_class, *arguments]
     done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=timeout_s)
     if done.returncode:
         raise RuntimeError(f"{main_class} ended with {done.returncode}:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}")

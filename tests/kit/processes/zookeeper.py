@@ -76,7 +76,7 @@ class ZooKeeper:
         self._process = subprocess.Popen(
             [
                 "java",
-                "-Xmx256m",
+                *("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
                 "-Dzookeeper.log.dir=" + str(self._directory),
                 f"-Dzookeeper.preAllocSize={LOG_STEP_KIB}",
                 "-cp",
