@@ -215,7 +215,7 @@ def test_backups_while_everything_goes_on(
     assert "Traceback" not in broker.log()
 
 
-@pytest.mark.parametrize("kill_count", [1, slow(20)])
+@pytest.mark.parametrize("kill_count", [slow(1), slow(20)])
 @pytest.mark.scenario("K2")
 def test_backups_killed_in_the_middle(make_broker: MakeBroker, tmp_path: Path, seed: int, kill_count: int) -> None:
     """No broker starts on what they leave, and the running one takes its part away and makes the next."""

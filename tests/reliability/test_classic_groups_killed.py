@@ -37,6 +37,7 @@ def progress(cluster: Cluster, count: int) -> None:
     wait_until(lambda: cluster.given_count() >= target, WAIT_S, f"{count} more messages handed out", 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.scenario("0.7")
 def test_documents_groups_and_kill_9_of_a_consumer(tmp_path: Path) -> None:
     """Of five partitions two consumers have [p0 p1 p2] and [p3 p4], two with four streams each [p0 ... p3] and [p4]."""
@@ -73,7 +74,7 @@ def test_documents_groups_and_kill_9_of_a_consumer(tmp_path: Path) -> None:
         assert max(seconds) <= cluster.session_s + GRACE_S + SERVER_STEPS_S, seconds
 
 
-QUICK = pytest.param((3, 2), 5, 14.0, (0.4, 1.0), 400.0, WEIGHTS, id="14-seconds")
+QUICK = pytest.param((3, 2), 5, 7.0, (0.4, 1.0), 400.0, WEIGHTS, id="7-seconds")
 FULL = pytest.param(
     (3, 2, 2),
     6,

@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.kit.checkers.ledger import Ledger
 from tests.kit.harness import wire
 from tests.kit.harness.load import Producers, create_topic, quiet, read_all
+from tests.kit.harness.samples import sample
 from tests.kit.processes.broker import BrokerProcess, wait_until
 from tests.reliability.test_killed_under_load import slow
 
@@ -254,7 +255,7 @@ def freeze(broker: BrokerProcess, seconds: float) -> None:
 # ---- G3 -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("timestamp", [0, -1, 2**63 - 1], ids=["0", "-1", "2^63-1"])
+@pytest.mark.parametrize("timestamp", sample([0, -1, 2**63 - 1], 1), ids=["0", "-1", "2^63-1"])
 @pytest.mark.scenario("G3")
 def test_impossible_timestamps(make_broker: MakeBroker, timestamp: int) -> None:
     """Such records are kept; the segment being written stays; looking for times works; a restart changes nothing."""

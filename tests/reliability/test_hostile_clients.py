@@ -316,10 +316,11 @@ def bombs() -> dict[str, tuple[int, bytes]]:
     import zstandard
 
     zeros = bytes(64 * MIB)
+    member = gzip.compress(zeros)
     return {
-        "gzip": (1, gzip.compress(zeros * 8, 9)),
+        "gzip": (1, member * 8),
         "lz4": (3, lz4.frame.compress(zeros * 3)),
-        "zstd": (4, zstandard.ZstdCompressor(level=19).compress(zeros * 16)),
+        "zstd": (4, zstandard.ZstdCompressor().compress(zeros * 16)),
     }
 
 

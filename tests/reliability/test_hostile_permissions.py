@@ -400,6 +400,7 @@ def test_rules_stay_where_no_authoriser_asks_them(tmp_path: Path) -> None:
         assert codes(broker.ask("mallory", api.FETCH, 12, fetch("t"))) == [DENIED]
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_rules_delay_the_start_little(tmp_path: Path) -> None:
     """That it is little is the benchmark's to say; here, that it starts, and decides by all of them."""
     (tmp_path / "data").mkdir()

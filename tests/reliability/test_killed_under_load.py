@@ -119,6 +119,7 @@ def test_killed_with_codec(make_broker: MakeBroker, seed: int, codec: str, kill_
     run_under_load(make_broker(), kill, kill_count, seed, settings={"compression.type": codec}, sizes=(0, 1, 300))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill_count", [slow(0), 1, slow(5)])
 @pytest.mark.scenario("A3")
 def test_killed_with_empty_tiny_and_large_records(make_broker: MakeBroker, seed: int, kill_count: int) -> None:
@@ -127,6 +128,7 @@ def test_killed_with_empty_tiny_and_large_records(make_broker: MakeBroker, seed:
     run_under_load(broker, kill, kill_count, seed, sizes=sizes, rate_per_s=400)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill_count", [slow(0), 1, slow(10)])
 @pytest.mark.scenario("A4")
 def test_killed_without_idempotence(make_broker: MakeBroker, seed: int, kill_count: int) -> None:

@@ -198,6 +198,7 @@ def check_with_kafkas_tool(directory: Path, broker: BrokerProcess) -> None:
     assert "Found" not in text, text[-2000:]
 
 
+@pytest.mark.slow
 @pytest.mark.scenario("A9")
 def test_kill_during_compaction_and_retention(make_broker: MakeBroker, seed: int) -> None:
     """compact,delete: nothing younger than the retention is gone; what is older goes."""

@@ -34,6 +34,7 @@ def answer_of(port: int, group: str, size: int) -> int:
         return int(struct.unpack_from(">h", answers.read(length), 8)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.scenario("E6")
 def test_metadata_that_cannot_be_written_down_is_not_held(make_broker: MakeBroker) -> None:
     broker = make_broker(settings={"group.initial.rebalance.delay.ms": "0"}).start()

@@ -21,8 +21,6 @@ MIB = 1 << 20
 LIMIT = 700 * MIB
 FRAME_SIZES = [95 * MIB] * 4 + [12 * MIB] * 16 + [MIB * 3 // 2] * 20
 """Of unfinished requests: small ones take what long ones leave."""
-SHORT_COUNT = 40
-"""Connections that the broker has to end for want of memory before the test goes on."""
 PARTITIONS = 4
 TOPICS = 10
 """Topics that an honest client makes: each maps a segment."""
@@ -93,8 +91,10 @@ class Honest(threading.Thread):
                 time.sleep(0.01)
 
 
+@pytest.mark.parametrize("short_count", [10, pytest.param(40, marks=pytest.mark.slow)])
 @pytest.mark.scenario("C6")
-def test_broker_outlives_a_shortage_of_address_space(make_broker: MakeBroker) -> None:
+def test_broker_outlives_a_shortage_of_address_space(make_broker: MakeBroker, short_count: int) -> None:
+    """`short_count` connections have to be ended for want of memory before everything is to be served again."""
     settings = {"log.segment.bytes": str(MIB), "num.network.threads": "2"}
     broker = make_broker(settings=settings, prefix=("prlimit", f"--as={LIMIT}")).start()
     create_topic(broker.port, "kept", PARTITIONS)
@@ -103,7 +103,7 @@ def test_broker_outlives_a_shortage_of_address_space(make_broker: MakeBroker) ->
         for client in honest:
             client.start()
         try:
-            wait_until(lambda: hogs.ended_early >= SHORT_COUNT or not broker.alive, 300, "memory runs out")
+            wait_until(lambda: hogs.ended_early >= short_count or not broker.alive, 300, "memory runs out")
         finally:
             for client in honest:
                 client.stop.set()

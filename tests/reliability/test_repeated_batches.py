@@ -88,6 +88,7 @@ def test_epochs(producer: Idempotent) -> None:
     assert producer.end_offset() == 6
 
 
+@pytest.mark.slow
 @pytest.mark.scenario("F1")
 def test_sequence_wraps_at_2_to_31(producer: Idempotent) -> None:
     """A producer without state here may begin anywhere."""

@@ -117,6 +117,7 @@ def bench(make_broker: Callable[..., BrokerProcess], tmp_path: Path) -> Bench:
     return Bench(broker, fake, url)
 
 
+@pytest.mark.slow
 @pytest.mark.scenario("G1")
 def test_starts_with_a_wrong_clock_delete_nothing_early_and_keep_nothing_forever(bench: Bench) -> None:
     bench.start(0)
@@ -141,6 +142,7 @@ def test_starts_with_a_wrong_clock_delete_nothing_early_and_keep_nothing_forever
     assert "Traceback" not in bench.broker.log()
 
 
+@pytest.mark.slow
 @pytest.mark.scenario("G1")
 def test_hold_adds_up_over_kills(bench: Bench) -> None:
     bench.start(0)
