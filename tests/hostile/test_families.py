@@ -6,6 +6,7 @@ import pytest
 
 from tests.hostile.bounds import ITEMS, SAMPLE_SIZE, SIZE
 from tests.hostile.conftest import POPULACE, Scene
+from tests.kit.harness.samples import sample
 from tests.kit.hostile.families import FAMILIES, Family, all_metadata
 from tests.kit.hostile.flood import Flood
 from tests.kit.hostile.requests import EXISTING, attacks_named
@@ -29,7 +30,7 @@ def run(scene: Scene, family: Family, size: float, seconds: float) -> None:
         scene.broker.stop()
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=by_name)
+@pytest.mark.parametrize("family", sample(FAMILIES, 3), ids=by_name)
 def test_a_small_attack(own_scene: Scene, family: Family) -> None:
     run(own_scene, family, SAMPLE_SIZE, ATTACK_S)
 
@@ -40,7 +41,7 @@ def test_a_large_attack(own_scene: Scene, family: Family) -> None:
     run(own_scene, family, SIZE, SLOW_ATTACK_S)
 
 
-@pytest.mark.parametrize("attack", attacks_named(STOPPED_DURING), ids=lambda attack: attack.id)
+@pytest.mark.parametrize("attack", sample(attacks_named(STOPPED_DURING), 1), ids=lambda attack: attack.id)
 def test_sigterm_during_long_requests(own_scene: Scene, attack) -> None:
     with Flood(own_scene.broker.port, [attack.frame(EXISTING, ITEMS, POPULACE)]) as flood:
         flood.begin_run(120)

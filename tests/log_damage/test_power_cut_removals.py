@@ -8,6 +8,7 @@ import pytest
 from kafkalite.broker.log import segment_removal
 from kafkalite.broker.log.manager import LogManager
 from tests.kit.harness.log_harness import TIME_MS, abandon, make_batch, read_all, started
+from tests.kit.harness.samples import sample
 from tests.kit.oracles.compaction_model import keyed_batch
 from tests.kit.oracles.unsynced import ChangedNames, Names, watched
 
@@ -59,7 +60,7 @@ def take_front(manager: LogManager, how: str, kind: str) -> None:
     [("retention", True), ("retention", False), ("delete records", True)],
     ids=["retention", "retention on a full disk", "delete records"],
 )
-@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize("kind", sample(SETTINGS, 1))
 def test_what_is_left_is_the_end_of_the_log(
     tmp_path: Path, how: str, kind: str, room: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -431,7 +431,7 @@ def test_segments_above_a_cut_do_not_come_back(seed: int) -> None:
         after_the_cut_of_power(power, run, "durable")
 
 
-@pytest.mark.parametrize("model", sample(sorted(LEFT), 2))
+@pytest.mark.parametrize("model", sample(sorted(LEFT), 1))
 def test_front_of_a_segment_that_a_reader_has_is_whole_under_its_name(model: str) -> None:
     """Power goes at each change of the disk that a cut makes."""
     for changes, seed in itertools.product(range(45), range(12)):

@@ -132,6 +132,7 @@ def run(path: Path, seed: int, rounds: int) -> None:
     log.close()
 
 
+@pytest.mark.slow
 def test_cut_under_readers_and_senders(tmp_path: Path) -> None:
     run(tmp_path, 1, 15)
 

