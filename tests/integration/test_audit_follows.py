@@ -31,6 +31,7 @@ from kafkalite.load.compaction import compact
 from kafkalite.mirror import Mirror, TopicFilter
 from kafkalite.wire.record.columns import Record
 from tests.kit.harness.audited_load import load_into
+from tests.kit.harness.samples import sample
 from tests.kit.harness.scrape import Scrape, ask
 from tests.kit.processes.broker import BrokerProcess, wait_until
 from tests.kit.processes.restored import put_back
@@ -233,6 +234,7 @@ def send(broker: BrokerProcess, count: int) -> None:
         producer.send("logs", 0, [b"v"] * count)
 
 
+@pytest.mark.slow
 def test_it_outlives_brokers_that_are_away_and_its_own_death_and_counts_nothing_twice(tmp_path: Path) -> None:
     state = tmp_path / "state"
     options = ["--state", str(state), "--metrics", "127.0.0.1:0"]
@@ -306,6 +308,7 @@ def test_flags_of_following_alone(options: list[str], capsys: pytest.CaptureFixt
     assert "requires --follow" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_two_audits_do_not_share_a_state(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "live") as broker:
         state = ["--state", str(tmp_path / "state")]
@@ -330,7 +333,7 @@ def send_stamped(bootstrap: str, server: str, first: int, end: int) -> None:
             producer.send("logs", 0, records(first, end))
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["epochs tell", "the same epoch"])
+@pytest.mark.parametrize("killed", sample([False, True], 1), ids=["epochs tell", "the same epoch"])
 def test_a_log_that_was_restored_ends_the_audit_or_is_counted_once_more(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], killed: bool
 ) -> None:

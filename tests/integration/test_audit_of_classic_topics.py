@@ -143,6 +143,7 @@ def takes(made: ConsumerConnector, count: int) -> None:
         connector.commit_offsets()
 
 
+@pytest.mark.slow
 @pytest.mark.zookeeper
 def test_consumers_of_the_old_kind_are_a_stage_and_what_they_passed_over_is_missing(
     zookeeper: ZooKeeper, tmp_path: Path, capsys: pytest.CaptureFixture[str]

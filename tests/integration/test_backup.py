@@ -328,6 +328,7 @@ def test_damage_of_the_original_is_told_and_copied(tmp_path: Path, directory: Pa
     assert not (tmp_path / "copy" / "backup.unfinished").exists()
 
 
+@pytest.mark.slow
 def test_records_are_appended_all_the_while(tmp_path: Path) -> None:
     """What is appended after the moment is not in the copy, in the middle of a file that both have."""
     broker = started(tmp_path / "data")

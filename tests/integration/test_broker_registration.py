@@ -189,6 +189,7 @@ def thief_takes(thief):
         thief.create("/brokers/ids/0", b"thief:10.0.0.1:1", ephemeral=True)
 
 
+@pytest.mark.slow
 def test_zookeeper_that_is_restarted(zookeeper, client, registration):
     one = registration(0, topics={"a": 1}, session_timeout_s=30.0)
     appears(client, "/brokers/topics/a/0")
@@ -214,6 +215,7 @@ def test_nobody_answers():
     one.stop()
 
 
+@pytest.mark.slow
 def test_host_that_cannot_be_registered(zookeeper):
     one = BrokerRegistration(
         zookeeper.address, 0, "::1", 1, SystemClock(), session_timeout_s=1.0, connection_timeout_s=30.0,

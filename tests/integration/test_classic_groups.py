@@ -259,6 +259,7 @@ def test_member_of_a_client_that_writes_a_bare_topic_name_is_counted(cluster, me
     settled(lambda: member.owned == ["0-0", "0-1", "0-2"])
 
 
+@pytest.mark.slow
 def test_connection_to_zookeeper_that_is_away(cluster, zookeeper, members):
     member = members("c1", zk_session_timeout_ms=5000)
     produce(zookeeper, 0, 20)
@@ -270,6 +271,7 @@ def test_connection_to_zookeeper_that_is_away(cluster, zookeeper, members):
     settled(lambda: len(member.owned) == 5)
 
 
+@pytest.mark.slow
 def test_shutdown_does_not_wait_for_a_zookeeper_that_is_silent(cluster, zookeeper, members, client, monkeypatch):
     # The session is long, so that whoever waited for an answer would do so for many seconds.
     monkeypatch.setattr(connector_module, "LEAVE_TIMEOUT_S", 0.1)
@@ -304,6 +306,7 @@ def test_producer_with_keys_and_new_topics(cluster, zookeeper):
     assert {(broker, partition) for broker, (topic, partition) in used if topic == "unheard-of"} == {(0, 0), (1, 0)}
 
 
+@pytest.mark.slow
 def test_settings_that_are_missing():
     with pytest.raises(InvalidConfig, match=r"zk\.connect"):
         Consumer.create({"groupid": "g"})

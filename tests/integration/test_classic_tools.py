@@ -237,6 +237,7 @@ def test_replay_copies_a_topic(zookeeper, client, broker, run, monkeypatch):
     assert payloads(broker, "u") == payloads(broker, "t")
 
 
+@pytest.mark.slow
 def test_perf_tools_print_their_columns(zookeeper, client, broker, run, monkeypatch):
     monkeypatch.setattr("kafkalite.cli.classic.perf.CONSUMER_TIMEOUT_MS", 500)
     found = run("producer-perf", "--topic", "t", "--brokerinfo", f"broker.list=0:127.0.0.1:{broker.port}",

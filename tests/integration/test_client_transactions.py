@@ -261,6 +261,7 @@ def _address(client: Client) -> str:
     return f"{broker.host}:{broker.port}"
 
 
+@pytest.mark.slow
 def test_a_commit_during_which_the_broker_is_killed(tmp_path: Path) -> None:
     """Whatever was answered holds; what was not is finished or undone; the producer goes on."""
     with BrokerProcess(tmp_path) as process, Client(process.bootstrap) as client:

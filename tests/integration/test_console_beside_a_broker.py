@@ -80,6 +80,7 @@ def get(url: str) -> bytes:
         connection.close()
 
 
+@pytest.mark.slow
 def test_it_serves_comes_back_when_it_dies_and_ends_with_the_broker(started: Started) -> None:
     (url,) = wait_until(started.urls, WAIT_S, "the console is ready")
     assert b"kafkalite" in get(f"{url}/topics")

@@ -620,6 +620,7 @@ FIELDS = (
 GARBAGE = ("", "\0", "x", "-1", "9" * 18, "9" * 400, "[", "{}", "[[]]", "\u202e", "a" * 4000, "__consumer_offsets")
 
 
+@pytest.mark.slow
 def test_no_form_and_no_link_of_a_stranger_breaks_a_page(visitor: Visitor, client: Client) -> None:
     client.groups.commit("0", {TopicPartition("orders", 0): 0})
     for path, methods in ROUTES:

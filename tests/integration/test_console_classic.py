@@ -150,6 +150,7 @@ def test_pages_draw_and_lead_to_one_another(console: ConsoleServer) -> None:
     assert '<a href="/topics/visits">' in ask(console, "/classic/topics/visits").text
 
 
+@pytest.mark.slow
 def test_a_zookeeper_that_does_not_answer_is_a_sentence(
     monkeypatch: pytest.MonkeyPatch, scene: ClassicScene, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -164,6 +165,7 @@ def test_a_zookeeper_that_does_not_answer_is_a_sentence(
     assert "zookeeper.connect=host:port is not" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_nothing_is_written_for_a_place_that_is_not_there(
     scene: ClassicScene, zookeeper: ZooKeeper, zookeeper_client: KazooClient
 ) -> None:

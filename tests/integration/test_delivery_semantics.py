@@ -18,6 +18,7 @@ import pytest
 from kafkalite.broker import Broker
 from kafkalite.client import READ_COMMITTED, READ_UNCOMMITTED, Client
 from kafkalite.wire.record.columns import Record
+from tests.kit.harness.samples import sample
 from tests.kit.processes.broker import REPOSITORY, wait_until
 
 pytestmark = pytest.mark.integration
@@ -106,7 +107,7 @@ def killed_and_started_again(client: Client, program: str, mode: str, directory:
 PROGRAMS = ["kafkalite", pytest.param("confluent-kafka", marks=pytest.mark.compat)]
 
 
-@pytest.mark.parametrize("mode", MOMENTS)
+@pytest.mark.parametrize("mode", sample(MOMENTS, 1))
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_ctrl_c_ends_an_example_without_a_traceback(client: Client, program: str, mode: str, tmp_path: Path) -> None:
     (row,) = client.brokers()

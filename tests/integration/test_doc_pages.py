@@ -6,27 +6,25 @@ import pytest
 
 from kafkalite.testing import KafkaBroker
 from tests.kit.harness.doc_pages import DOCS, PageRun, blocks_of
+from tests.kit.harness.samples import sample
 
 pytestmark = pytest.mark.integration
 
+LONG = ("delivery.md", "kafka-0.7.md", "query.md", "shell.md", "track.md")
+"""Pages with many commands or pauses."""
 QUICK = (
     "audit.md",
     "client.md",
     "coming-from.md",
-    "delivery.md",
     "failures.md",
     "failures-for-java.md",
     "failures-options.md",
-    "kafka-0.7.md",
     "metrics.md",
     "mirror.md",
     "operations.md",
-    "query.md",
     "quotas.md",
     "registry.md",
     "security.md",
-    "shell.md",
-    "track.md",
 )
 WITH_SPARK = ("data-engineer.md", "load.md", "spark.md", "streams.md")
 """Run by tests/spark/test_docs_examples.py."""
@@ -39,7 +37,7 @@ ELSEWHERE = {
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # a reader leaves closing a client to the interpreter
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", sample([*QUICK, *LONG], len(QUICK)))
 def test_a_page_works_from_its_first_line(name: str, tmp_path: Path) -> None:
     settings = {"listeners": "kafka://127.0.0.1:0,kafka07://127.0.0.1:0", "offsets.topic.num.partitions": 4}
     with KafkaBroker(settings, flush_on_acks_all=False, in_process=True) as broker:
@@ -61,7 +59,7 @@ def test_a_comment_speaks_of_the_block_below_it_alone(tmp_path: Path) -> None:
 
 
 def test_every_block_of_every_page_is_run_or_says_why_not() -> None:
-    covered = {*QUICK, *WITH_SPARK, *ELSEWHERE}
+    covered = {*QUICK, *LONG, *WITH_SPARK, *ELSEWHERE}
     untold = {
         f"{path.name}:{block.line}"
         for path in DOCS.glob("*.md")

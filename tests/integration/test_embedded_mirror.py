@@ -93,6 +93,7 @@ def test_a_replica_follows_and_goes_on_after_a_restart(tmp_path: Path, source: B
         assert values(broker.bootstrap_servers, "logs.a") == numbers(0, 180)
 
 
+@pytest.mark.slow
 def test_a_source_that_is_away_is_waited_for(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "source", port=free_port()) as live:
         with Client(live.bootstrap) as client:
@@ -223,6 +224,7 @@ def test_itself_is_no_source(tmp_path: Path, caplog: pytest.LogCaptureFixture) -
     assert "has stopped: source and target are the same cluster" in caplog.text
 
 
+@pytest.mark.slow
 def test_kill_minus_nine_while_it_pulls(tmp_path: Path, source: Broker, live: Client) -> None:
     count, topic = 60_000, "logs.killed"
     live.admin.create_topic(topic, 1)

@@ -644,6 +644,7 @@ def process(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield process
 
 
+@pytest.mark.slow
 def test_kills_of_members_lose_and_double_nothing(process: BrokerProcess, tmp_path: Path) -> None:
     survive(process, tmp_path, count=1000, partitions=3, kills=4, falls=1)
 

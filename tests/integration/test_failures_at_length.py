@@ -319,6 +319,7 @@ run(policy, handle, bootstrap, stop=stop, member="m1", session_timeout_s=6.0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "kills"), [(60, 2), pytest.param(3000, 40, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
 )

@@ -237,7 +237,7 @@ def test_a_handler_that_exits_ends_the_run_with_that_and_its_record_comes_again(
         )
 
 
-@pytest.mark.parametrize("port", sample(PORTS, 2))
+@pytest.mark.parametrize("port", sample(PORTS, 1))
 @pytest.mark.parametrize("told", [True, False], ids=["the broker knows", "the broker does not know"])
 def test_a_damaged_batch_becomes_letters_and_the_rest_is_handled(tmp_path: Path, port: str, *, told: bool) -> None:
     settings = {"log_dirs": str(tmp_path / "data")}
@@ -480,7 +480,7 @@ class Member:
         self._thread.join()
 
 
-@pytest.mark.parametrize("port", sample(reversed(PORTS), 2))
+@pytest.mark.parametrize("port", sample(reversed(PORTS), 1))
 def test_a_log_that_went_back_below_a_committed_offset(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], port: str
 ) -> None:

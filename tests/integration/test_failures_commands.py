@@ -113,6 +113,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> li
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+@pytest.mark.slow
 def test_a_record_that_kills_the_process_and_the_way_back_of_its_letter(
     client: Client, broker: Broker, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -263,6 +264,7 @@ def test_letters_are_resolved_by_record_and_by_day(
     assert client.start_offset("dlq.billing.orders", 0) == client.end_offset("dlq.billing.orders", 0)
 
 
+@pytest.mark.slow
 def test_a_thousand_letters_of_a_day_are_kept_until_each_is_resolved(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -383,6 +385,7 @@ def test_letters_in_a_compacted_topic_are_kept_one_by_one_and_resolved_by_tombst
         assert said(capsys, "letters", "list", "billing", *at) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "kills"), [(1200, 5), pytest.param(10_000, 20, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
 )
@@ -476,6 +479,7 @@ def test_letters_are_patched_on_their_way_back(
     assert "cannot be used together" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_record_is_stepped_over_when_somebody_says_so(
     client: Client, broker: Broker, place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

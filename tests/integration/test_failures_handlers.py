@@ -28,6 +28,7 @@ from tests.kit.harness.failing_groups import (
     small_broker,
     states,
 )
+from tests.kit.harness.samples import sample
 from tests.kit.processes.broker import REPOSITORY, wait_until
 
 pytestmark = pytest.mark.integration
@@ -79,7 +80,7 @@ def is_given_up(client: Client, topic: str) -> bool:
     return not client.groups.describe(topic).members
 
 
-@pytest.mark.parametrize("kind", ["def", "async def"])
+@pytest.mark.parametrize("kind", sample(["def", "async def"], 1))
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_program_ends_cleanly_at_a_signal(
     client: Client, broker: Broker, tmp_path: Path, kind: str, number: int
@@ -103,7 +104,7 @@ def test_a_program_ends_cleanly_at_a_signal(
     assert dict(letter.headers)["dlq.error"] == b"nobody ordered this"
 
 
-@pytest.mark.parametrize("kind", ["def", "async def"])
+@pytest.mark.parametrize("kind", sample(["def", "async def"], 1))
 def test_the_command_needs_no_policy_file(client: Client, broker: Broker, tmp_path: Path, kind: str) -> None:
     topic = orders(client)
     (tmp_path / "shop.py").write_text(SHOP.format(topic=topic, kind=kind))

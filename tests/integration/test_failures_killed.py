@@ -21,7 +21,7 @@ KILL_AT = (150, 220, 90)
 """The calls of the handler, of each life, at which the process is killed."""
 KILL_S = 180.0
 """kafka-python and aiokafka come back only when the broker has given up their earlier life, after 45 s."""
-SAMPLE = {("kafkalite", "topics"), ("confluent", "here")}
+SAMPLE = {("confluent", "topics")}
 CASES = [
     pytest.param(client, strategy, marks=() if (client, strategy) in SAMPLE else pytest.mark.slow)
     for client in killed_member.CLIENTS

@@ -131,13 +131,14 @@ def play(side: Side, port: str) -> None:
             member.join()
 
 
-@pytest.mark.parametrize("port", sample(PORTS, 2))
+@pytest.mark.parametrize("port", sample(PORTS, 1))
 def test_rights_of_the_page_are_enough_for_a_member_by_each_client(side: Side, port: str) -> None:
     for flags in rules_of_the_page("billing"):
         side.allow(MEMBER, *flags)
     play(side, port)
 
 
+@pytest.mark.slow
 def test_each_right_of_the_page_is_needed(side: Side, tmp_path: Path) -> None:
     """What a member says at its start while rights are missing, until there is the last."""
     policy = Policy(group="billing", topics=["orders"], strategy=RetryTopics(["1 s"]), fatal=[ValueError])
@@ -158,6 +159,7 @@ def test_each_right_of_the_page_is_needed(side: Side, tmp_path: Path) -> None:
     play(side, "kafkalite")
 
 
+@pytest.mark.slow
 def test_a_check_names_the_rights_for_topics_that_a_user_lacks(
     side: Side, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,6 +185,7 @@ def test_a_check_names_the_rights_for_topics_that_a_user_lacks(
     ]
 
 
+@pytest.mark.slow
 def test_rights_of_the_page_are_enough_for_whoever_looks_after_letters(side: Side) -> None:
     for flags in rules_of_the_page("billing"):
         side.allow(MEMBER, *flags)

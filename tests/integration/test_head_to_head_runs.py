@@ -50,6 +50,7 @@ def test_the_producer_and_the_consumer_test_are_measured(
     assert all(figure is not None for figure in latency)
 
 
+@pytest.mark.slow
 def test_what_is_not_here_is_skipped_by_name(finished: tuple[subprocess.CompletedProcess[str], Results]) -> None:
     done, results = finished
     for system in (Redis, Nats):

@@ -134,6 +134,7 @@ def same_logs(broker: Broker, javas: list[KafkaBroker], name: str, partitions: i
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("followers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_followers_of_kafkas_have_the_leaders_bytes_after_a_storm(
     kafka_jars: Path, tmp_path: Path, followers: int

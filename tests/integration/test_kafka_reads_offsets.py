@@ -33,6 +33,7 @@ def test_kafkas_dump_tool_reads_offsets_and_groups(tmp_path: Path) -> None:
     assert "isvalid: true" in text
 
 
+@pytest.mark.slow
 def test_kafkas_dump_tool_reads_groups_of_the_newer_protocol(tmp_path: Path) -> None:
     """Every kind of record that KIP-848 has, written and erased."""
     settings = {"offsets_topic_num_partitions": 1, "group_consumer_heartbeat_interval_ms": 200}

@@ -129,6 +129,7 @@ def test_aborted_transactions_are_not_loaded(
     assert (again.rows, again.lag) == (0, 0), "the markers behind the last record were passed over"
 
 
+@pytest.mark.slow
 def test_records_that_are_gone(client: Client, filled: str, tmp_path: Path) -> None:
     load(tmp_path, client=client, topics=[filled], commit_size=4096)
     load(tmp_path / "new", client=client, topics=[filled], starting=f'{{"{filled}": {{"0": 10, "1": 10}}}}')

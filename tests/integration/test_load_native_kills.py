@@ -18,6 +18,7 @@ from kafkalite.load import contents
 from kafkalite.load.manifest import MANIFESTS, STAGING, Target
 from kafkalite.load.places import storage_of
 from kafkalite.wire.record.columns import Record, RecordColumns
+from tests.kit.harness.samples import sample
 from tests.kit.processes import native_loader
 from tests.kit.processes.dying import runs_of, steps_of
 
@@ -113,8 +114,8 @@ def scene(kafka_broker: Broker, kafka_topic: str, tmp_path: Path) -> Iterator[Sc
         yield Scene(kafka_broker.bootstrap_servers, client, kafka_topic, tmp_path)
 
 
-@pytest.mark.parametrize("stride", [pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]), 9])
-@pytest.mark.parametrize("settled", [True, False], ids=["after a load that ended", "after a load that died"])
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]), 20])
+@pytest.mark.parametrize("settled", sample([True, False], 1), ids=["after a load that ended", "after a load that died"])
 def test_killed_at_its_steps(scene: Scene, tmp_path: Path, stride: int, settled: bool) -> None:
     scene.produce()
     count = 0

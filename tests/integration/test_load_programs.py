@@ -80,7 +80,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "batch", "ack"), sample(CASES, 8))
+@pytest.mark.parametrize(("name", "batch", "ack"), sample(CASES, 4))
 def test_messages_arrive_in_the_number_that_is_told(broker: Broker, name: str, batch: int, ack: str) -> None:
     topic = f"{name}-{batch}-{ack}"
     where = ["--port", port_of(broker, name), "--topic", topic, "--messages", COUNT]
@@ -95,7 +95,7 @@ def test_messages_arrive_in_the_number_that_is_told(broker: Broker, name: str, b
     assert log.log_end_offset == (COUNT * (SIZE + 10) if name in CLASSIC else COUNT)
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", sample(HERE, 2))
 def test_latency_counts_each_message_once(broker: Broker, name: str) -> None:
     rate, seconds, warm_up = 500, 1, 0.2
     done = run(

@@ -107,6 +107,7 @@ def kill_in_the_middle(place: str, folder: Path, chance: random.Random) -> None:
         process.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [3, pytest.param(30, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
 def test_killed_again_and_again(place: str, tmp_path: Path, rounds: int) -> None:
     seed = time.time_ns()

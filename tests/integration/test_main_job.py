@@ -178,6 +178,7 @@ def slow_size() -> int:
     return int(os.environ.get("KAFKALITE_MAIN_JOB_BYTES", "2000000000"))
 
 
+@pytest.mark.slow
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("size", "kills_at"),

@@ -449,6 +449,7 @@ def test_kill_minus_nine_twice(tmp_path: Path) -> None:
         kill_and_compare(source.bootstrap, target.bootstrap, "killed", 4, 50_000, 2, options)
 
 
+@pytest.mark.slow
 def test_the_target_dies_and_comes_back(tmp_path: Path) -> None:
     """kill -9 of the broker: transactions that nobody can tell about are done again, none twice."""
     with BrokerProcess(tmp_path / "source") as source, BrokerProcess(tmp_path / "target") as target:

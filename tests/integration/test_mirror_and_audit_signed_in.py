@@ -94,6 +94,7 @@ def test_rules_of_the_page_are_enough_for_a_mirror_and_each_of_them_is_needed(si
         assert len(client.partitions("logs.web")) == 3
 
 
+@pytest.mark.slow
 def test_audit_reads_what_it_may_and_says_what_it_may_not(sides: Sides) -> None:
     for where, flags in rules_of_the_page():
         (sides.source if where == "source" else sides.target).allow(COPIER, *flags)

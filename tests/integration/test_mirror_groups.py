@@ -304,6 +304,7 @@ def keyed(client: Client, topic: str, start: int) -> list[tuple[bytes | None, by
     return [(record.key, record.value) for chunk in chunks for record in chunk.records()]
 
 
+@pytest.mark.slow
 def test_kill_minus_nine_leaves_positions_exact(tmp_path: Path) -> None:
     """Of the mirror, four times: what it keeps of offsets is of the transactions that were committed, and of all."""
     dice = random.Random(11)

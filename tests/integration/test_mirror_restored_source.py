@@ -48,7 +48,7 @@ def copy(source: str, target: Broker, *options: str) -> int:
     return main(["mirror", "--from", source, "--to", target.bootstrap_servers, "--name", "m", "-e", "-q", *options])
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["epochs tell", "the same epoch"])
+@pytest.mark.parametrize("killed", sample([False, True], 1), ids=["epochs tell", "the same epoch"])
 @pytest.mark.parametrize("count", sample([10, 60], 1))
 def test_a_source_that_was_restored_stops_the_mirror(
     tmp_path: Path, target: Broker, capsys: pytest.CaptureFixture[str], killed: bool, count: int
@@ -85,6 +85,7 @@ def test_all_of_it_is_copied_where_that_is_wanted(tmp_path: Path, target: Broker
         assert values(target) == numbers(0, 15) + numbers(0, 10) + numbers(10, 16, "new")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", sample([False, True], 1), ids=["epochs tell", "the same epoch"])
 def test_it_is_restored_while_the_mirror_runs(tmp_path: Path, target: Broker, killed: bool) -> None:
     with BrokerProcess(tmp_path / "live", port=free_port()) as live:

@@ -253,6 +253,7 @@ def test_flags_that_are_missing(flags: list[str], capsys: pytest.CaptureFixture[
     assert "the following arguments are required" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_mirror_that_starts_while_its_source_is_down_waits(tmp_path: Path, target: Broker) -> None:
     with BrokerProcess(tmp_path / "source", port=free_port()) as live:
         with Client(live.bootstrap) as client:

@@ -82,6 +82,7 @@ def test_fixtures_give_a_broker_and_fresh_topics(inner: pytest.Pytester) -> None
     result.stdout.fnmatch_lines(["kafkalite: kafka_broker answers acks=all from the page cache (*=false)"])
 
 
+@pytest.mark.slow
 def test_a_brokers_modules_are_not_rewritten(inner: pytest.Pytester) -> None:
     """As pytest does with the asserts of a plugin's package: a broker imports some in threads that serve."""
     inner.makepyfile(
@@ -92,11 +93,13 @@ def test_a_brokers_modules_are_not_rewritten(inner: pytest.Pytester) -> None:
     inner.runpytest_subprocess("-k", "test_loader").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_parallel_workers_have_a_broker_each(inner: pytest.Pytester) -> None:
     result = inner.runpytest_subprocess("-n", "2", "--dist", "each")
     result.assert_outcomes(passed=18)
 
 
+@pytest.mark.slow
 def test_settings_can_be_overridden(inner: pytest.Pytester) -> None:
     inner.makeconftest("""
         import pytest
@@ -121,6 +124,7 @@ def test_pytests_own_file_has_settings_and_the_header_says_what_holds(inner: pyt
     result.stdout.fnmatch_lines(["kafkalite: kafka_broker answers acks=all from the disk (flush.on.acks.all=true)"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", sample([[], ["-n", "2"]], 1), ids=["one-process", "xdist"])
 def test_summary_says_what_a_conftest_set(inner: pytest.Pytester, arguments: list[str]) -> None:
     inner.makeconftest("""
@@ -137,6 +141,7 @@ def test_summary_says_what_a_conftest_set(inner: pytest.Pytester, arguments: lis
     result.stdout.fnmatch_lines(["kafkalite: kafka_broker answers acks=all from the disk (flush.on.acks.all=true)"])
 
 
+@pytest.mark.slow
 def test_run_that_uses_no_broker_says_nothing_at_its_end(inner: pytest.Pytester) -> None:
     inner.makepyfile("def test_it():\n    pass\n")
     result = inner.runpytest_subprocess()
@@ -165,6 +170,7 @@ def test_a_failed_test_shows_what_the_broker_logged_meanwhile(inner: pytest.Pyte
     result.stdout.no_fnmatch_line("*topic=of-another-test*")
 
 
+@pytest.mark.slow
 def test_the_level_of_the_brokers_log_is_pytests(inner: pytest.Pytester) -> None:
     inner.makepyfile("def test_fails(kafka_topic):\n    assert not kafka_topic\n")
     result = inner.runpytest_subprocess("--log-level=warning")

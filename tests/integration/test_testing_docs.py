@@ -33,6 +33,7 @@ def test_tests_pass(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) 
     pytester.runpytest_subprocess().assert_outcomes(passed=count)
 
 
+@pytest.mark.slow
 def test_the_option_runs_the_broker_in_pytests_process(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

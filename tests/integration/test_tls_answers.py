@@ -69,6 +69,7 @@ def test_answers_of_long_and_short_ranges_are_those_without_tls(tls: TlsBroker) 
                 assert answer(sock) == plain
 
 
+@pytest.mark.slow
 def test_a_file_that_is_cut_under_an_answer_gives_nothing_that_was_not_written(tls: TlsBroker) -> None:
     fill(tls, "cut", (LONG,))
     asked = request("cut", 1)

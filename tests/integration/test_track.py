@@ -234,6 +234,7 @@ def test_a_topic_that_may_not_be_read_is_told(tmp_path: Path) -> None:
     assert all(row.problem.endswith("(TOPIC_AUTHORIZATION_FAILED)") for row in found.reach if row.problem)
 
 
+@pytest.mark.slow
 def test_a_search_that_is_cancelled_frees_its_threads_and_says_so(broker: Broker, client: Client) -> None:
     topic = named("cancelled")
     client.admin.create_topic(topic, 2)

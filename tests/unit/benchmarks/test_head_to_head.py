@@ -86,6 +86,7 @@ def cases_of(folder: Path, *, repeat: int) -> list[tuple[str, str]]:
     return [(row["system"], row["case"]) for row in load_rows(folder) if row["repeat"] == repeat]
 
 
+@pytest.mark.slow
 def test_every_system_is_measured_in_every_repeat(fake: Callable[..., Runner], tmp_path: Path) -> None:
     fake().run()
     for repeat in (0, 1):
@@ -161,6 +162,7 @@ def test_a_missing_system_is_skipped_by_name(
     assert "- redis: the package redis is not installed" in text
 
 
+@pytest.mark.slow
 def test_resuming_keeps_closed_sessions_and_redoes_the_others(fake: Callable[..., Runner], tmp_path: Path) -> None:
     fake().run()
     path = tmp_path / "out" / "rows" / "redis.jsonl"
@@ -173,12 +175,14 @@ def test_resuming_keeps_closed_sessions_and_redoes_the_others(fake: Callable[...
     assert len(rows) == 16
 
 
+@pytest.mark.slow
 def test_resuming_another_run_is_refused(fake: Callable[..., Runner]) -> None:
     fake().run()
     with pytest.raises(OtherRun, match="systems"):
         fake(names=("redis",), resume=True).run()
 
 
+@pytest.mark.slow
 def test_a_new_run_removes_the_last_ones_rows(fake: Callable[..., Runner], tmp_path: Path) -> None:
     fake().run()
     fake(names=("kafkalite",)).run()
@@ -208,6 +212,7 @@ def test_a_bare_client_is_compared_with_the_fastest_of_the_others(fake: Callable
     assert theirs[4:8] == ["1,000", "× 1.00", "1,000", "× 1.00"]
 
 
+@pytest.mark.slow
 def test_no_table_of_bare_clients_without_them(fake: Callable[..., Runner], tmp_path: Path) -> None:
     fake().run()
     assert report.bare_table(report.Results.load(tmp_path / "out")).rows == []

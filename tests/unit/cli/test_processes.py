@@ -17,6 +17,7 @@ from kafkalite import __version__
 from kafkalite._native.log.log_append import append_batch
 from kafkalite.broker.log import transaction_index
 from tests.kit.harness.log_harness import LogHarness, make_batch
+from tests.kit.harness.samples import sample
 from tests.kit.processes.broker import REPOSITORY, free_port, wait_until
 
 pytestmark = pytest.mark.integration
@@ -103,27 +104,30 @@ def test_settings_from_file_and_command_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [
-        (["--set", "no.such.setting=1"], "no.such.setting"),
-        (["--set", "num.partitions=many"], "num.partitions"),
-        (["--set", "num.partitions"], "KEY=VALUE"),
-        (["--listeners", "ftp://x"], "listeners"),
-        (["--config", "/no/such/file"], "/no/such/file"),
-        (["--log-level", "loud"], "loud"),
-        (["--data-dir", ""], "--data-dir: must not be empty"),
-        (["--frobnicate"], "--frobnicate"),
-        (
-            [
-                "--listeners",
-                "kafka://127.0.0.1:0,kafka07://127.0.0.1:0",
-                "--set",
-                "zookeeper.connect=127.0.0.1:1",
-                "--set",
-                "zk.connectiontimeout.ms=200",
-            ],
-            "no ZooKeeper server at 127.0.0.1:1 answered",
-        ),
-    ],
+    sample(
+        [
+            (["--set", "no.such.setting=1"], "no.such.setting"),
+            (["--set", "num.partitions=many"], "num.partitions"),
+            (["--set", "num.partitions"], "KEY=VALUE"),
+            (["--listeners", "ftp://x"], "listeners"),
+            (["--config", "/no/such/file"], "/no/such/file"),
+            (["--log-level", "loud"], "loud"),
+            (["--data-dir", ""], "--data-dir: must not be empty"),
+            (["--frobnicate"], "--frobnicate"),
+            (
+                [
+                    "--listeners",
+                    "kafka://127.0.0.1:0,kafka07://127.0.0.1:0",
+                    "--set",
+                    "zookeeper.connect=127.0.0.1:1",
+                    "--set",
+                    "zk.connectiontimeout.ms=200",
+                ],
+                "no ZooKeeper server at 127.0.0.1:1 answered",
+            ),
+        ],
+        5,
+    ),
 )
 def test_start_refuses_in_one_sentence(tmp_path: Path, arguments: list[str], said: str) -> None:
     result = call("start", "--data-dir", str(tmp_path / "data"), *arguments)
@@ -180,7 +184,7 @@ def test_with_a_listener_for_old_clients_only_that_is_where_it_is(tmp_path: Path
     assert running.stop() == 0
 
 
-@pytest.mark.parametrize("redirected", ["", "<&- >&-", "<&- >&- 2>&-", ">/dev/full"])
+@pytest.mark.parametrize("redirected", sample(["", "<&- >&-", "<&- >&- 2>&-", ">/dev/full"], 2))
 def test_a_broker_serves_though_nobody_reads_its_line(tmp_path: Path, redirected: str) -> None:
     ready = tmp_path / "ready"
     flags = f"--data-dir {tmp_path / 'data'} --listeners kafka://127.0.0.1:0 --ready-file {ready}"
@@ -220,6 +224,7 @@ def test_lines_through_pipes_come_back_byte_for_byte_after_kill_9(tmp_path: Path
     assert running.stop() == 0
 
 
+@pytest.mark.slow
 def test_producing_goes_on_over_a_kill_9(tmp_path: Path) -> None:
     listeners = f"kafka://127.0.0.1:{free_port()}"
     running = Running(tmp_path, "--listeners", listeners)
@@ -345,6 +350,7 @@ def test_stdin_and_stdout_closed_is_no_traceback(broker: Running) -> None:
         assert b"Traceback" not in result.stderr, command
 
 
+@pytest.mark.slow
 def test_with_stdout_closed_records_go_nowhere_and_not_into_a_socket(broker: Running) -> None:
     call("produce", "-t", "x", "--create", "-b", broker.bootstrap, stdin=b"one\ntwo\n")
     line = f"{' '.join(KAFKALITE)} consume -t x -o beginning -e -b {broker.bootstrap} <&- >&-"
@@ -380,6 +386,7 @@ def test_log_dump_of_a_sound_partition(stopped: Path) -> None:
     assert call("log", "dump", str(stopped.parent), "-s").stdout.count(b"\n") >= len(rows)
 
 
+@pytest.mark.slow
 def test_log_dump_as_json_records(stopped: Path) -> None:
     segment = min(stopped.glob("*.log"))
     first = json.loads(call("log", "dump", str(segment), "--records", "--json").stdout.splitlines()[0])
@@ -464,6 +471,7 @@ print(len(rest), segment.batch_count, segment.preallocated, "".join(segment.prob
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beyond", [0, 70], ids=["behind a batch", "within one"])
 def test_log_dump_of_a_segment_that_is_cut_meanwhile(stopped: Path, beyond: int) -> None:
     """Pages of the map that are gone would end it by SIGBUS. What ends behind a batch is whole."""
@@ -478,6 +486,7 @@ def test_log_dump_of_a_segment_that_is_cut_meanwhile(stopped: Path, beyond: int)
     assert bool(problem) is bool(beyond)
 
 
+@pytest.mark.slow
 def test_log_dump_holds_indexes_against_the_log(stopped: Path) -> None:
     segments = sorted(stopped.glob("*.log"))
     assert any(segment.with_suffix(".klindex").exists() for segment in segments)
@@ -489,6 +498,7 @@ def test_log_dump_holds_indexes_against_the_log(stopped: Path) -> None:
     assert "klindex is truncated or damaged" in result.stderr.decode()
 
 
+@pytest.mark.slow
 def test_log_dump_of_a_preallocated_tail(stopped: Path, tmp_path: Path) -> None:
     segment = min(stopped.glob("*.log"))
     copy = tmp_path / segment.name
@@ -498,6 +508,7 @@ def test_log_dump_of_a_preallocated_tail(stopped: Path, tmp_path: Path) -> None:
     assert json.loads(result.stdout)["preallocated"] == 3_000_000
 
 
+@pytest.mark.slow
 def test_consuming_a_topic_while_it_is_written(broker: Running) -> None:
     """The end of -e is the end at the start: a consumer beside a producer ends."""
     assert call("topics", "create", "live", "-b", broker.bootstrap).returncode == 0

@@ -122,6 +122,7 @@ def test_signals_go_to_the_command(tmp_path: Path, number: signal.Signals) -> No
     assert list(tmp_path.glob("kafkalite-*")) == []
 
 
+@pytest.mark.slow
 def test_data_that_is_to_stay_stays(tmp_path: Path) -> None:
     data = tmp_path / "data"
     for _ in range(2):  # the second time the topic is there already

@@ -35,6 +35,7 @@ def test_a_start_that_fails_leaves_the_collector_on() -> None:
     assert gc.isenabled()
 
 
+@pytest.mark.slow  # its collections visit all that the tests of a run have imported
 @pytest.mark.usefixtures("nothing_frozen")
 def test_logs_are_left_out_of_collections_until_one_of_them_goes() -> None:
     """They are cycles, with what may be megabytes of indexes: what is set aside for ever would never be given back."""

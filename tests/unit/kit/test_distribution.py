@@ -58,6 +58,7 @@ def test_files_are_kept_together_and_marked_tests_come_first(marked: pytest.Pyte
     assert len(told) == 1
 
 
+@pytest.mark.slow
 def test_what_kills_its_worker_ends_the_run_and_is_named(marked: pytest.Pytester) -> None:
     marked.makepyfile(test_first="def test_one(): pass", test_last=DIES)
     result = run_with("distribution", marked, "-n", "2", *SPREAD, also="own_process")
@@ -75,6 +76,7 @@ INTERRUPTED = """
 """
 
 
+@pytest.mark.slow
 def test_what_ran_when_a_run_was_broken_off_is_told(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_first="def test_one(): pass", test_last=INTERRUPTED)
     result = run_with("distribution", pytester, also="own_process")

@@ -94,6 +94,7 @@ SHARES = """
 """
 
 
+@pytest.mark.slow
 def test_one_that_would_run_beside_what_others_share_fails(pytester: pytest.Pytester) -> None:
     """Of two files, the second: the first one started what both share."""
     pytester.makepyprojecttoml('[tool.pytest.ini_options]\nmarkers = ["own_process: as here"]')

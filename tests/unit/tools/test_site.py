@@ -41,6 +41,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_every_link_leads_to_something_of_the_site(site: Path) -> None:
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in (site / VERSION).rglob("*.html")}
     assert len(pages) > 50
@@ -57,6 +58,7 @@ def test_every_link_leads_to_something_of_the_site(site: Path) -> None:
     assert broken == []
 
 
+@pytest.mark.slow
 def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
     for path in (site / VERSION).rglob("*.html"):
         text = path.read_text(encoding="utf-8")
@@ -64,12 +66,14 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
         assert 'rel="stylesheet" type="text/css" href="http' not in text, path
 
 
+@pytest.mark.slow
 def test_the_index_leads_to_the_newest_release(site: Path) -> None:
     text = (site / "index.html").read_text(encoding="utf-8")
     assert f"url={VERSION}/index.html" in text
     assert text.index(f"kafkalite {VERSION}") < text.index("kafkalite 0.0.9")
 
 
+@pytest.mark.slow
 def test_every_page_is_in_the_sidebar(site: Path) -> None:
     start = (site / VERSION / "index.html").read_text(encoding="utf-8")
     for path in sorted((ROOT / "docs").glob("*.md")):
