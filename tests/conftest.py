@@ -56,17 +56,31 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.unfreeze = _unfreeze_and_note
     gc.set_threshold(700, 10, 10_000)
+
+
+_unfreeze = gc.unfreeze
+_thawed = False
+
+
+def _unfreeze_and_note() -> None:
+    global _thawed
+    _thawed = True
+    _unfreeze()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
     """Set aside again what `kafkalite start` within an earlier test gave back to the garbage collector.
 
-    A collection that visits all modules takes a second, and some tests ask for one dozens of times.
+    A collection that visits all modules takes a second, and some tests ask for one dozens of times. To ask the
+    collector how much it has set aside takes as long as a short test.
     """
-    if not gc.get_freeze_count():
+    global _thawed
+    if _thawed:
         gc.freeze()
+        _thawed = False
 
 
 def _began_the_run(config: pytest.Config) -> bool:
