@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalite.client.errors import ClientError
 from kafkalite.console.chart_sets import WINDOWS, ChartSet
 from kafkalite.console.letter_counts import count_letters, is_dead_letter_topic
+from kafkalite.console.letters import owners_of
 from kafkalite.console.observations import TROUBLES, GroupNow, Sample
 from kafkalite.errors import KafkaError
 
@@ -108,11 +109,12 @@ def group_row(group: GroupNow) -> dict[str, Any]:
 def letters_since(client: Client, sample: Sample, since_ms: int) -> list[dict[str, Any]]:
     """Return dead-letter topics with the number of letters since a time that are still dead; no counts if not
     authorized."""
-    names = [name for name in sample.topics if is_dead_letter_topic(name)][:LETTER_TOPICS_MAX]
+    owners = owners_of(client, sample.topics)
+    names = [name for name in sample.topics if name in owners or is_dead_letter_topic(name)][:LETTER_TOPICS_MAX]
     if not names:
         return []
     try:
-        counts = count_letters(client, client.described(names).values(), since_ms)
+        counts = count_letters(client, client.described(names).values(), since_ms, owners)
     except (KafkaError, ClientError):
         return []
     rows = [{"topic": name, "count": row.letters, "exact": row.exact} for name, row in counts.items()]

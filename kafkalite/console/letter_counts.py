@@ -44,8 +44,14 @@ def is_dead_letter_topic(name: str) -> bool:
     return name.startswith(f"{DEAD}.") or name.lower().endswith(SUFFIXES)
 
 
-def count_letters(client: Client, topics: Iterable[TopicDescription], since_ms: int = 0) -> dict[str, LetterCount]:
-    """Count the dead letters of each topic that the broker took since a time. KafkaError, ClientError."""
+def count_letters(
+    client: Client,
+    topics: Iterable[TopicDescription],
+    since_ms: int = 0,
+    owners: Mapping[str, str] | None = None,
+) -> dict[str, LetterCount]:
+    """Count the dead letters of each topic that the broker took since a time. `owners`: the groups of topics whose
+    names do not say it. KafkaError, ClientError."""
     parts = {topic.name: topic.partitions for topic in topics}
     led = {name: [row.partition for row in rows if row.leader >= 0] for name, rows in parts.items()}
     keys = [TopicPartition(name, number) for name, numbers in led.items() for number in numbers]
@@ -59,7 +65,7 @@ def count_letters(client: Client, topics: Iterable[TopicDescription], since_ms: 
     for name, own in starts.items():
         span = sum(ends[key].offset - start for key, start in own.items())
         found[name] = LetterCount(span if len(led[name]) == len(parts[name]) else None, exact=not span)
-    _count_exactly(client, found, starts, since_ms)
+    _count_exactly(client, found, starts, since_ms, owners or {})
     return found
 
 
@@ -68,16 +74,18 @@ def _count_exactly(
     found: dict[str, LetterCount],
     starts: Mapping[str, Mapping[TopicPartition, int]],
     since_ms: int,
+    owners: Mapping[str, str],
 ) -> None:
     """Replace upper bounds by exact counts, small topics first, as far as a page may read."""
     bounds = {name: row.letters for name, row in found.items() if row.letters and not row.exact}
-    lengths = _ledgers(client, bounds)
+    wanted = {name: [owners[name]] if name in owners else groups_of(name) for name in bounds}
+    lengths = _ledgers(client, {group for groups in wanted.values() for group in groups})
     left, deadline = READ_MAX, time.monotonic() + DURATION_S_MAX
     for name in sorted(bounds, key=lambda name: bounds[name]):
-        groups = [group for group in groups_of(name) if group in lengths]
+        groups = [group for group in wanted[name] if group in lengths]
         if len(groups) > 1:
             continue  # the name matches two groups
-        group = (groups or groups_of(name) or [""])[0]
+        group = (groups or wanted[name] or [""])[0]
         left -= bounds[name] + lengths.get(group, 0)
         if left < 0 or time.monotonic() > deadline:
             return
@@ -95,9 +103,9 @@ def groups_of(topic: str) -> list[str]:
     return [".".join(parts[:count]) for count in range(1, len(parts))] if first == DEAD else []
 
 
-def _ledgers(client: Client, topics: Iterable[str]) -> dict[str, int]:
-    """Return the groups of these topics that have a ledger, with its number of offsets."""
-    groups = {ledger_name(group): group for name in topics for group in groups_of(name)}
+def _ledgers(client: Client, names: Iterable[str]) -> dict[str, int]:
+    """Return those of these groups that have a ledger, with its number of offsets."""
+    groups = {ledger_name(group): group for group in names}
     keys = [TopicPartition(name, 0) for name in client.described(groups)]
     starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))
     ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST))

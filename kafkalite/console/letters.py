@@ -14,12 +14,15 @@ from kafkalite.console.rendering import cell, visible
 from kafkalite.console.requests import BadRequestError
 from kafkalite.console.topics import counted
 from kafkalite.errors import KafkaError
+from kafkalite.failures.dead_topics import routed_topics
 from kafkalite.failures.headers import Reason, found_letter
 from kafkalite.failures.letters import Choice, LetterBox
 from kafkalite.failures.names import DEAD
 from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kafkalite.client import Client
     from kafkalite.console.requests import Request
     from kafkalite.failures.letters import Entry
@@ -30,11 +33,13 @@ SCANNED_MAX: Final = 20_000
 
 
 def letters_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return the dead-letter topics by name: of kafkalite, share groups and Spring."""
-    known = client.described(name for name in request.topics(client) if is_dead_letter_topic(name))
+    """Return the dead-letter topics, by name (of kafkalite, share groups and Spring) or by a policy."""
+    names = request.topics(client)
+    owners = owners_of(client, names)
+    known = client.described(name for name in names if name in owners or is_dead_letter_topic(name))
     sizes = counted(client, known.values())
     try:
-        counts = count_letters(client, known.values())
+        counts = count_letters(client, known.values(), owners=owners)
     except (KafkaError, ClientError):
         counts = {}
     rows = []
@@ -48,7 +53,7 @@ def letter_topic_page(client: Client, request: Request) -> dict[str, Any]:
     """Return the letters of a topic, resolved ones only on request."""
     topic = request.values[0]
     require_few(client, topic)
-    group = group_of(topic)
+    group = group_of(client, topic)
     every = request.flag("all")
     box = LetterBox(client, group, topic)
     choice = Choice(
@@ -118,7 +123,17 @@ def masked_letter(request: Request, topic: str, entry: Entry) -> tuple[Record, R
     return record, Reason() if found is None else found.reason
 
 
-def group_of(topic: str) -> str:
-    """Return the group in a topic's name, such as billing of dlq.billing.orders."""
+def group_of(client: Client, topic: str) -> str:
+    """Return the group in a topic's name (billing of dlq.billing.orders) or whose policy names it; "" if none."""
     parts = topic.split(".", 2)
-    return parts[1] if len(parts) == 3 and parts[0] == DEAD else ""
+    if len(parts) == 3 and parts[0] == DEAD:
+        return parts[1]
+    return owners_of(client, client.topics()).get(topic, "")
+
+
+def owners_of(client: Client, names: Iterable[str]) -> dict[str, str]:
+    """Return those of these topics that a policy chose for dead letters, with its group; none if not authorized."""
+    try:
+        return routed_topics(client, names)
+    except (KafkaError, ClientError):
+        return {}

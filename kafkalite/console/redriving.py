@@ -55,9 +55,9 @@ def chosen_of(request: ActionRequest) -> Callable[[Entry], bool]:
     return lambda entry: (entry.partition.partition, entry.message.offset) in places
 
 
-def group_for(request: ActionRequest, topic: str) -> str:
+def group_for(client: Client, request: ActionRequest, topic: str) -> str:
     """Return the group of the letters. BadRequestError."""
-    group = request.text("group") or group_of(topic)
+    group = request.text("group") or group_of(client, topic)
     if not group:
         raise BadRequestError(f"cannot derive the group from the topic name {topic}; enter the group")
     return group
@@ -80,16 +80,17 @@ def redrive_action(client: Client, request: ActionRequest) -> Done:
     """Start a job that redrives the selected letters."""
     topic = request.values[0]
     client.topic(topic)
-    return started(request, topic, chosen_of(request), edit_of(request, topic))
+    return started(client, request, topic, chosen_of(request), edit_of(request, topic))
 
 
 def started(
+    client: Client,
     request: ActionRequest,
     topic: str,
     keep: Callable[[Entry], bool],
     edit: Callable[[Message], Message] | None,
 ) -> Done:
-    group, to_main = group_for(request, topic), request.flag("to_main")
+    group, to_main = group_for(client, request, topic), request.flag("to_main")
     rounds = request.number("rounds", ROUNDS_MAX, 1, 1000)
 
     def work(seat: PooledClients, job: Job) -> dict[str, Any]:
@@ -122,7 +123,7 @@ def resolve_action(client: Client, request: ActionRequest) -> Done:
     """Start a job that resolves the selected letters."""
     topic = request.values[0]
     client.topic(topic)
-    group, keep = group_for(request, topic), chosen_of(request)
+    group, keep = group_for(client, request, topic), chosen_of(request)
     by = request.bench.access.name or "console"
 
     def work(seat: PooledClients, job: Job) -> dict[str, Any]:
@@ -151,7 +152,7 @@ def letter_page(client: Client, request: ActionRequest) -> dict[str, Any]:
     place = TopicPartition(topic, whole(request.values[1], "partition"))
     offset = whole(request.values[2], "offset")
     entry = entry_at(client, request, place, offset)
-    box = LetterBox(client, group_of(topic), topic)
+    box = LetterBox(client, group_of(client, topic), topic)
     message = box.original(entry)
     _, reason = masked_letter(request, topic, entry)
     letter = entry.found.letter
@@ -166,7 +167,7 @@ def letter_page(client: Client, request: ActionRequest) -> dict[str, Any]:
         "origin_topic": letter.partition.topic,
         "origin_partition": letter.partition.partition,
         "origin_offset": letter.offset,
-        "group": letter.group or group_of(topic),
+        "group": letter.group or group_of(client, topic),
         "failures": letter.attempt,
         "rounds": letter.rounds,
         "exception": visible(reason.exception),
@@ -198,7 +199,7 @@ def is_masked(request: ActionRequest, entry: Entry, original: Message) -> bool:
 def entry_at(client: Client, request: ActionRequest, place: TopicPartition, offset: int) -> Entry:
     """Return the letter at a position. NotFoundError; BadRequestError if there are too many letters."""
     require_few(client, place.topic)
-    box = LetterBox(client, request.text("group") or group_of(place.topic), place.topic)
+    box = LetterBox(client, request.text("group") or group_of(client, place.topic), place.topic)
     found = box.at(place, offset)
     if found is None:
         raise NotFoundError(f"{place}-{offset} is not a dead letter, or was deleted")

@@ -7,6 +7,7 @@
     dead_letters.py    a call of the dead-letter handler
     breaker_status.py    whether a member's breaker is open, written into the ledger
     batches.py    letters of whoever reads in batches: Avro that cannot be decoded
+    dead_topics.py    dead-letter topics that policies chose by exception class
     letters.py, edits.py    dead letters and the ways out; changes to them on their way back
     ledger.py, topics.py, headers.py    the ledger, read; the topics there must be; what a letter says of itself
     session.py    THE core: events in, actions out. No I/O, no clock, no threads

@@ -132,7 +132,8 @@ class Caller:
         kind, rule = self._meaning(chain, kind)
         stack = stack_text(error)
         cause = class_name(chain[-1]) if len(chain) > 1 else ""
-        return Failure(kind, class_name(error), cause, text_of(error), stack, rule)
+        dead = first_fit(chain, self._policy.dead_topics)
+        return Failure(kind, class_name(error), cause, text_of(error), stack, rule, dead)
 
     def _meaning(self, chain: Sequence[BaseException], kind: FailureKind | None) -> tuple[FailureKind, int]:
         """Return the kind of a failure, and the place of the policy's rule for it."""
@@ -148,10 +149,8 @@ class Caller:
 
 def first_fit(chain: Sequence[BaseException], kinds: Iterable[type[BaseException]]) -> int:
     """Return the place of the first class that one of these exceptions is of; -1: there is none."""
-    for place, wanted in enumerate(kinds):
-        if any(isinstance(one, wanted) for one in chain):
-            return place
-    return -1
+    fits = (place for place, wanted in enumerate(kinds) if any(isinstance(one, wanted) for one in chain))
+    return next(fits, -1)
 
 
 def name_of(handler: Callable[..., Any]) -> str:

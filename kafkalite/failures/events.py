@@ -76,7 +76,8 @@ class FailureKind(Enum):
 class Failure(NamedTuple):
     """Why a handler failed: the class of the exception, of its innermost cause, its text, its stack.
 
-    `rule` is the place of the policy's rule that fits; -1: the strategy.
+    `rule` is the place of the policy's rule that fits; -1: the strategy. `dead` is that of its dead-letter topic in the
+    policy's `dead_topics`; -1: the topic of the others.
     """
 
     kind: FailureKind
@@ -85,6 +86,7 @@ class Failure(NamedTuple):
     text: str = ""
     stack: str = ""
     rule: int = -1
+    dead: int = -1
 
 
 class Output(NamedTuple):

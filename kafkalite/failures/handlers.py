@@ -67,6 +67,7 @@ class PolicyOptions(TypedDict, total=False):
     compat: Sequence[str]
     scrub: Callable[[str], str] | None
     letter_key: str
+    dead_topics: Mapping[type[BaseException], str]
     cleanup: str
     skip_tombstones: bool
     ahead_max: int

@@ -22,6 +22,7 @@ from kafkalite.client.committed import GroupMetadata
 from kafkalite.errors import UnknownTopicOrPartition
 from kafkalite.failures.adapters.columnar import columns_of, messages_of
 from kafkalite.failures.committed_reading import OPEN_S_MAX, decided, ends_of
+from kafkalite.failures.dead_topics import published
 from kafkalite.failures.events import Goal, Message, Put
 from kafkalite.failures.headers import EDITED, REDRIVEN, found_letter, rendered
 from kafkalite.failures.ledger import Ledger
@@ -33,7 +34,7 @@ from kafkalite.model import TopicPartition
 from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from kafkalite.client import Client, Producer
     from kafkalite.failures.events import Letter
@@ -166,11 +167,15 @@ class LetterBox:
 
     @property
     def topics(self) -> list[str]:
-        """Where its letters are; by name where the group has published no policy."""
+        """Where its letters are: topics of the group's name, of its policy, and those that rows of its ledger name."""
         if self._topic is not None:
             return [self._topic]
+        self._ledger.refresh()
         prefix = f"{DEAD}.{self.group}."
-        return sorted(name for name in self._client.with_retries(self._client.topics) if name.startswith(prefix))
+        named = {row.letter_topic for _, row in self._ledger.records() if row.state in OPEN_LETTERS}
+        named |= published(self._ledger.policy)
+        names = self._client.with_retries(self._client.topics)
+        return sorted(name for name in names if name.startswith(prefix) or name in named)
 
     def entries(self, keep: Keep | None = None) -> Iterator[Entry]:
         """All letters, resolved ones too, in the order of partitions and offsets."""
@@ -178,8 +183,12 @@ class LetterBox:
         for topic in self.topics:
             for number in self._client.partitions(topic):
                 for entry in self._of_partition(TopicPartition(topic, number)).entries:
-                    if keep is None or keep(entry):
+                    if (self._topic is not None or not self._is_foreign(entry)) and (keep is None or keep(entry)):
                         yield entry
+
+    def _is_foreign(self, entry: Entry) -> bool:
+        """Whether this is another group's letter, whose policy chose the same topic."""
+        return bool(entry.found.letter.id) and entry.found.letter.group != self.group
 
     def count_open(self, starts: Mapping[TopicPartition, int], since_ms: int = 0) -> dict[TopicPartition, int]:
         """Count the dead letters of these partitions from these offsets on that the broker took since that time.
@@ -405,7 +414,7 @@ class LetterBox:
             if one.is_named(entry, keys) and (compacted[place.topic] or entry.state == State.RESOLVED)
         ]
         fresh = [entry for place, entry in named if self._is_open(entry) and found[place].was_open(entry, ends[place])]
-        rows = self._rows_to_resolve([entry for _, entry in named], found.values(), keys)
+        rows = self._rows_to_resolve([entry for _, entry in named], found.values(), compacted, keys)
         self._write_resolved(rows)
         origins = tuple(dict.fromkeys([*(entry.origin for entry in fresh), *rows]))
         left = sum(entry.state in OPEN_LETTERS for one in found.values() for entry in one.entries)
@@ -416,12 +425,15 @@ class LetterBox:
         return self._state(entry.found) in OPEN_LETTERS
 
     def _rows_to_resolve(
-        self, named: list[Entry], found: Iterable[PartitionLetters], keys: frozenset[str]
+        self,
+        named: list[Entry],
+        found: Iterable[PartitionLetters],
+        topics: Collection[str],
+        keys: frozenset[str],
     ) -> dict[str, LedgerRow]:
         """The ledger's rows of these letters, and of named records whose letters retention has deleted."""
         there = {entry.found.letter.id for one in found for entry in one.entries}
         ids = {entry.found.letter.id for entry in named} - {""}
-        topics = set(self.topics)
         return {
             where: row
             for where, row in self._ledger.records()
@@ -475,7 +487,11 @@ class LetterBox:
             if compacted[place.topic]:
                 starts[place] = self._client.start_offset(*place)
             else:
-                kept = [entry.message.offset for entry in one.entries if entry.state != State.RESOLVED]
+                kept = [
+                    entry.message.offset
+                    for entry in one.entries
+                    if entry.state != State.RESOLVED or self._is_foreign(entry)
+                ]
                 starts |= self._client.admin.delete_records({place: min(kept, default=one.end)})
         return starts
 

@@ -38,8 +38,18 @@ class Lane(NamedTuple):
 class Layout:
     """The names of a group. ValueError for one that Kafka would refuse, or could not tell from another."""
 
-    def __init__(self, group: str, topics: Iterable[str], delays_ms: Iterable[int], *, by_key: bool) -> None:
+    def __init__(
+        self,
+        group: str,
+        topics: Iterable[str],
+        delays_ms: Iterable[int],
+        *,
+        by_key: bool,
+        dead_topics: Iterable[str] = (),
+    ) -> None:
         self.group = group
+        self.dead_topics = tuple(dead_topics)
+        """Topics of the dead letters of some exception classes, by their places in the policy."""
         self.topics = tuple(topics)
         self.delays_ms = (REDRIVEN_MS, *(delay for delay in delays_ms if delay != REDRIVEN_MS))
         self.by_key = by_key
@@ -48,7 +58,7 @@ class Layout:
             name: Lane(topic, True) for topic in self.topics for name in self.retries(topic)
         }
         self.dead_lanes: Mapping[str, Lane] = {
-            name: Lane(name, False, is_dead=True) for name in map(self.dead, self.topics)
+            name: Lane(name, False, is_dead=True) for name in (*map(self.dead, self.topics), *self.dead_topics)
         }
         self._check()
 
@@ -66,12 +76,16 @@ class Layout:
         """The retry topics of a topic; that of delay 0 is where redriven letters go."""
         return list(dict.fromkeys(self.retry(topic, delay) for delay in self.delays_ms))
 
-    def dead(self, topic: str) -> str:
-        """Where the dead letters of this topic are."""
-        return f"{DEAD}.{self.group}.{topic}"
+    def dead(self, topic: str, place: int = -1) -> str:
+        """Where the dead letters of this topic are; those of an exception class by its place among `dead_topics`."""
+        return f"{DEAD}.{self.group}.{topic}" if place < 0 else self.dead_topics[place]
+
+    def every_dead(self, topic: str) -> list[str]:
+        """The topics that dead letters of this topic may be in."""
+        return [self.dead(topic), *dict.fromkeys(self.dead_topics)]
 
     def _check(self) -> None:
-        every = [*self.topics, self.ledger, *(self.dead(topic) for topic in self.topics)]
+        every = [*self.topics, self.ledger, *map(self.dead, self.topics), *dict.fromkeys(self.dead_topics)]
         every += [name for name, lane in self.lanes.items() if lane.is_retry]
         seen: dict[str, str] = {}
         for name in every:
@@ -80,6 +94,8 @@ class Layout:
                     f"the policy needs topic {name!r}; a name has 1 to {TOPIC_NAME_SIZE_MAX} letters, digits, '.', "
                     "'_' and '-'"
                 )
+            if name in self.dead_topics and every.count(name) > 1:
+                raise ValueError(f"dead_topics has {name!r}, which is another topic of the policy")
             other = seen.setdefault(name.replace(".", "_"), name)
             if other != name or every.count(name) > 1:
                 raise ValueError(f"the policy needs topics {other!r} and {name!r}, whose names collide in Kafka")

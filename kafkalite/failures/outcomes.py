@@ -248,7 +248,7 @@ class Outcomes:
         if self._holds and lane.chains is not None and item.key is not None:
             item.held = item.held or key_digest(item.key)
             lane.chains.hold(item.held, item.origin_offset)
-        topic = self._policy.layout.dead(lane.origin.topic)
+        topic = self._policy.layout.dead(lane.origin.topic, item.failure.dead)
         row = Row(
             state,
             item.id,

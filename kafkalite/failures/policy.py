@@ -61,6 +61,8 @@ class Policy(NamedArguments):
     `compat`            families of headers to write besides ours: "spring", "connect"
     `scrub`             is given each error text before it is written anywhere
     `letter_key`        of dead letters: "original", or "date", the UTC day of the last failure
+    `dead_topics`       topics for the dead letters of some exception classes, the first that fits, instead of
+                        dlq.GROUP.TOPIC: no other group's
     `cleanup`           of dead letters: "delete" keeps them until they are resolved; with "compact" each has a key of
                         its own, day and record, and is resolved by a tombstone: the broker gives the space back
     `skip_tombstones`   records without value are not handled
@@ -85,6 +87,7 @@ class Policy(NamedArguments):
     compat: Sequence[str] = ("spring",)
     scrub: Callable[[str], str] | None = None
     letter_key: str = "original"
+    dead_topics: Mapping[type[BaseException], str] = field(default_factory=dict)
     cleanup: str = "delete"
     skip_tombstones: bool = False
     ahead_max: int = AHEAD_MAX
@@ -119,10 +122,12 @@ class Policy(NamedArguments):
             )
         if self.order == "key" and self.moves != "exactly once":
             raise ValueError(f'order="key" needs moves="exactly once", not {self.moves!r}')
+        if self.dead_topics and not self.writes_letters:
+            raise ValueError("dead_topics would get no dead letters: the strategy and `fatal` make none")
         if self.after_dead == "hold" and self.order != "key":
             raise ValueError('after_dead="hold" needs order="key"')
         own = {name for name, lane in self.layout.lanes.items() if lane.is_retry}
-        own |= {self.layout.ledger, *(self.layout.dead(topic) for topic in self.topics)}
+        own |= {self.layout.ledger, *self.layout.dead_lanes}
         ledgers = ledger_name("")
         if own & set(self.topics) or any(topic.startswith(ledgers) for topic in self.topics):
             raise ValueError("topics must not contain a ledger or the policy's own retry and dead-letter topics")
@@ -143,7 +148,14 @@ class Policy(NamedArguments):
             raise ValueError(  # noqa: TRY004  # as for all faults of a policy
                 f"rules is {self.rules!r}; it is a dict of exception classes and strategies"
             )
-        for name in ("fatal", "outage", "rules"):
+        if not isinstance(self.dead_topics, Mapping) or not all(
+            isinstance(one, str) for one in self.dead_topics.values()
+        ):
+            raise ValueError(
+                f"dead_topics is {self.dead_topics!r}; it has topics by exception class, such as "
+                '{LookupError: "orders.unknown"}'
+            )
+        for name in ("fatal", "outage", "rules", "dead_topics"):
             for kind in getattr(self, name):
                 if not isinstance(kind, type) or not issubclass(kind, BaseException):
                     raise ValueError(  # noqa: TRY004  # as for all faults of a policy
@@ -165,7 +177,8 @@ class Policy(NamedArguments):
     def layout(self) -> Layout:
         """The names of its topics."""
         delays = dict.fromkeys(delay for strategy in self.strategies for delay in strategy.delays())
-        return Layout(self.group, self.topics, delays, by_key=self.order == "key")
+        dead_topics = self.dead_topics.values()
+        return Layout(self.group, self.topics, delays, by_key=self.order == "key", dead_topics=dead_topics)
 
     @property
     def letter_kind(self) -> str:
@@ -236,6 +249,7 @@ def summary(policy: Policy) -> dict[str, Any]:
         "after": list(policy.after),
         "moves": policy.moves,
         "letter_key": policy.letter_key,
+        "dead_topics": {kind.__name__: topic for kind, topic in policy.dead_topics.items()},
         "cleanup": policy.cleanup,
         "delays_ms": list(policy.layout.delays_ms),
         "processing_time_max_ms": milliseconds(policy.processing_time_max),

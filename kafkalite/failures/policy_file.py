@@ -12,6 +12,9 @@
     [limit]
     ratio = 0.05
 
+    [dead_topics]
+    LookupError = "orders.unknown"
+
 Classes are Python's own by name, others as `module:Class`. Unknown keys are refused.
 
 Thread rule: functions are pure, but for reading the file.
@@ -73,6 +76,8 @@ def policy_of(document: dict[str, Any]) -> Policy:
     if "rules" in given:
         rules = table("rules", given["rules"])
         given["rules"] = {class_of(text): strategy_of(rule) for text, rule in rules.items()}
+    if isinstance(given.get("dead_topics"), dict):
+        given["dead_topics"] = {class_of(text): topic for text, topic in given["dead_topics"].items()}
     if "limit" in given:
         given["limit"] = Limit(**table("limit", given["limit"]))
     for name in ("decode", "scrub"):

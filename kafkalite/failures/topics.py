@@ -50,6 +50,7 @@ class Need(NamedTuple):
 def needs(policy: Policy, client: Client) -> list[Need]:
     """What the policy needs beside its own topics; UnknownTopicOrPartition where one of those is missing."""
     found: list[Need] = []
+    most = largest = 0
     for topic in policy.topics:
         count = len(client.topic(topic).partitions)
         size = str(size_max(client, topic) + SIZE_MORE)
@@ -62,6 +63,10 @@ def needs(policy: Policy, client: Client) -> list[Need]:
         if policy.writes_letters:
             kept = {**plain, **DEAD_LETTER_SETTINGS, "cleanup.policy": policy.cleanup}
             found.append(Need(policy.layout.dead(topic), count, kept))
+            most, largest = max(most, count), max(largest, int(size))
+    for topic in dict.fromkeys(policy.layout.dead_topics):
+        kept = {**DEAD_LETTER_SETTINGS, "cleanup.policy": policy.cleanup, "max.message.bytes": str(largest)}
+        found.append(Need(topic, most, kept))
     if policy.keeps_ledger:
         found.append(Need(policy.layout.ledger, 1, LEDGER_SETTINGS))
     return found
@@ -142,7 +147,7 @@ def missing_rights(policy: Policy, client: Client) -> Iterator[str]:
     if policy.uses_topics or policy.writes_letters:
         wanted |= {name: read_write for topic in policy.topics for name in policy.layout.retries(topic)}
     if policy.writes_letters:
-        wanted |= {policy.layout.dead(topic): frozenset({AclOperation.WRITE}) for topic in policy.topics}
+        wanted |= dict.fromkeys(policy.layout.dead_lanes, frozenset({AclOperation.WRITE}))
     if policy.keeps_ledger:
         wanted[policy.layout.ledger] = read_write
     for topic, allowed in sorted(client.acls.my_operations(wanted).items()):

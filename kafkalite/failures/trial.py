@@ -180,7 +180,8 @@ class Trial:
             for topic in self._policy.layout.retries(place.topic):
                 starts[TopicPartition(topic, place.partition)] = Start(0, 0, 0)
             if self._dead_caller is not None:
-                starts[TopicPartition(self._policy.layout.dead(place.topic), place.partition)] = Start(0, 0, 0)
+                for topic in self._policy.layout.every_dead(place.topic):
+                    starts[TopicPartition(topic, place.partition)] = Start(0, 0, 0)
         yield Assigned(starts, {}, {})
         for place, messages in by_place.items():
             yield Fetched(place, [Arrival(message) for message in messages], messages[-1].offset + 1)

@@ -11,11 +11,13 @@ Thread rule: functions are pure but `letters_of` and `origins_of`, which belong 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.client.cluster import READ_COMMITTED
 from kafkalite.client.errors import ClientError
 from kafkalite.errors import KafkaError, UnknownTopicOrPartition
+from kafkalite.failures.dead_topics import routed_topics
 from kafkalite.failures.headers import found_letter
 from kafkalite.failures.names import origin_text
 from kafkalite.track.questions import Kind, Place, Questions
@@ -103,13 +105,22 @@ def origins_of(client: Client, hits: Sequence[Hit]) -> list[Hit]:
     return found
 
 
+def routed(client: Client) -> Iterable[str]:
+    """Dead-letter topics that policies chose; none where their ledgers cannot be read."""
+    try:
+        return routed_topics(client, client.with_retries(client.topics))
+    except (KafkaError, ClientError):
+        return ()
+
+
 def letters_of(
     client: Client,
     hits: Sequence[Hit],
     topics: str = LETTER_TOPICS,
     remark: Callable[[str], object] | None = None,
 ) -> list[Hit]:
-    """Letters of these records, by the origin that their headers name, in topics of such names.
+    """Letters of these records, by the origin that their headers name, in topics of such names and in those that
+    policies chose.
 
     `remark` is given a sentence where not all letters could be looked at.
     """
@@ -119,7 +130,8 @@ def letters_of(
     since = min((hit.record.timestamp for hit in origins.values() if hit.record.timestamp >= 0), default=0) - SLACK_MS
     found: list[Hit] = []
     try:
-        seen = snapshot(client, TopicFilter(topics), READ_COMMITTED, since=max(since, 0))
+        names = "|".join([topics, *map(re.escape, sorted(routed(client)))])  # one part: it may fit only one of them
+        seen = snapshot(client, TopicFilter(names), READ_COMMITTED, since=max(since, 0))
     except UnknownTopicOrPartition:
         return []  # nobody has such topics
     for name in sorted({partition.topic for partition, _ in origins}):

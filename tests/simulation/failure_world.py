@@ -181,7 +181,8 @@ class World:
             case ["ok"]:
                 pass
             case ["fatal"]:
-                return Outcome(Failure(FailureKind.FATAL, "ValueError", text="bad"))
+                place = len(self.policy.dead_topics) - 1
+                return Outcome(Failure(FailureKind.FATAL, "ValueError", text="bad", dead=place))
             case ["always"] | ["mends"] if fate == "always" or where not in self.redriven:
                 return Outcome(Failure(FailureKind.RETRIABLE, "RuntimeError", text="no"))
             case ["kill"]:
@@ -607,6 +608,7 @@ def scenario_of(rng: random.Random, seed: int) -> Scenario:
         limit=Limit(0.6, "10 s", least=5) if kind == "topics" and rng.random() < 0.3 else None,
         ahead_max=rng.choice([3, 500]),
         fatal=[ValueError],
+        dead_topics={ValueError: "wrong"} if seed % 4 == 1 else {},
     )
     partitions = [TopicPartition("orders", number) for number in range(rng.randint(1, 3))]
     weights = {"ok": 10, "fails 1": 2, "fails 2": 1, "fatal": 1, "always": 1, "kill": 0.3, "output": 2}
@@ -752,7 +754,7 @@ def faults(world: World) -> Iterator[str]:
     dead: Counter[tuple[TopicPartition, int]] = Counter()
     for key, log in world.logs.items():
         for one in log:
-            if key.topic.startswith("dlq.") and one.letter is not None:
+            if key.topic in policy.layout.dead_lanes and one.letter is not None:
                 dead[one.letter.partition, one.letter.offset] += 1
     done = set(world.successes)
     for partition, fates in world.scenario.fates.items():
@@ -855,13 +857,15 @@ def order_faults(world: World) -> Iterator[str]:
 
 def final_state(world: World) -> tuple[object, ...]:
     """What two runs of one scenario have in common, whoever died in them."""
-    goal = world.policy.layout.dead("orders")
+    goals = world.policy.layout.dead_lanes
     dead = sorted(
-        (one.letter.partition, one.letter.offset)
+        (key.topic, one.letter.partition, one.letter.offset)
         for key, log in world.logs.items()
         for one in log
-        if key.topic == goal and one.letter is not None
+        if key.topic in goals and one.letter is not None
     )
-    rows = sorted((text, row.state.value) for text, row in world.ledger.items() if not text.startswith("dlq."))
+    rows = sorted(
+        (text, row.state.value) for text, row in world.ledger.items() if parse_origin(text)[0].topic not in goals
+    )
     told = {name.partition("/")[0] for name in world.dead_successes}
     return sorted(set(world.successes)), dead, rows, told
