@@ -74,7 +74,7 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
 def answer(
     version: int, request: ApiVersionsRequest, features: Features, identity: tuple[str, int], *, telemetry: bool
 ) -> ApiVersionsResponse:
-    """Return the response, which no connection's state changes; `identity` is this broker's (cluster id, node id)."""
+    """Return the response, which is the same on every connection; `identity` is this broker's (cluster id, node id)."""
     if version < SOFTWARE_SINCE:
         return _PLAIN[telemetry]
     refused = refusal(version, request, identity)

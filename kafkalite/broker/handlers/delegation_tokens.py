@@ -80,7 +80,8 @@ _HERE: Final[dict[int, Callable[[RequestContext, Any], Any]]] = {
 
 
 def pass_on(context: RequestContext, request: Forwarded) -> Any:
-    """Forward a request to the controller, unless the client is not authenticated: the controller cannot check that."""
+    """Forward an authenticated client's request to the controller, which cannot see whether the client is; refuse
+    others."""
     if context.principal == ANONYMOUS:
         return _HERE[context.api_key](context, request.message)
     from kafkalite.broker.handlers import forwarding

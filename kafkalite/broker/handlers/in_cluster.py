@@ -292,7 +292,7 @@ def api_versions(context: RequestContext, request: ApiVersionsRequest) -> ApiVer
 def versions_answer(
     member: Member, version: int, request: ApiVersionsRequest, identity: tuple[str, int], *, telemetry: bool
 ) -> ApiVersionsResponse:
-    """Return the response, which no connection's state changes; `identity` is this broker's (cluster id, node id)."""
+    """Return the response, which is the same on every connection; `identity` is this broker's (cluster id, node id)."""
     keys = _api_keys(member, telemetry=telemetry)
     if version < alone.SOFTWARE_SINCE:
         return ApiVersionsResponse(api_keys=keys)

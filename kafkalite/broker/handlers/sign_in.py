@@ -5,9 +5,8 @@
                                                              └── SaslHandshake, in a session ────┘
 
     START             ApiVersions 0-5; after an error for an unknown version or a bad name the client may try again
-    EXPECT_HANDSHAKE  only SaslHandshake, as in START. A mechanism that is not enabled gets error 33 with those that
-    are,
-                      then the connection is closed
+    EXPECT_HANDSHAKE  only SaslHandshake, as in START. A mechanism that is not enabled gets error 33 with the
+                      enabled ones, then the connection is closed
     TOKENS            SaslAuthenticate, or, after SaslHandshake 0, only length-prefixed tokens. A refusal is error 58,
                       after a delay, then the connection is closed; any other request is error 34 and a close
     OPEN              requests. A client whose session has a limit (KIP-368) re-authenticates, as the same user with the

@@ -1,9 +1,9 @@
 """AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5, TxnOffsetCommit 0-6: transactions of producers.
 
-    AddPartitionsToTxn  v4 and v5 are for brokers, so only in a cluster; a client needs ClusterAction permission for
-    them.
-                        One bad partition fails the whole request: an internal topic's is TOPIC_AUTHORIZATION_FAILED, a
-                        missing one UNKNOWN_TOPIC_OR_PARTITION, the others OPERATION_NOT_ATTEMPTED
+    AddPartitionsToTxn  v4 and v5 are for brokers, so only in a cluster; a client needs permission ClusterAction for
+                        them. One bad partition fails the whole request: an internal topic's is
+                        TOPIC_AUTHORIZATION_FAILED, a missing one UNKNOWN_TOPIC_OR_PARTITION, the others
+                        OPERATION_NOT_ATTEMPTED
     EndTxn              v5 (KIP-890) raises the epoch and returns the new one
     TxnOffsetCommit     v3 checks member and generation (KIP-447) · v5 adds its partition to the transaction (KIP-890) ·
                         v6 topics by id, UNKNOWN_TOPIC_ID; STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND instead of

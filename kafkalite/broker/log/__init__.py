@@ -13,13 +13,17 @@
     indexes         a log's indexes: load, save              leader_epochs  start offset of each leader epoch
     producer_state  producers: load, save, expire            entries    file names that a flush has to make durable
     record_checks   compressed and bad records               adoption   directories that the journal does not know
-    quarantine      remembered damage                        classic/   topics in Kafka 0.7's format
+    markers         transaction markers                      recode     batches in another codec
+    formats         record formats by name                   classic/   topics in Kafka 0.7's format
     index_file · snapshots · checkpoints · files             the small files of a log, and how they are written
     compaction · cleaner · swap                              compacted topics: one pass, its schedule, its renames
     replica_log · log_truncation                             a partition with replicas; truncation of its log
+    assignment · remote_partition · high_watermarks          what a broker in a cluster knows about partitions
     expiry_checkpoint · quarantine_file                      the trusted time, and damage, across restarts
     backup_cut · handover                                    a consistent cut for a backup; a directory joins a cluster
     checking · repair                                        `kafkalite log check`, `kafkalite log repair`
+    housekeeping · upkeep                                    periodic work; what its threads see of the directory
+    disk · directory · offline_journal                       file system, root of a data directory, a stopped broker
 
 The package does not know requests, sockets or the protocol. It reports appends through listeners.
 

@@ -10,7 +10,7 @@
 
 A power cut can leave a damaged partition.metadata of a deleted topic. If damaged counted as missing, that topic would
 come back. In a directory of a topic that the journal knows, the file is rewritten: a topic is created only after
-directories in its way are durably gone, so the directory belongs to it.
+other directories of its name are durably gone, so this one is the topic's.
 
 Adopted partitions continue above their last leader epoch, and the producer ids in their snapshots are never allocated
 again. Runs once, at start, on the manager's thread.

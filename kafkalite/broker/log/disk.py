@@ -117,10 +117,10 @@ class Disk(Protocol):
         """As os.listdir."""
 
     def entries(self, path: str) -> list[Entry]:
-        """As the function below."""
+        """See the function below."""
 
     def open_to_read(self, path: str) -> int:
-        """As the function below."""
+        """See the function below."""
 
     def make_directories(self, path: str, mode: int) -> None:
         """As os.makedirs with exist_ok."""
@@ -129,13 +129,13 @@ class Disk(Protocol):
         """As os.rmdir."""
 
     def set_times(self, path: str, read_ns: int, written_ns: int) -> None:
-        """As the function below."""
+        """See the function below."""
 
     def check_usable(self, path: str) -> None:
-        """As the function below."""
+        """See the function below."""
 
     def hold(self, path: str) -> int:
-        """As the function below."""
+        """See the function below."""
 
 
 def entries(path: str) -> list[Entry]:

@@ -6,19 +6,22 @@ One line per change, appended and synced before the response; the line is the co
 An incomplete or damaged last line was never acknowledged: it is cut off, and the state before it holds. A damaged line
 anywhere else means that something else changed the file, and the broker refuses to start.
 
-    {"op": "format", "version": 1, "cluster_id": ...}         always the first line {"op": "topic", "name", "id",
-    "partitions": count, "overrides": {}, "epoch_bases": [[base, count], ...]} {"op": "partitions", "name", "total",
-    "epoch_base"}       {"op": "delete", "name", "id"} {"op": "overrides", "name", "overrides"}
-    settings of a topic {"op": "cluster", "overrides"}                            settings of all brokers;  {"op":
-    "broker", "overrides"}: its own {"op": "group", "id", "overrides"}                        settings of a group;
-    without any, the entry is removed {"op": "client_metrics", "name", "overrides"}             a client metrics
-    subscription; without any, it is removed {"op": "producer_ids", "next"}                            {"op": "unclean",
-    "count"} {"op": "epoch_base", "name", "partition", "base"} {"op": "scram", "user", "mechanism", "salt",
-    "stored_key", "server_key", "iterations"}      bytes as hex digits {"op": "scram_delete", "user", "mechanism"}
-    {"op": "secret", "value"} {"op": "scram_changes", "changes": [change, ...]}         several of the previous two
-    {"op": "features", "levels": {name: level}, "count"}      count: number of changes ever made {"op": "acls", "add":
-    [acl, ...], "remove": [acl, ...]}   an ACL is the seven texts of kafkalite.base.acls.Acl {"op": "quota", "changes":
-    [{"entity": {type: name or null}, "key", "value": number or null}, ...]}
+    {"op": "format", "version": 1, "cluster_id": ...}         always the first line
+    {"op": "topic", "name", "id", "partitions": count, "overrides": {}, "epoch_bases": [[base, count], ...]}
+    {"op": "partitions", "name", "total", "epoch_base"}       {"op": "delete", "name", "id"}
+    {"op": "overrides", "name", "overrides"}                  settings of a topic
+    {"op": "broker", "overrides"}                             settings of this broker
+    {"op": "cluster", "overrides"}                            settings of all brokers
+    {"op": "group", "id", "overrides"}                        settings of a group; none: the entry is removed
+    {"op": "client_metrics", "name", "overrides"}             a client metrics subscription; none: it is removed
+    {"op": "producer_ids", "next"}                            {"op": "unclean", "count"}
+    {"op": "epoch_base", "name", "partition", "base"}
+    {"op": "scram", "user", "mechanism", "salt", "stored_key", "server_key", "iterations"}      bytes as hex digits
+    {"op": "scram_delete", "user", "mechanism"}               {"op": "secret", "value"}
+    {"op": "scram_changes", "changes": [change, ...]}         several changes of users
+    {"op": "features", "levels": {name: level}, "count"}      count: number of changes ever made
+    {"op": "acls", "add": [acl, ...], "remove": [acl, ...]}   an ACL is the seven texts of kafkalite.base.acls.Acl
+    {"op": "quota", "changes": [{"entity": {type: name or null}, "key", "value": number or null}, ...]}
 
 One line holds all changes of a request to users, ACLs or quotas, so that they apply as a whole or not at all. To add an
 ACL twice, or to remove an ACL or quota that does not exist, is an error: permissions are never guessed.

@@ -97,8 +97,8 @@ class OffsetCheckpoints:
         """Write the new log start before the files of the first segments are removed; return whether that succeeded.
 
         After a power cut, any of the removed files may be back. A start removes segments that end below the log start,
-        and below the recovery point a gap before the log start is no reason to truncate the log. False on a full disk
-        lets retention, which makes room, proceed with more care."""
+        and below the recovery point a gap before the log start is no reason to truncate the log. If it
+        failed, the caller makes each removal durable before the next one: on a full disk, retention makes room."""
         first = log.segments[0].base_offset
         try:
             self.write_log_starts()

@@ -2,9 +2,9 @@
 
     web.WebServer ─▶ web.Guard ─▶ Page ─▶ sources, health
 
-It binds before the logs are opened, so that during recovery the broker is reported as alive and not ready. Any client
-on this machine has access. From other machines the users in `metrics.users` do; without that file the broker refuses to
-listen there. The health pages contain no names, but have the same access control.
+It binds before the logs are opened, so that during recovery the broker is reported as alive and not ready. With
+`metrics.users` clients have to authenticate as one of its users. Without it any client on this machine has access, and
+the broker refuses to listen on other addresses. The health pages contain no names, but have the same access control.
 
 Any thread.
 """

@@ -2,8 +2,7 @@
 
     settings, files ─▶ Loaded ─▶ `context` of new connections        old contexts live as long as their connections
                          ▲
-    AlterConfigs, SIGHUP, a changed file: read, compared with the current one, then used; if it is refused, the old
-    stays
+    AlterConfigs, SIGHUP, a changed file: read, compared with the current one, then used; if refused, the old one stays
 
 Thread rule: `context`, `principal_of` from any thread. Methods that read files take the listener's lock, and do not run
 on network threads.

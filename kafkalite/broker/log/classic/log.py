@@ -218,7 +218,7 @@ class ClassicLog(PartitionLog):
     def offsets_before(self, time_ms: int, count_max: int) -> list[int]:
         """Return 0.7's OFFSETS: base offsets of segments whose files are at least as old as a time, newest first.
 
-        A time of -1 adds the log's end, -2 returns its start alone. May block.
+        -1 asks for all of them, from the log end on, and -2 for the log's start alone. May block.
         """
         if self.empty_forever:
             return [0] if time_ms in {OFFSETS_LATEST, OFFSETS_EARLIEST} else []
