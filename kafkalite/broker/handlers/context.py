@@ -72,7 +72,7 @@ class BrokerServices:
     authorizer: Authorizer | None = None
     """Checks ACLs; None: every client may do everything."""
     client_metrics: ClientMetrics | None = None
-    """Clients' pushed metrics (KIP-714); None: no plug-in receives them."""
+    """Clients' pushed metrics (KIP-714); None unless the broker serves metrics."""
     config_checks: list[Callable[[BrokerConfig], None]] = field(default_factory=list)
     """Checks of dynamic settings before a change; they raise ConfigError."""
     config_listeners: list[Callable[[BrokerConfig], None]] = field(default_factory=list)

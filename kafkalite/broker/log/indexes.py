@@ -62,7 +62,7 @@ class SegmentIndexes:
                 break
             scan.skip_to(*following)
         else:
-            # Whoever saved an index of the whole file knew where the segment ends, so only a walk needs the check.
+            # An index of the whole file was saved with the segment's end known, so only a walk needs the check.
             if from_file < size and segment.sealed and self.dense and not self._log.compacted:
                 recovery.check_end(segment, max(scan.next_offset, self._log.log_start_offset), limit)
         with contextlib.nullcontext() if locked else self._log.locked():

@@ -118,7 +118,7 @@ class LeaderEpochs:
         last = known[-1][0] if known else UNDEFINED
         entries = (*known, *(entry for entry in self.entries if entry[1] >= limit and entry[0] != last))
         if entries == self.entries or any(after[0] <= before[0] for before, after in itertools.pairwise(entries)):
-            return False  # epochs of batches that fall cannot be written
+            return False  # the epochs of the batches decrease, and entries must not
         self._replace(entries)
         return True
 

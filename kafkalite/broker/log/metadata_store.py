@@ -6,7 +6,7 @@ In a cluster the controllers own the metadata and pass on what this broker needs
 `client_metrics`). Then nothing of it is made durable here.
 
 Thread rule: any thread. A change blocks until it is durable, under the journal's lock, under which no other lock is
-taken. The lock of user passwords is taken before it.
+taken. The lock of user credentials is taken before it.
 """
 
 from __future__ import annotations

@@ -67,7 +67,8 @@ class OffsetCheckpoints:
             self._write_offsets(files.RECOVERY_POINTS_NAME, self._recovery_points)
 
     def write_log_starts(self) -> None:
-        """Write log start offsets that no segment's name has, or none that is durable yet. OSError."""
+        """Write log start offsets that differ from the first segment's file name, or whose file name may not be durable
+        yet. OSError."""
         if self.complete:
             self._write_offsets(files.LOG_STARTS_NAME, self._log_starts)
 
@@ -97,8 +98,8 @@ class OffsetCheckpoints:
         """Write the new log start before the files of the first segments are removed; return whether that succeeded.
 
         After a power cut, any of the removed files may be back. A start removes segments that end below the log start,
-        and below the recovery point a gap before the log start is no reason to truncate the log. If it
-        failed, the caller makes each removal durable before the next one: on a full disk, retention makes room."""
+        and below the recovery point a gap before the log start is no reason to truncate the log. If the write fails,
+        the caller makes each removal durable before the next one: on a full disk, retention makes room."""
         first = log.segments[0].base_offset
         try:
             self.write_log_starts()

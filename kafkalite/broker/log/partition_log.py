@@ -72,8 +72,8 @@ STRICT_EPOCHS_SINCE: Final = 2
 READ_ATTEMPTS_MAX: Final = 100
 """Rounds of opening and checking segments before a blocking read fails; each round makes progress."""
 INDEX_SAVE_GROWTH_MIN: Final = 1024 * 1024
-"""Growth in bytes after which a checkpoint saves the active segment's index again; at least a quarter of the
-segment."""
+"""Minimum growth in bytes after which a checkpoint saves the active segment's index again; a quarter of the segment if
+that is more."""
 FULL_DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 PASSING_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 CODECS: Final = {"producer": -1, "uncompressed": Codec.NONE, **{codec.name.lower(): codec for codec in Codec}}
