@@ -59,6 +59,8 @@ class LoadRound(NamedTuple):
     starts: dict[TopicPartition, int]
     ends: dict[TopicPartition, int]
     size: int
+    density: float
+    """About the most bytes per offset of any stretch of it."""
 
 
 class LoadPlan:
@@ -97,8 +99,7 @@ class LoadPlan:
         ends = {key: end for key, end in self._bounds.items() if starts[key] < end}
         if not ends:
             return None
-        ends, size = self._ends_within(starts, ends)
-        return LoadRound({key: starts[key] for key in ends}, ends, size)
+        return self._round_within(starts, ends)
 
     def corrections(self, state: LoadState) -> Change | None:
         """What the manifests have to say before anything is read: where new partitions begin, and where to go on when
@@ -170,10 +171,8 @@ class LoadPlan:
         if why not in self.losses:
             self.losses.append(why)
 
-    def _ends_within(
-        self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
-    ) -> tuple[dict[TopicPartition, int], int]:
-        """Ends at which all ranges together have about `commit_size` bytes, and how many they have."""
+    def _round_within(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> LoadRound:
+        """The first part of these ranges that has about `commit_size` bytes in all."""
         target = max(self._commit_size // 16, ESTIMATE_PIECE)
         found = {}
         for key in sorted(ends):
@@ -185,7 +184,13 @@ class LoadPlan:
         sizes = {key: max(1, sum(piece.size for piece in pieces)) for key, pieces in found.items()}
         shares = fair_shares(sizes, self._commit_size, sum(starts.values()))
         cut = {key: end_at_size(found[key], share) for key, share in shares.items()}
-        return cut, sum(shares.values())
+        density = max(
+            piece.size / (piece.end - piece.start)
+            for key, end in cut.items()
+            for piece in found[key]
+            if piece.start < end
+        )
+        return LoadRound({key: starts[key] for key in cut}, cut, sum(shares.values()), density)
 
 
 def starting_bound(starting: str | int) -> OffsetBound:

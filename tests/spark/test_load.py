@@ -5,13 +5,16 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from pyspark.sql.types import IntegerType, StructField, StructType
 
 from kafkalite.broker import Broker
 from kafkalite.client import READ_COMMITTED, Client
 from kafkalite.model import TopicPartition
 from kafkalite.spark import load
+from kafkalite.spark.load.arrow_batches import ROWS, rows_for
 from kafkalite.wire.record.columns import Record, RecordColumns
 from tests.kit.processes.apache_kafka import ApacheKafka
 from tests.kit.processes.broker import BrokerProcess, wait_until
@@ -291,3 +294,71 @@ def test_apache_kafka_is_loaded_alike(spark, apache_kafka: ApacheKafka, tmp_path
         assert run().rows == 1
     values = load.dataset(tmp_path).to_table(columns=["value"]).column("value").to_pylist()
     assert sorted(values) == sorted([*[b"x" * 1000] * 15, b"committed", b"late"])
+
+
+# --- rows of Spark's Arrow batches ------------------------------------------------------------------------------------
+
+
+def with_batch_rows(frame):
+    """The frame with the number of rows that came together to a Python worker."""
+
+    def counted(batches):
+        for batch in batches:
+            yield batch.append_column("rows", pa.array([batch.num_rows] * batch.num_rows, pa.int32()))
+
+    fields = [*frame.schema.fields, StructField("rows", IntegerType())]
+    return frame.mapInArrow(counted, StructType(fields))
+
+
+def rows_of_batches(path: Path) -> set[int]:
+    return set(load.dataset(path).to_table(columns=["rows"]).column("rows").to_pylist())
+
+
+def test_large_records_come_in_batches_of_few_rows(
+    spark, kafka_broker, client, kafka_topic: str, tmp_path: Path
+) -> None:
+    """With Spark's own limits, all of them would be one batch; what the user sets is left alone."""
+    client.produce(kafka_topic, 0, [b"%06d" % n * 10_000 for n in range(300)])
+    servers = kafka_broker.bootstrap_servers
+    before = spark.conf.getAll
+
+    def run(folder: str) -> set[int]:
+        summary = load.load(
+            spark,
+            tmp_path / folder,
+            bootstrap_servers=servers,
+            topics=[kafka_topic],
+            codec="none",
+            transform=with_batch_rows,
+        )
+        assert summary.rows == 300
+        return rows_of_batches(tmp_path / folder)
+
+    rows = run("chosen")
+    assert 10 < max(rows) < rows_for(60_000) < 300
+    assert spark.conf.getAll == before, "only during the load"
+    spark.conf.set(ROWS, "50")
+    try:
+        assert run("set") == {50}
+        assert spark.conf.get(ROWS) == "50"
+    finally:
+        spark.conf.unset(ROWS)
+
+
+def test_a_stream_learns_the_size_of_records(spark, kafka_broker, client, kafka_topic: str, tmp_path: Path) -> None:
+    publish = load.publisher(tmp_path, name="learns", codec="none")
+
+    def batch(number: int) -> None:
+        client.produce(kafka_topic, 0, [b"%06d" % n * 10_000 for n in range(400)])
+        query = (
+            with_batch_rows(stream(spark, kafka_broker, kafka_topic))
+            .writeStream.foreachBatch(lambda frame, _: publish(frame, number))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        )
+        ended(query.trigger(availableNow=True).start())
+
+    batch(0)
+    assert rows_of_batches(tmp_path) == {400}, "Spark's limits"
+    batch(1)
+    assert len(offsets_of(tmp_path)) == 800
+    assert min(rows_of_batches(tmp_path)) <= rows_for(60_000)

@@ -29,11 +29,12 @@ from kafkalite.load.loading import (
     run,
 )
 from kafkalite.load.manifest import Change, Target
-from kafkalite.load.parquet import FILE_SIZE, NEEDED, RESULT, Writing, write
+from kafkalite.load.parquet import FILE_SIZE, NEEDED, RESULT, Writing
 from kafkalite.load.places import storage_of
 from kafkalite.load.plan import LoadPlan, LoadSource, starting_bound
 from kafkalite.load.positions import to_json
 from kafkalite.load.storage import LoadError
+from kafkalite.spark.load.arrow_batches import bounded_by_rows, measured, record_size_of, write_measured
 from kafkalite.spark.options import SourceOptions, log_without_effect
 from kafkalite.spark.sentences import sentence_of
 from kafkalite.spark.source.plan import client_for, client_of
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from kafkalite.client import Client
     from kafkalite.load.plan import LoadRound
 
 OWN_OPTIONS: Final = ("subscribe", "assign", "starting", "ending", "failondataloss", "kafka.bootstrap.servers")
@@ -116,7 +116,8 @@ def load(
         frame = frame_of(spark, given, part, file_size)
         if transform is not None:
             frame = transform(frame)
-        return written(frame, Writing(staging, prefix_of(target), codec, file_size, {}, False, aside_of(frame, topic)))
+        writing = Writing(staging, prefix_of(target), codec, file_size, {}, False, aside_of(frame, topic))
+        return written(frame, writing, record_size_of(plan, part))[0]
 
     return run(target, plan, engine, letters=topic, on_commit=on_commit)
 
@@ -181,21 +182,6 @@ def is_connected(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
-def publish(
-    target: Target,
-    frame: DataFrame,
-    writing: Writing,
-    change: Change,
-    letters: tuple[Client, LetterTopic] | None = None,
-    source: Client | None = None,
-) -> Published:
-    """Write a frame's rows into files, commit the change with them, and send letters. Under the target's lock.
-
-    `source` as for `publish_rows`.
-    """
-    return publish_rows(target, written(frame, writing), change, letters, source)
-
-
 def aside_of(frame: DataFrame, topic: LetterTopic | None) -> dict[str, str]:
     """The columns whose rows are letters. ValueError where there are letters to be, and nothing that finds them."""
     if topic is None:
@@ -206,19 +192,23 @@ def aside_of(frame: DataFrame, topic: LetterTopic | None) -> dict[str, str]:
     return found
 
 
-def written(frame: DataFrame, writing: Writing) -> list[str]:
-    """Runs the tasks. LoadError with the reason of a task that cannot go on."""
+def written(frame: DataFrame, writing: Writing, record_size: float | None) -> tuple[list[str], float | None]:
+    """Run the tasks on records of this mean size; return the rows of `write` and the size that the tasks measured.
+
+    LoadError with the reason of a task that cannot continue.
+    """
     missing = [name for name in NEEDED if name not in frame.columns]
     if missing:
         raise LoadError(f"the rows lack column {', '.join(missing)}, which an exactly-once load needs")
     try:
-        rows = frame.mapInArrow(functools.partial(write, writing), RESULT).collect()
+        with bounded_by_rows(frame.sparkSession, record_size):
+            rows = frame.mapInArrow(functools.partial(write_measured, writing), RESULT).collect()
     except Exception as error:
         reason = sentence_of(error)
         if reason is None:
             raise
         raise LoadError(reason) from error
-    return [row.file for row in rows]
+    return measured([row.file for row in rows])
 
 
 # --- as a stream ------------------------------------------------------------------------------------------------------
@@ -291,8 +281,11 @@ def publisher(
     wanted = topic is not None or options is not None
     settings = SourceOptions.parse({**(options or {}), "subscribe": UNREAD}).client if wanted else None
     target = Target(path)
+    record_size: float | None = None
+    """As the last batch had it: nothing tells the size of the next one's records."""
 
     def publish_batch(batch: DataFrame, number: int) -> None:
+        nonlocal record_size
         spark = batch.sparkSession
         known = None if is_connected(spark) else spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         query = known or name
@@ -317,7 +310,8 @@ def publisher(
             writing = Writing(staging, prefix_of(target), codec, file_size, loaded, skips, aside)
             frame = batch.coalesce(parallelism(spark))
             letters = None if client is None or topic is None else (client, topic)
-            published = publish(target, frame, writing, Change("load", stream=(query, number)), letters, client)
+            rows, record_size = written(frame, writing, record_size)
+            published = publish_rows(target, rows, Change("load", stream=(query, number)), letters, client)
         if on_commit is not None:
             on_commit(published)
 

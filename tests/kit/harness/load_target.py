@@ -1,10 +1,14 @@
 """Fills the target of a load without Spark, by what a load's task and driver call."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow as pa
 
+from kafkalite.client import Client
+from kafkalite.load.letters import LetterTopic
+from kafkalite.load.loading import Published, publish_rows
 from kafkalite.load.manifest import Change, DataFile, Target
 from kafkalite.load.parquet import Writing, folder_of, write
 from kafkalite.load.storage import Storage
@@ -37,3 +41,14 @@ def add(
         name = f"{folder_of(file.topic, file.date, file.hour)}/{file.path.rpartition('/')[2]}"
         reached = {TopicPartition("t", partition): offsets.stop}
         target.commit(Change("load", [file._replace(path=name)], positions=reached), {name: file.path})
+
+
+def publish_batches(
+    target: Target,
+    batches: Iterable[pa.RecordBatch],
+    writing: Writing,
+    letters: tuple[Client, LetterTopic] | None = None,
+) -> Published:
+    """Record batches as one change, as an engine and the loop of a load publish them."""
+    rows = [text for told in write(writing, iter(batches)) for text in told.column("file").to_pylist()]
+    return publish_rows(target, rows, Change("load"), letters)

@@ -7,40 +7,27 @@ Each change has ten records of t-0, of which every third is bad. `tests.kit.proc
 
 import functools
 import sys
-from types import SimpleNamespace
 
 import pyarrow as pa
 
 from kafkalite.client import Client, Producer
 from kafkalite.load.letters import LetterTopic, deliver, prepare
-from kafkalite.load.manifest import Change, Target
+from kafkalite.load.manifest import Target
 from kafkalite.load.parquet import Writing
 from kafkalite.load.places import storage_of
-from kafkalite.spark.load.loading import publish
 from tests.kit.fakes.dying_storage import DyingStorage
+from tests.kit.harness.load_target import publish_batches
 from tests.kit.processes.dying import serve
 
 COUNT = 10
 EXCEPTION = "kafkalite.avro.DecodeError"
 
 
-class Rows:
-    """A frame, as far as `publish` asks."""
-
-    def __init__(self, batches: list[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self.columns = batches[0].schema.names
-
-    def mapInArrow(self, function: object, schema: str) -> SimpleNamespace:  # noqa: N802  # Spark's name
-        rows = [text for batch in function(iter(self._batches)) for text in batch.column(0).to_pylist()]
-        return SimpleNamespace(collect=lambda: [SimpleNamespace(file=text) for text in rows])
-
-
 def is_bad(offset: int) -> bool:
     return offset % 3 == 0
 
 
-def rows(first: int) -> Rows:
+def rows(first: int) -> pa.RecordBatch:
     offsets = range(first, first + COUNT)
     headers = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
     columns = {
@@ -54,7 +41,7 @@ def rows(first: int) -> Rows:
         "headers": pa.array([[{"key": "h", "value": b"%d" % offset}] for offset in offsets], headers),
         "avro_error": pa.array(["it is bad" if is_bad(offset) else None for offset in offsets], pa.string()),
     }
-    return Rows([pa.record_batch(columns)])
+    return pa.record_batch(columns)
 
 
 def load(client: Client, topic: LetterTopic, target: Target, first: int) -> None:
@@ -64,7 +51,7 @@ def load(client: Client, topic: LetterTopic, target: Target, first: int) -> None
         deliver(target.storage, client)
         begin = max(target.state.positions.values(), default=first)
         writing = Writing(staging, "part", "zstd", 2**27, {}, False, {"avro_error": EXCEPTION})
-        publish(target, rows(begin), writing, Change("load"), (client, topic))
+        publish_batches(target, [rows(begin)], writing, (client, topic))
 
 
 def end_at(servers: str, topic: str, place: str, last_step: int) -> None:

@@ -2,8 +2,6 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,24 +9,12 @@ import pytest
 
 from kafkalite.examples.pipeline.report import write_report
 from kafkalite.examples.pipeline.run import Outcome, Plan
-from kafkalite.load.manifest import Change, Target
+from kafkalite.load.manifest import Target
 from kafkalite.load.parquet import Writing
-from kafkalite.spark.load.loading import publish
+from tests.kit.harness.load_target import publish_batches
 
 BEGAN_MS = 1_700_000_000_000
 SENT = {"web0": 100, "web1": 1000}
-
-
-class Rows:
-    """As much of a DataFrame as a load asks of one."""
-
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        self._batch = batch
-        self.columns = batch.schema.names
-
-    def mapInArrow(self, function: Any, _schema: str) -> Any:  # noqa: N802  # PySpark's name
-        (rows,) = function(iter([self._batch]))
-        return SimpleNamespace(collect=lambda: [SimpleNamespace(file=text) for text in rows.column(0).to_pylist()])
 
 
 def visits(sent_ms: list[int]) -> pa.RecordBatch:
@@ -49,7 +35,7 @@ def load(folder: Path, sent_ms: list[int]) -> list[str]:
     target = Target(folder)
     with target.writing() as staging:
         writing = Writing(str(staging), f"part-{target.state.number + 1}", "zstd", 2**27, {}, skips=False)
-        published = publish(target, Rows(visits(sent_ms)), writing, Change("load"))
+        published = publish_batches(target, [visits(sent_ms)], writing)
     return [file.path for file in published.files]
 
 

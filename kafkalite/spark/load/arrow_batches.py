@@ -1,0 +1,143 @@
+"""Chooses how many rows Spark puts into an Arrow batch during a load.
+
+With spark.sql.execution.arrow.maxBytesPerBatch (64 MiB by default) Spark's writer measures the whole batch after each
+row, which takes half the CPU time of a load. At the setting's maximum it does not (BatchedPythonArrowInput of Spark 4).
+So a load lifts that limit and bounds the rows instead, by the size of its records. Where their size is not known, or
+the user set one of both settings, Spark's own limits apply.
+
+Thread rule: one thread at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from kafkalite.client import ClientError, ColumnReader
+from kafkalite.errors import KafkaError
+from kafkalite.load.parquet import Writing, write
+from kafkalite.model import TopicPartition, uuid_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+
+    from pyspark.sql import SparkSession
+
+    from kafkalite.load.plan import LoadPlan, LoadRound
+
+ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+UNLIMITED: Final = 2**31 - 1
+"""The value of BYTES with which Spark measures nothing."""
+ROWS_MAX: Final = 10_000
+"""Spark's default."""
+SIZE_TARGET: Final = 16 * 1024 * 1024
+"""Bytes of a batch by the estimate: a quarter of Spark's limit, since records vary and a transform may add columns."""
+EXPANSION: Final = 4
+"""A record takes at most this many times its bytes on the wire, by assumption: batches may be compressed."""
+SAMPLES: Final = 8
+"""Places of a round where records are read before the load."""
+SAMPLE_ROWS: Final = 1_000
+SAMPLE_SIZE: Final = 256 * 1024
+MEASURED: Final = "record size "
+
+
+def rows_for(record_size: float) -> int:
+    """Return the rows of a batch for records of this many bytes."""
+    return max(1, min(ROWS_MAX, int(SIZE_TARGET / max(record_size, 1.0))))
+
+
+@contextlib.contextmanager
+def bounded_by_rows(spark: SparkSession, record_size: float | None) -> Iterator[None]:
+    """Bound the batches of this session's queries by rows; `record_size` is the mean in bytes, None if unknown."""
+    settings = spark.conf
+    if record_size is None or {ROWS, BYTES} & settings.getAll.keys():
+        yield
+        return
+    settings.set(ROWS, str(rows_for(record_size)))
+    settings.set(BYTES, str(UNLIMITED))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):  # Java may be gone, which is the error that counts
+            settings.unset(ROWS)
+            settings.unset(BYTES)
+
+
+def record_size_of(plan: LoadPlan, part: LoadRound) -> float | None:
+    """Return the mean size of a round's records in bytes, where they are largest; None if none could be read.
+
+    It is the larger one of two estimates: bytes per offset in the densest stretch of the logs, and the records at a few
+    places, which show compression and gaps between offsets.
+    """
+    samples = [sample_at(plan, key, offset, part.ends[key]) for key, offset in places_of(part)]
+    known = [size for size in samples if size is not None]
+    return max(*known, part.density * EXPANSION) if known else None
+
+
+def places_of(part: LoadRound) -> list[tuple[TopicPartition, int]]:
+    """Return partitions and offsets, spread evenly over the round."""
+    lengths = {key: part.ends[key] - part.starts[key] for key in sorted(part.ends)}
+    total = sum(lengths.values())
+    wanted = iter([total * number // SAMPLES for number in range(SAMPLES)])
+    found: dict[tuple[TopicPartition, int], None] = {}
+    passed, place = 0, next(wanted, None)
+    for key, length in lengths.items():
+        while place is not None and place < passed + length:
+            found[key, part.starts[key] + place - passed] = None
+            place = next(wanted, None)
+        passed += length
+    return list(found)
+
+
+def sample_at(plan: LoadPlan, key: TopicPartition, offset: int, end: int) -> float | None:
+    """Return the mean size in bytes of some records from an offset on. None for none; the load reports errors."""
+    text = plan.topic_ids.get(key.topic)
+    reader = ColumnReader(
+        plan.client,
+        isolation_level=plan.source.isolation_level,
+        rows_max=SAMPLE_ROWS,
+        size_max=SAMPLE_SIZE,
+        fetch_size=SAMPLE_SIZE,
+    )
+    try:
+        topic_id = None if text is None else uuid_bytes(text)
+        batches = reader.read(key.topic, key.partition, offset, end, topic_id=topic_id)
+        with contextlib.closing(cast("Generator[Any]", batches)):
+            first = next(batches, None)
+    except (KafkaError, ClientError):
+        return None
+    return None if first is None else mean_size(first)
+
+
+def mean_size(batch: Any) -> float:
+    """Return the mean bytes of a record of a batch that is not empty."""
+    size: int = batch.nbytes
+    rows: int = batch.num_rows
+    return size / rows
+
+
+# --- in tasks ---------------------------------------------------------------------------------------------------------
+
+
+def write_measured(writing: Writing, batches: Iterator[Any]) -> Iterator[Any]:
+    """For mapInArrow: the rows of `kafkalite.load.parquet.write`, and one with the size of the records (`measured`)."""
+    import pyarrow as pa
+
+    largest = 0.0
+
+    def seen() -> Iterator[Any]:
+        nonlocal largest
+        for batch in batches:
+            if batch.num_rows:
+                largest = max(largest, mean_size(batch))
+            yield batch
+
+    yield from write(writing, seen())
+    yield pa.RecordBatch.from_arrays([pa.array([f"{MEASURED}{largest}"])], names=["file"])
+
+
+def measured(rows: Sequence[str]) -> tuple[list[str], float | None]:
+    """Split what tasks returned: rows of `write`, and the mean size of records in the batch where they were largest."""
+    sizes = [float(row.removeprefix(MEASURED)) for row in rows if row.startswith(MEASURED)]
+    return [row for row in rows if not row.startswith(MEASURED)], max(sizes, default=0.0) or None
