@@ -1,4 +1,4 @@
-"""One client connection: receive, frame, serve, answer in order."""
+"""A client connection: receive bytes, cut them into frames, serve requests, send responses in order."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.serve.access cimport AccessView
@@ -18,28 +18,28 @@ cdef extern from "<sched.h>" nogil:
 cdef enum:
     EVENT_READ = 1                      # select.EPOLLIN and EPOLLOUT
     EVENT_WRITE = 4
-    TLS_HELLO_SIZE = 0x16030000         # what the first bytes of TLS are, read as the length of a request
-    LINGER_NS = 50000                   # how long a brisk client's next request is waited for without sleeping
-    LINGER_TURNS_MAX = 16               # requests served in a row before the other connections are looked at
-    LINGER_SIZE_MAX = 2048              # only clients that send little at a time: throughput needs no help
+    TLS_HELLO_SIZE = 0x16030000         # the first bytes of a TLS handshake, read as a request length
+    LINGER_NS = 50000                   # how long to poll for a brisk client's next request before sleeping
+    LINGER_TURNS_MAX = 16               # requests served in a row before the other connections are checked
+    LINGER_SIZE_MAX = 2048              # larger receives make no client brisk: throughput does not profit
     CLIENT_ID_SHOWN_MAX = 100           # bytes of a client id in a log line
-    REFUSED_REQUEST = 1                 # serving a request: it is malformed or over a limit
-    REFUSED_SILENTLY = 2                # it failed, and its client asked for no answer
-    FRONT_SIZE_MAX = 32768              # the start of a frame that is copied so as to be read on in the worker's buffer
-    WATCHED_SIZE = 40960                # received at once near the ceiling: a larger frame is asked for before it comes
-    RECEIVED_MAX = 1048576              # bytes that are received of one connection in a loop turn
-    TURN_BYTES_MAX = 4194304            # bytes that are sent to one in a loop turn
-    SHARE_US_MAX = 2000                 # what a holder may have saved up of its share, in CPU time
-    FETCHED_FACTOR = 10                 # what a Fetch request takes at most while it is served, by its size
-    REQUEST_NS = 4000                   # what Produce and Fetch cost at least, and their bytes one ns each
-    CROWD_MIN = 64                      # handshakes under way: the selector is not asked for more that cannot go on yet
-    OVERDUE_MAX = 32                    # closed in a loop turn, since their time is over; the same of the rest
+    REFUSED_REQUEST = 1                 # the request is malformed or over a limit
+    REFUSED_SILENTLY = 2                # the request failed, and its client expects no response
+    FRONT_SIZE_MAX = 32768              # a longer start of a frame is not copied to the worker's buffer
+    WATCHED_SIZE = 40960  # most bytes received at once near the memory ceiling, where larger frames are charged first
+    RECEIVED_MAX = 1048576              # most bytes received from one connection in a loop turn
+    TURN_BYTES_MAX = 4194304            # most bytes sent to one connection in a loop turn
+    SHARE_US_MAX = 2000                 # most CPU time that a holder's share can accumulate
+    FETCHED_FACTOR = 10                 # most memory that serving a Fetch request takes, by its size
+    REQUEST_NS = 4000                   # least cost of Produce and Fetch; each byte adds 1 ns
+    CROWD_MIN = 64                      # with more handshakes, those that must wait leave the selector
+    OVERDUE_MAX = 32                    # most connections closed for a timeout in a loop turn
 
 
 cdef class InlineShare:
     cdef object __weakref__
     cdef double left_us
-    cdef double at                          # monotonic seconds of the last look
+    cdef double at                          # monotonic seconds of the last update
 
 
 cdef class LargeBody:
@@ -50,8 +50,8 @@ cdef class LargeBody:
 
 cdef class WorkerResources(WorkerParts):
     cdef Py_ssize_t muted_purge_at
-    cdef list muted                         # heap of (deadline, number, Connection); some speak again meanwhile
-    cdef bint overdue                       # there may be more whose time is over than a turn has closed
+    cdef list muted                         # heap of (deadline, number, Connection); some entries are outdated
+    cdef bint overdue                       # a turn's limit of timeouts was reached: there may be more
 
     cdef int add_mute(self, Connection connection, double deadline) except -1
     cdef int expire_mutes(self) except -1
@@ -70,38 +70,38 @@ cdef class Connection:
     cdef readonly str client_host
     cdef readonly int client_port
     cdef readonly object listener           # the Listener that accepted it
-    cdef public object principal            # who the client is; the authoriser's seam
-    cdef AccessView view                    # what that may do; of the principal at the last look
+    cdef public object principal            # the authenticated client; the authorizer uses it
+    cdef AccessView view                    # the permissions of the principal at the last look
     cdef public str software_name           # from ApiVersions 3+, "" before
     cdef public str software_version
-    cdef FrameBuffer received               # and not served yet
-    cdef readonly AnswerQueue answers       # that are owed
-    cdef readonly Throttle throttle         # None: no quota has counted, and it was never muted
-    cdef list plans                         # FetchPlan objects that may still be parked; None: there were none
-    cdef int interest                       # events of epoll asked for; 0: it is not asked
-    cdef int32_t in_flight_max              # above it the connection is not read
+    cdef FrameBuffer received               # bytes that are not served yet
+    cdef readonly AnswerQueue answers       # the responses that are owed
+    cdef readonly Throttle throttle         # None: no quota applied yet, and it was never muted
+    cdef list plans                         # FetchPlan objects that may be parked; None: none yet
+    cdef int interest                       # registered epoll events; 0: not registered
+    cdef int32_t in_flight_max              # with more responses in flight, it is not read
     cdef int32_t frame_size_min
     cdef int32_t frame_size_max
-    cdef bint paused                        # not reading: too much is owed, it is muted, or the next request is early
+    cdef bint paused                        # not read: too much is owed, it is muted, or its next request must wait
     cdef bint waits_turn                    # paused until nothing is owed
     cdef readonly bint closed
-    cdef public bint answer_lost            # there was no memory for an answer: its worker closes it soon
+    cdef public bint answer_lost            # there was no memory for a response: its worker closes it soon
     cdef readonly double last_active        # monotonic seconds of the last byte received or sent
-    cdef int64_t answered_ns                # when the last turn ended, 0 unknown
-    cdef bint brisk                         # the client asks again within LINGER_NS of its answer
+    cdef int64_t answered_ns                # when the last turn ended, 0: unknown
+    cdef bint brisk                         # the client sends its next request within LINGER_NS of the response
     cdef TlsSession tls                     # None on a listener without TLS
-    cdef readonly tuple tls_suite           # (protocol, cipher suite) agreed on, where requests are counted
-    cdef bint failed                        # it waits for its close, and is neither read nor served
-    cdef bint awaited                       # it is one of `handshake_count`
+    cdef readonly tuple tls_suite           # the agreed (protocol, cipher suite), where requests are counted
+    cdef bint failed                        # it is about to be closed, and neither read nor served
+    cdef bint awaited                       # counted in `handshake_count`
     cdef LowWater low_water                 # of the socket, with TLS
-    cdef double turn_of                     # `io.now` of the loop turn that the next two are of
-    cdef int64_t turn_left_ns               # of this connection's share of it
-    cdef bint first                         # the request being served is the first of what was received together
-    cdef public InlineShare share           # of its holder; None: it has asked for nothing that is charged
-    cdef bint gives_way                     # paused until the other connections had their turn
-    cdef ProduceRun run                     # the request that is served in turns; None: none is
-    cdef bint starved                       # paused until its holder holds less
-    cdef bint filled                        # the last recv took as much as it could: there may be more
+    cdef double turn_of                     # `io.now` of the loop turn to which the next two belong
+    cdef int64_t turn_left_ns               # the rest of this connection's share of the turn
+    cdef bint first                         # the current request is the first of those received together
+    cdef public InlineShare share           # of its holder; None: nothing was charged yet
+    cdef bint gives_way                     # paused until the other connections have had a turn
+    cdef ProduceRun run                     # the request that is served in turns, or None
+    cdef bint starved                       # paused until its holder holds less memory
+    cdef bint filled                        # the last recv filled its buffer: there may be more
 
     cdef int on_readable(self) except -1
     cdef int serve_received(self, Py_ssize_t size) except -1
@@ -136,7 +136,7 @@ cdef class Connection:
     cdef int set_interest(self, int events) except -1
 
 
-# The view of what the client may do; None: there is no authoriser.
+# The view of the client's permissions; None: there is no authorizer.
 cdef AccessView access_of(Connection connection)
-# What the client calls itself, for a log line.
+# The client's names for itself, for a log line.
 cdef str name_for_log(Connection connection, bytes client_id)

@@ -1,4 +1,4 @@
-"""One client connection: receives into a shared buffer, cuts frames, serves Produce and Fetch in C, answers in order.
+"""Serve a client connection: receive into a shared buffer, cut frames, serve Produce and Fetch in C, answer in order.
 
     readable ─▶ receive ─▶ frames ─▶ serve ─┬─ answered at once, nothing owed before it ─▶ out buffer ─▶ one send
                                             └─ parked, or after a parked one ─▶ queue ─▶ drained head first
@@ -7,16 +7,16 @@ Receiving: a frame that arrives whole is served from the worker's scratch buffer
 buffer. The rest of a cut frame moves to the connection's own (frame_buffer), which stays while the connection is busy,
 so that large frames land where they are parsed, and is freed by trim().
 
-With TLS the same bytes pass through a TlsSession on either side, and nothing is served before its handshake is done and
-the listener has said who the client is. Handshakes are bounded: so many steps in a loop turn, so long, so many at once;
-a failed one is closed a moment later, so that trying costs time.
+With TLS the same bytes pass through a TlsSession in both directions. Nothing is served before its handshake has ended
+and the listener has authenticated the client. The number of concurrent handshakes, their duration and the steps in a
+loop turn are limited. A failed handshake is closed after a delay, so that retries cost the peer time.
 
-While there are quotas, the throttle decides before each request is served how long the client waits after it, and the
-connection is not read for that time (KIP-219). Without quotas that is one comparison a request.
+While there are quotas, the throttle computes before each request how long to mute the client after it, and the
+connection is not read for that time (KIP-219). Without quotas this costs one comparison per request.
 
-Back-pressure: while more than `in_flight_max` answers or `output_bytes_max` bytes are in the queue (answer_queue), the
-connection is not read.
-In a cluster a Produce request may also have to wait in the socket until nothing is owed (produce_order).
+Back-pressure: while more than `in_flight_max` responses or `output_bytes_max` bytes are in the queue (answer_queue),
+the connection is not read. In a cluster a Produce request may also have to wait in the socket until no response is owed
+(produce_order).
 
 Thread rule: everything here runs on the owning worker; other threads reach a connection only through Answer and
 Mailbox.
@@ -88,16 +88,16 @@ cdef str TOO_MANY_HANDSHAKES = (
 assert (EVENT_READ, EVENT_WRITE) == (select.EPOLLIN, select.EPOLLOUT)
 
 
-cdef double SHARE = 0.2     # of the time of one processor
+cdef double SHARE = 0.2     # of one processor's time
 
 
 @cython.final
 cdef class InlineShare:
-    """What network threads spend on the longer or pipelined requests of one holder: a fifth of a processor's time.
+    """The time that network threads may spend on longer or pipelined requests of one holder: a fifth of a processor.
 
-    A network thread that is busy does not let the others in when it releases the GIL, however short its requests are.
-    So what is beyond this goes to the thread for long requests, which sleeps in between.
-    Thread rule: any worker, with the GIL.
+    A busy network thread keeps other threads out even though it releases the GIL, however short its requests are. So
+    requests beyond the share go to the thread for long requests, which sleeps in between. Thread rule: any worker, with
+    the GIL.
     """
 
     def __cinit__(self):
@@ -115,7 +115,7 @@ cdef class LargeBody:
         return self.size
 
     def take(self):
-        """The bytes, once; the received buffer is freed."""
+        """Return the bytes, once, and free the received buffer."""
         cdef bytes body = PyBytes_FromStringAndSize(NULL, self.size)
         cdef char* target = PyBytes_AS_STRING(body)
         with nogil:
@@ -128,7 +128,7 @@ cdef class LargeBody:
 
 @cython.final
 cdef class WorkerResources(WorkerParts):
-    """Those parts, and whom of its connections the worker has to look after at a time."""
+    """A worker's parts, and its connections that wait for a deadline, a turn or memory."""
 
     def __cinit__(self, *_, **__):
         self.muted = []
@@ -137,14 +137,14 @@ cdef class WorkerResources(WorkerParts):
     cdef int add_mute(self, Connection connection, double deadline) except -1:
         self.timer_number += 1
         heapq.heappush(self.muted, (deadline, self.timer_number, connection))
-        if len(self.muted) > self.muted_purge_at:   # who closes and comes again must not pile up
+        if len(self.muted) > self.muted_purge_at:   # closed connections of returning clients must not pile up
             self.muted = [entry for entry in self.muted if not (<Connection>entry[2]).closed]
             heapq.heapify(self.muted)
             self.muted_purge_at = max(<Py_ssize_t>TIMERS_PURGE_MIN, 2 * len(self.muted))
         return 0
 
     cdef int expire_mutes(self) except -1:
-        """Listens again to whom was told to wait until now."""
+        """Read connections again whose mute has ended."""
         cdef Connection connection
         while self.muted and self.muted[0][0] <= self.now:
             deadline, _, connection = heapq.heappop(self.muted)
@@ -153,8 +153,11 @@ cdef class WorkerResources(WorkerParts):
         return 0
 
     cdef int begin_handshake(self, Connection connection, bint again=False) except -1:
-        """Counts a connection in. If there is no room for one more of its address, the oldest of the same address is
-        closed for it, or else this one, unless it was served before (`again`)."""
+        """Count a connection's handshake.
+
+        If its address has no room for one more, the oldest handshake of the same address is closed, or else this
+        connection, unless it was served before (`again`).
+        """
         cdef str network = network_of(connection.client_host)
         if self.is_full_for(network):
             oldest = next(iter(self.handshakes_from.get(network, ())), None if again else connection)
@@ -169,14 +172,14 @@ cdef class WorkerResources(WorkerParts):
         return 0
 
     cdef bint is_full_for(self, object network) except -1:
-        """Whether there is no room for one more handshake of an address: the last tenth is for those with few."""
+        """Return whether an address has no room for one more handshake. The last tenth is for addresses with few."""
         cdef int32_t count_max = self.handshake_count_max
         if len(self.handshakes_from.get(network, ())) > self.handshake_count_small:
             count_max -= count_max // 10
         return self.handshake_count >= count_max
 
     cdef int end_handshake(self, Connection connection) except -1:
-        """Counts a connection out, if it is counted: the broker knows who its client is, or closes it."""
+        """Stop counting a connection's handshake, if it is counted: the client is authenticated or is closed."""
         cdef str network
         cdef object own
         if not connection.awaited:
@@ -192,13 +195,13 @@ cdef class WorkerResources(WorkerParts):
         return 0
 
     cdef int close_oldest(self, str reason, tuple values) except -1:
-        """Closes the one that has been on its way for longest."""
+        """Close the connection whose handshake has lasted longest."""
         cdef Connection oldest = self.handshakes.popitem(last=False)[0]
         oldest.close(reason, *values)
         return 0
 
     cdef int expire_handshakes(self) except -1:
-        """Closes what did not come to an end in time, some of it in a turn, and what has failed a while ago."""
+        """Close timed-out handshakes, at most OVERDUE_MAX in a turn, and connections that failed a while ago."""
         cdef int left = OVERDUE_MAX
         while left > 0 and self.handshakes and next(iter(self.handshakes.values())) <= self.now:
             self.close_oldest("it did not authenticate within %g s", (self.handshake_s_max,))
@@ -209,7 +212,7 @@ cdef class WorkerResources(WorkerParts):
         return 0
 
     def next_deadline(self):
-        """Monotonic seconds of the earliest parked fetch, end of a wait, or close, or None."""
+        """Return the monotonic seconds of the earliest deadline of any kind, or None."""
         if self.overdue or self.steps or self.giving_way or self.long_runs:
             return self.now
         while self.timers and is_over(self.timers[0][2]):
@@ -226,9 +229,12 @@ cdef class WorkerResources(WorkerParts):
         return deadline
 
     def expire_timers(self, bint everything=False):
-        """Answers fetches and closes handshakes whose time is over; with `everything`, all fetches (it stops)."""
+        """Complete parked requests and close handshakes that have timed out, then run the waiting turns.
+
+        With `everything`, all parked requests are completed, because the worker stops.
+        """
         if self.counters is not None:
-            self.counters.clock_ns = 0                  # what is served from here on begins now
+            self.counters.clock_ns = 0                  # the time of what is served from here on starts now
         while self.timers and (everything or self.timers[0][0] <= self.now):
             heapq.heappop(self.timers)[2].expire(self.now)
         if self.handshakes is not None:
@@ -249,7 +255,7 @@ cdef class WorkerResources(WorkerParts):
         self.loop_left_ns = LOOP_NS_MAX
 
     def handle_posted(self):
-        """Does what other threads left in the mailbox; callables are called, which is how connections arrive."""
+        """Handle what other threads put in the mailbox. Callables are called; connections arrive that way."""
         cdef Connection connection
         for item in self.mailbox.take():
             try:
@@ -269,14 +275,14 @@ cdef class WorkerResources(WorkerParts):
                 self.give_up(item)
 
     def end_turns(self):
-        """Lets go of the fetches that take turns, all of whose connections are closed: the worker ends."""
+        """Release the fetches that are served in turns when the worker ends; their connections are closed."""
         while self.long_runs:
             item = self.long_runs.popleft()
             if type(item) is FetchRun:
                 (<FetchRun>item).end()
 
     cdef int give_up(self, object item) except -1:
-        """Closes the connection whose answer could not be handled: its client would wait for it."""
+        """Close the connection whose response could not be handled, since its client would wait for it."""
         cdef Answer answer = None
         if type(item) is Answer:
             answer = item
@@ -288,12 +294,12 @@ cdef class WorkerResources(WorkerParts):
 
 
 cdef inline Holding* holding_of(Connection connection) except NULL:
-    """What the connection's current principal holds in memory."""
+    """Return the memory holding of the connection's current principal."""
     return connection.received.find_holding(connection.principal)
 
 
 cdef AccessView access_of(Connection connection):
-    """The view of what the client may do; None: there is no authoriser."""
+    """Return the view of the client's permissions, or None if there is no authorizer."""
     cdef AccessView view = connection.view
     if connection.io.access is None:
         return None
@@ -309,7 +315,7 @@ cdef inline Throttle throttle_of(Connection connection):
 
 
 cdef inline int serve_now(Connection connection, unsigned char* frame, Py_ssize_t size) except -1:
-    """Serves a request that does not have to wait."""
+    """Serve a request that need not wait."""
     connection.io.requests += 1
     if connection.io.counters is None:
         return serve_request(connection, frame, size)
@@ -330,7 +336,7 @@ cdef int serve_counted(Connection connection, unsigned char* frame, Py_ssize_t s
 
 
 cdef int serve_watched(Connection connection, unsigned char* frame, Py_ssize_t size) except -1:
-    """The same where slow requests are reported: each is timed by itself."""
+    """Serve a request where slow requests are reported, and time it individually."""
     cdef RequestCounters counters = connection.io.counters
     cdef int16_t key = load_i16(frame)
     cdef int16_t version = load_i16(frame + 2)
@@ -341,7 +347,7 @@ cdef int serve_watched(Connection connection, unsigned char* frame, Py_ssize_t s
     add_to(&counters.run.api.size, size)
     serve_request(connection, frame, size)
     if counters.run.count == 0:
-        return 0                                            # it is closed
+        return 0                                            # closed
     if counters.parked is not None:
         counters.parked.size, counters.parked.client_id = size, client_id
         counters.end_run(True)
@@ -353,7 +359,9 @@ cdef int serve_watched(Connection connection, unsigned char* frame, Py_ssize_t s
 
 
 cdef int serve_bounded(Connection connection, unsigned char* frame, Py_ssize_t size) except -1:
-    """Serves a request while there are quotas. One over a quota is served, and its connection muted, as by Kafka."""
+    """Serve a request while there are quotas. A request over a quota is served, and then its connection is muted, as in
+    Kafka.
+    """
     cdef Throttle throttle = throttle_of(connection)
     cdef QuotaVerdict verdict = throttle.judge(connection.io, connection.principal, frame, size)
     if verdict == NOT_BOUNDED:
@@ -372,7 +380,7 @@ cdef int serve_bounded(Connection connection, unsigned char* frame, Py_ssize_t s
 
 
 cdef int serve_throttled(Connection connection, Throttle throttle, unsigned char* frame, Py_ssize_t size) except -1:
-    """Serves a request whose client may be over a quota, and mutes the connection for as long as it is."""
+    """Serve a request whose client may be over a quota, and mute the connection for the throttle time."""
     cdef int32_t throttle_ms = throttle.delay_ms(connection.io, frame, size)
     connection.io.produce.throttle_ms = throttle.ms = throttle_ms
     throttle.bounded = True
@@ -388,7 +396,7 @@ cdef int serve_throttled(Connection connection, Throttle throttle, unsigned char
 
 
 cdef int serve_request(Connection connection, unsigned char* frame, Py_ssize_t size) except -1:
-    """Serves Produce and Fetch here, and has all other requests dispatched."""
+    """Serve a Produce or Fetch request in C, and dispatch all others."""
     cdef Cursor c
     cdef int16_t key = load_i16(frame)
     cdef int16_t version = load_i16(frame + 2)
@@ -500,7 +508,7 @@ cdef int serve_fetch(Connection connection, int16_t version, int32_t correlation
 
 cdef int dispatch(Connection connection, int16_t key, int16_t version, int32_t correlation_id, bytes client_id,
                   unsigned char* body, Py_ssize_t size) except -1:
-    """Serves a request in Python; its answer may follow later."""
+    """Serve a request in Python; its response may follow later."""
     cdef Py_ssize_t start = connection.io.out.size
     cdef int64_t began = now_ns()
     cdef LargeBody large
@@ -521,13 +529,13 @@ cdef int dispatch(Connection connection, int16_t key, int16_t version, int32_t c
 
 
 cdef inline void spend(Connection connection, int64_t spent_ns) noexcept:
-    """Takes time from the connection's share of the loop turn, and from the turn."""
+    """Charge time to the connection's share of the loop turn and to the turn itself."""
     connection.turn_left_ns -= spent_ns
     connection.io.loop_left_ns -= spent_ns
 
 
 cdef unsigned char* take_bytes(Connection connection, unsigned char* data, Py_ssize_t size, void** owner) except NULL:
-    """Keeps bytes of the current request beyond its turn, where this says; `owner` is to be freed."""
+    """Keep bytes of the current request beyond its turn, at the returned address; the caller frees `owner`."""
     cdef Py_ssize_t rest
     cdef unsigned char* taken = connection.received.take(data, size, owner, &rest)
     if rest >= 0:
@@ -537,7 +545,7 @@ cdef unsigned char* take_bytes(Connection connection, unsigned char* data, Py_ss
 
 cdef int begin_run(Connection connection, ProduceServer server, int16_t version, int32_t correlation_id,
                    unsigned char* body, Py_ssize_t size) except -1:
-    """A Produce request with many partitions is served in later turns; what comes after it waits."""
+    """Serve a Produce request with many partitions in later turns; the requests after it wait."""
     cdef void* owner = NULL
     cdef unsigned char* taken = take_bytes(connection, body, size, &owner)
     cdef Answer answer = connection.enqueue()
@@ -561,7 +569,7 @@ cdef int continue_run(Connection connection) except -1:
 
 
 cdef int keep_plan(Connection connection, FetchPlan plan) except -1:
-    """Has a plan that waits cancelled when its connection ends."""
+    """Have a waiting plan cancelled when its connection closes."""
     if connection.plans is None or len(connection.plans) >= 8:
         connection.plans = [other for other in connection.plans or () if not (<FetchPlan>other).done]
     connection.plans.append(plan)
@@ -570,7 +578,7 @@ cdef int keep_plan(Connection connection, FetchPlan plan) except -1:
 
 cdef int begin_fetch(Connection connection, FetchPlan plan, unsigned char* body, Py_ssize_t size,
                      bytes client_id) except -1:
-    """Serves a Fetch request with many partitions in later turns; `body`: what is not parsed yet."""
+    """Serve a Fetch request with many partitions in later turns; `body` is the part that is not parsed yet."""
     cdef FetchRun run = FetchRun.__new__(FetchRun)
     run.plan, run.io, run.connection, run.client_id = plan, connection.io, connection, client_id
     run.size = size
@@ -589,7 +597,7 @@ cdef int begin_fetch(Connection connection, FetchPlan plan, unsigned char* body,
 
 
 cdef str name_for_log(Connection connection, bytes client_id):
-    """What the client calls itself, for a log line: its software, and the client id of one of its requests."""
+    """Return the client's names for itself, for a log line: its software and the client id of a request."""
     cdef list names = [connection.software_name] if connection.software_name else []
     if client_id:
         names.append(f"client id {client_id[:CLIENT_ID_SHOWN_MAX].decode('utf-8', 'replace')}")
@@ -597,10 +605,10 @@ cdef str name_for_log(Connection connection, bytes client_id):
 
 
 cdef inline bint starves(Connection connection, const unsigned char* frame, int32_t size) except -1:
-    """Whether a whole request waits until its holder may hold what it takes while it is served, or parked.
+    """Return whether a whole request waits until its holder may hold the memory that serving or parking it takes.
 
-    A Produce request takes its bytes alone, and a small one of another API passes. The most that is asked for is small
-    next to the ceiling, so that requests that wait, and hold their bytes, never wait for each other.
+    A Produce request takes only its own bytes, and a small one of another API passes. The memory asked for is small
+    compared to the ceiling, so that waiting requests, which hold their bytes, never wait for each other.
     """
     cdef const Ceiling* ceiling = connection.io.ceiling
     cdef int64_t needed
@@ -618,9 +626,11 @@ cdef inline bint starves(Connection connection, const unsigned char* frame, int3
 
 
 cdef inline Py_ssize_t room_of(Connection connection) except -1:
-    """How much of requests may lie in a worker's buffer near the ceiling: what is kept of it was not asked for."""
+    """Return how many bytes of requests to have in a worker's buffer near the ceiling, since what is kept is not yet
+    charged.
+    """
     if connection.received.begun > SMALL_SIZE:
-        return connection.io.receive_capacity           # it has what it needs to complete its frame
+        return connection.io.receive_capacity           # it is charged for completing its frame
     if admits(holding_of(connection), SMALL_SIZE, PASSING):
         return WATCHED_SIZE
     return connection.received.size + PENDING_CAPACITY_MIN
@@ -631,7 +641,7 @@ cdef inline bint is_muted(Connection connection) noexcept:
 
 
 cdef int set_low_water(Connection connection, int64_t received) except -1:
-    """What is missing of a cut frame comes in as many sealed bytes at least, but for those that libssl holds."""
+    """Set the low-water mark to the missing bytes of a cut frame, less those that libssl may hold."""
     cdef Py_ssize_t missing = 0 if connection.closed else connection.received.missing() - TLS_HELD_MAX
     connection.low_water.set(missing, received, connection.io.now)
     if connection.low_water.look_at > 0.0:
@@ -640,9 +650,9 @@ cdef int set_low_water(Connection connection, int64_t received) except -1:
 
 
 def has_left(Connection connection):
-    """Whether the client has closed a connection that is not read because it waits for memory, or for fetches.
+    """Return whether the client has closed a connection that is not read because it waits for memory or for fetches.
 
-    Only a read finds the end of a connection, and what such a client made the broker hold may be what it waits for.
+    Only a read detects the end of a connection, and it may wait for the memory that the broker holds for such clients.
     """
     cdef pollfd look
     if connection.closed or connection.interest & EVENT_READ or not (connection.starved or connection.plans):
@@ -652,7 +662,7 @@ def has_left(Connection connection):
 
 
 cdef class Connection:
-    """One accepted socket, non-blocking. `on_event` is called by the worker's loop with selector events."""
+    """An accepted, non-blocking socket. The worker's loop calls `on_event` with selector events."""
 
     def __cinit__(self, WorkerResources io not None, socket, str client_host not None, int client_port, listener):
         self.io = io
@@ -673,7 +683,7 @@ cdef class Connection:
         self.last_active = io.now
 
     def secure(self, TlsContext context not None):
-        """From the first byte on, TLS is spoken. The listener is asked who the client is when the handshake is done."""
+        """Use TLS from the first byte. The listener authenticates the client when the handshake has ended."""
         self.tls = TlsSession(context, self.io.tls)
         self.received.room_min = 4 * TLS_HELD_MAX
         self.low_water = LowWater(self.fd)
@@ -683,7 +693,7 @@ cdef class Connection:
         return f"<Connection {self.client_host}:{self.client_port}>"
 
     def on_event(self, int events):
-        """Called with epoll's events when the socket is ready; an error, or its end, is found by what it waits for."""
+        """Handle epoll's events of the socket. An error or the end is found by the read or write that it interrupts."""
         if self.failed:
             self.close(None)
             return
@@ -695,17 +705,17 @@ cdef class Connection:
             self.on_readable()
 
     def take_step(self):
-        """It may go on with a handshake that had to wait for a turn, out of the selector."""
+        """Continue a handshake that waited for a turn outside the selector."""
         self.set_interest(self.interest | EVENT_READ)
         self.on_event(EVENT_READ)
 
     def linger(self):
-        """Waits a moment for the next request of a client that answers each answer at once.
+        """Poll for the next request of a client that sends one right after each response.
 
-        A sleep and a wake-up cost such a client more than its request does: on a virtual machine ten times more. So the
-        worker, when it has nothing else to do, asks the socket again for up to LINGER_NS, without the GIL, and returns
-        when the client pauses, something is posted, or LINGER_TURNS_MAX requests were served. True: come back after a
-        look at the others; False: sleep, the selector will tell.
+        A sleep and a wake-up cost such a client more than its request does, ten times more on a virtual machine. So an
+        idle worker polls the socket for up to LINGER_NS without the GIL. It stops when the client pauses, something is
+        posted, or LINGER_TURNS_MAX requests were served. Returns True to linger again after a look at the other
+        connections, and False to sleep in the selector.
         """
         cdef WorkerResources io = self.io
         cdef Mailbox mailbox = io.mailbox
@@ -728,9 +738,9 @@ cdef class Connection:
                     now = now_ns()
                     if now > until:
                         break
-                    sched_yield()       # the client may be waiting for this very core
+                    sched_yield()       # the client may need this very core
             if n <= 0:
-                # Nothing came in time: from now on the selector is quicker. An error or the end shows up there too.
+                # Nothing came in time: the selector is now better. An error or the end shows up there too.
                 self.set_brisk(n < 0 and mailbox.waiting)
                 if n == 0:
                     self.close(None)
@@ -747,13 +757,13 @@ cdef class Connection:
         return self.brisk and not self.closed
 
     def idle(self, double since):
-        """True when nothing moved since `since` and the broker owes this client no work."""
+        """Return whether nothing was received or sent since `since` and the broker owes this client no work."""
         if self.last_active > since or self.closed or is_muted(self):
             return False
         return not self.answers.waits()
 
     def trim(self, double since):
-        """Gives the receive buffer back, and those of TLS, when nothing moved since `since` and nothing waits in it."""
+        """Free the receive and TLS buffers if nothing moved since `since` and nothing waits in them."""
         if self.last_active <= since:
             self.set_brisk(False)
             self.answers.trim()
@@ -761,9 +771,9 @@ cdef class Connection:
                 self.received.clear()
 
     def park(self, Py_ssize_t size=0, *, bint decoded=False):
-        """The place of the current request in the order of answers; complete it from any thread.
+        """Return an Answer at the current request's place in the order of responses; any thread may complete it.
 
-        Until then its body of `size` bytes is charged to the holder, with its items where it is decoded.
+        Until then its body of `size` bytes is charged to the holder; a decoded body is charged with its items.
         """
         cdef Answer answer = self.enqueue()
         answer.charge_waiting(REQUESTS, PARKED_SIZE + size * (DECODED_FACTOR if decoded else 1))
@@ -775,7 +785,7 @@ cdef class Connection:
         return self.io.memory.find(self.principal, self.client_host)
 
     def eat(self):
-        """Goes on, if its holder may hold what this connection waits for."""
+        """Continue, if its holder may now hold the memory that this connection waits for."""
         self.starved = False
         if self.note_frame() == 0 and not self.closed and self.received.is_short(self.principal):
             self.starve()
@@ -783,8 +793,10 @@ cdef class Connection:
             self.settle()
 
     def withholds(self, double since):
-        """True when a frame that it has begun before `since` is not complete, and its holder holds as much memory as
-        one that was refused some. Asked while memory is needed."""
+        """Return whether a frame that began before `since` is incomplete while its holder holds too much memory.
+
+        Too much is at least as much as a holder that was refused memory. Called while memory is short.
+        """
         if self.received.begun == 0:
             return False
         if self.paused and not self.starved:
@@ -814,7 +826,8 @@ cdef class Connection:
                 received.size += n
                 self.serve_pending()
             else:
-                # The start of a cut frame goes in front of what follows: a client that streams is read by the buffer.
+                # The start of a cut frame is copied before the next bytes, so that a streaming client is read by the
+                # whole buffer.
                 capacity = (room_of(self) if is_watched(io.ceiling) else io.receive_capacity) - held
                 if held > 0:
                     memcpy(io.receive, received.data, <size_t>held)
@@ -834,21 +847,21 @@ cdef class Connection:
         return self.note_pace(total)
 
     def look(self):
-        """Takes what has come though it is less than the low water."""
+        """Receive the bytes that have come although they are below the low-water mark."""
         if self.paused or self.failed:
             set_low_water(self, 0)
         else:
             self.on_readable()
 
     cdef int serve_received(self, Py_ssize_t size) except -1:
-        """Serves what lies in the worker's receive buffer; a cut frame moves to the connection's own."""
+        """Serve the bytes in the worker's receive buffer; a cut frame moves to the connection's own."""
         cdef Py_ssize_t used = self.serve_frames(self.io.receive, size)
         if used < size and not self.closed:
             self.keep(self.io.receive + used, size - used)
         return 0
 
     cdef int note_pace(self, Py_ssize_t received) except -1:
-        """Learns whether this client sends little and at once, so that lingering for it pays."""
+        """Learn whether this client sends small requests right after responses, so that lingering for it pays."""
         cdef int64_t now
         if received == 0 or received > LINGER_SIZE_MAX or self.closed:
             self.answered_ns = 0
@@ -865,7 +878,7 @@ cdef class Connection:
         return 0
 
     cdef int serve_pending(self) except -1:
-        """Serves the whole frames in the connection's own buffer and moves the rest to its front."""
+        """Serve the whole frames in the connection's own buffer and move the rest to its front."""
         cdef FrameBuffer received = self.received
         cdef Py_ssize_t used
         while True:
@@ -881,7 +894,7 @@ cdef class Connection:
         return self.note_frame()
 
     cdef Py_ssize_t receive_some(self, unsigned char* target, Py_ssize_t size) except -2:
-        """Bytes received; 0 when there is nothing now or the connection is closed."""
+        """Return the number of received bytes, or 0 if there are none now or the connection is closed."""
         cdef ssize_t n
         cdef int error
         cdef unsigned char* plain = target
@@ -913,7 +926,7 @@ cdef class Connection:
             return 0
 
     cdef Py_ssize_t open_sealed(self, Py_ssize_t size, unsigned char* target, Py_ssize_t room) except -2:
-        """Decrypts what was received, and says what TLS itself has to say; how many bytes of requests that gave."""
+        """Decrypt received bytes and send TLS's own messages; return the number of decrypted bytes."""
         cdef TlsSession tls = self.tls
         cdef bint was_established = tls.established
         cdef Py_ssize_t n = tls.open(size, target, room)
@@ -929,7 +942,7 @@ cdef class Connection:
         return 0 if self.closed or self.failed else n
 
     cdef int admit(self) except -1:
-        """The handshake is done: the listener says who the client is, or why nobody."""
+        """Have the listener authenticate the client after the handshake; it may refuse the client."""
         self.io.end_handshake(self)
         if self.io.counters is not None:
             self.io.counters.handshakes += 1
@@ -942,7 +955,7 @@ cdef class Connection:
         return 0
 
     cdef int fail(self, str problem) except -1:
-        """Closes a connection that TLS gave up, a while later when it was about who the client is."""
+        """Close a connection after a TLS failure, with a delay."""
         logger.warning("TLS with %s:%d failed: %s", self.client_host, self.client_port, problem)
         if self.io.counters is not None:
             self.io.counters.handshakes_failed += 1
@@ -953,11 +966,11 @@ cdef class Connection:
         return 0
 
     cdef Py_ssize_t serve_frames(self, unsigned char* data, Py_ssize_t size) except -1:
-        """Serves every whole frame; returns how many bytes are done with."""
+        """Serve every whole frame; return the number of bytes served."""
         cdef AnswerQueue answers = self.answers
         cdef Py_ssize_t at = 0
         cdef int32_t frame_size
-        if self.turn_of != self.io.now:                 # a loop turn begins, of which this connection has its share
+        if self.turn_of != self.io.now:                 # a new loop turn, with a new share for this connection
             self.turn_of = self.io.now
             self.turn_left_ns = TURN_NS_MAX
         self.first = True
@@ -993,12 +1006,14 @@ cdef class Connection:
         return at
 
     cdef int pause(self) except -1:
-        """Neither reads nor serves until settle() finds that it may."""
+        """Stop reading and serving until settle() finds no more reason to."""
         self.paused = True
         return self.set_interest(self.interest & ~EVENT_READ)
 
     cdef int note_frame(self) except -1:
-        """Charges the buffer, and a cut frame before it comes. 1: it waits until its holder may hold the frame."""
+        """Charge the buffer, and a cut frame before it is received. Returns 1 if it waits until its holder may hold the
+        frame.
+        """
         cdef FrameBuffer received = self.received
         cdef FrameCharge result = received.charge_frame(self.principal, self.io.produce_api.key, self.io.now)
         if result == FRAME_TOO_LARGE:
@@ -1009,7 +1024,7 @@ cdef class Connection:
         return 0
 
     cdef int starve(self) except -1:
-        """Neither reads nor serves until `eat`."""
+        """Stop reading and serving until `eat`."""
         need(holding_of(self), self.io.now)
         if self.starved:
             return 0
@@ -1027,7 +1042,7 @@ cdef class Connection:
         return self.pause()
 
     def take_share(self):
-        """Serves what waited, in a loop turn after the one in which it gave way."""
+        """Serve what waited, in a later loop turn than that in which it gave way."""
         self.gives_way = False
         if self.run is not None:
             continue_run(self)
@@ -1035,11 +1050,10 @@ cdef class Connection:
             self.settle()
 
     def affords(self, double cost_us, double limit_us):
-        """Whether a request that is expected to cost so much may be served now: it is within the limit, and of its
-        holder's share, which is charged.
+        """Return whether a request of this expected cost may be served now: within the limit and its holder's share.
 
-        Clients that wait for each answer and ask for little are not charged: no share is right for all of them, and
-        other threads have their turn in between.
+        The share is charged. Clients with short requests that wait for each response are not charged: no share suits
+        all of them, and other threads get their turn in between.
         """
         cdef InlineShare share = self.share
         if cost_us > limit_us:
@@ -1059,7 +1073,7 @@ cdef class Connection:
         return self.refuse("request of %d B exceeds socket.request.max.bytes (%d)", (size, self.io.request_size_max))
 
     cdef int end(self) except -1:
-        """The close of a failed connection that was put off."""
+        """Close a failed connection after the delay."""
         self.close(None)
         return 0
 
@@ -1069,14 +1083,14 @@ cdef class Connection:
         return serve_now(self, frame, size)
 
     cdef int throttle_for(self, int16_t key, int32_t ms, int32_t before) except -1:
-        """Mutes the client of an answer that has this throttle time, of which `before` was noted already."""
+        """Mute the client for the throttle time in its response, of which `before` was counted already."""
         if self.io.counters is not None:
             self.io.counters.note_throttled(key, ms, before)
         self.mute(ms)
         return 0
 
     def mute(self, int32_t ms):
-        """Neither reads nor serves for so long, or for longer if it was muted for longer before. Owner worker only."""
+        """Stop reading and serving for `ms` milliseconds, unless it is already muted for longer. Owner worker only."""
         cdef double until = now_ns() / 1e9 + ms / 1000.0
         if self.closed or until <= throttle_of(self).muted_until:
             return
@@ -1085,11 +1099,11 @@ cdef class Connection:
         self.io.add_mute(self, until)
 
     def throttle_soon(self, int16_t key, int32_t ms, int32_t before):
-        """`throttle_for`, from any thread."""
+        """Call `throttle_for` on the worker. Any thread."""
         self.io.mailbox.put(lambda: self.throttle_for(key, ms, before))
 
     def unmute(self):
-        """It has waited long enough: what it has sent meanwhile is served."""
+        """End the mute and serve what the client has sent meanwhile."""
         cdef Throttle throttle = throttle_of(self)
         cdef bytearray held = throttle.held
         cdef unsigned char[::1] view
@@ -1106,7 +1120,7 @@ cdef class Connection:
         return dispatch(self, key, version, correlation_id, client_id, body, size)
 
     cdef int keep(self, const unsigned char* data, Py_ssize_t size) except -1:
-        """Copies what was received and not served into the connection's own buffer."""
+        """Copy received but unserved bytes into the connection's own buffer."""
         if self.received.capacity < size + PENDING_CAPACITY_MIN:
             self.grow_pending(size + max(<Py_ssize_t>PENDING_CAPACITY_MIN, size))
         self.received.keep(data, size)
@@ -1117,17 +1131,17 @@ cdef class Connection:
         return self.received.grow(capacity)
 
     cdef Answer enqueue(self):
-        """The place of the current request in the order of answers."""
+        """Return an Answer at the current request's place in the order of responses."""
         return self.answers.add(self, holding_of(self))
 
     cdef int requeue_out(self, Py_ssize_t start) except -1:
-        """A frame written to the out buffer at `start` goes after the answers still owed, if there are any."""
+        """Move a frame written to the out buffer at `start` after the responses that are still owed, if any."""
         if self.answers.in_flight == 0:
             return 0
         return self.answers.move_out(self.enqueue(), start)
 
     cdef int write_out(self) except -1:
-        """Sends the out buffer; what the socket does not take becomes the head of the queue."""
+        """Send the out buffer; bytes that the socket does not accept become the head of the queue."""
         cdef OutBuffer out = self.io.out
         cdef Py_ssize_t sent = 0
         cdef ssize_t n
@@ -1156,7 +1170,9 @@ cdef class Connection:
         return 0
 
     cdef Py_ssize_t write_sealed(self) except -1:
-        """Sends the out buffer with TLS. Returns how many of its bytes the session took, or all if none can leave."""
+        """Send the out buffer with TLS. Returns how many bytes the session accepted, or all if the connection cannot
+        send.
+        """
         cdef OutBuffer out = self.io.out
         cdef Py_ssize_t n
         if out.size == 0 or self.closed or self.failed:
@@ -1171,7 +1187,7 @@ cdef class Connection:
         return n
 
     cdef int settle(self) except -1:
-        """Ends a turn: sends what can be sent, and goes on serving received frames once enough of it has left."""
+        """End a turn: send what can be sent, and serve more received frames once enough of it was sent."""
         cdef AnswerQueue answers = self.answers
         while not self.closed:
             self.write_out()
@@ -1194,14 +1210,14 @@ cdef class Connection:
         return 0
 
     cdef int refuse(self, str reason, tuple values=(), bytes client_id=None) except -1:
-        """Closes on a client's mistake, after the answers it has already earned. `close` says what the reason is."""
+        """Close the connection for a client's mistake, after sending the out buffer; `close` explains `reason`."""
         self.write_out()
         if not self.closed:
             self.close(reason, *values, client_id=client_id)
         return 0
 
     cdef int drain_queue(self) except -1:
-        """Sends ready answers from the head of the queue: until one is not ready, or the socket is full."""
+        """Send ready responses from the head of the queue until one is not ready or the socket is full."""
         cdef AnswerQueue answers = self.answers
         cdef Answer answer
         cdef TlsSession tls = self.tls
@@ -1235,7 +1251,7 @@ cdef class Connection:
         return 0
 
     cdef bint told(self, int result) except -1:
-        """After a push of sealed bytes: whether all has left. If not, the socket is waited for, or the peer is gone."""
+        """Return whether all sealed bytes were sent. If not, wait for the socket, or close if the peer is gone."""
         if result < 0:
             self.close(None if self.tls.problem is None else "TLS failed: %s", self.tls.problem)
         elif result == 0:
@@ -1249,10 +1265,10 @@ cdef class Connection:
         return 0
 
     def close(self, str reason=None, *values, bytes client_id=None):
-        """Ends the connection; `reason`, when given, is logged as the client's mistake, with the id that it gave in
-        the header of its request. Owner worker only.
+        """Close the connection. Owner worker only.
 
-        The reason is a constant with places for `values`, as of a logger: lines of one reason are bounded together.
+        A `reason` is logged as the client's mistake, with the client id from its request header. It is a constant with
+        placeholders for `values`, as for a logger, so that lines of one reason are rate-limited together.
         """
         cdef FetchPlan plan
         if self.closed:

@@ -19,8 +19,8 @@ cdef enum:
 
 cdef enum FetchResult:
     FETCH_READY = 0         # evaluated: answer now
-    FETCH_WAITS = 1         # not enough bytes: park
-    FETCH_BLOCKED = 2       # bytes must be verified on the I/O pool first
+    FETCH_WAITS = 1         # too few bytes: park
+    FETCH_BLOCKED = 2       # bytes must first be verified on the I/O pool
 
 
 cdef class FetchServer:
@@ -29,9 +29,9 @@ cdef class FetchServer:
     cdef FetchSessionCache sessions
     cdef readonly Mailbox mailbox
     cdef OutBuffer out
-    cdef RequestCounters counters       # None: nobody wants to know
-    cdef Leaders leaders                # None: the broker stands alone
-    cdef Meter limit                    # of what followers that are not in sync are given; None: it stands alone
+    cdef RequestCounters counters       # None: requests are not counted
+    cdef Leaders leaders                # None: the broker is not in a cluster
+    cdef Meter limit                    # throttled rate for followers out of sync; None: not in a cluster
     cdef int32_t partitions_max
     cdef int32_t response_size_max
     cdef Py_ssize_t copy_size_max
@@ -45,32 +45,32 @@ cdef class FetchPlan(FetchParts):
     cdef FetchServer server
     cdef int16_t version
     cdef int32_t correlation_id
-    cdef int fd                         # of its connection, while that is open; -1: there is none
+    cdef int fd                         # of its connection while that is open, else -1
     cdef int32_t wait_ms_max
     cdef int32_t size_min
     cdef int32_t size_max
     cdef int8_t isolation
     cdef int16_t error                  # top level, v7+
-    cdef AccessView access              # what the client may do; None: everything
-    cdef Meter meter                    # of bytes that are answered; None: they are not counted
-    cdef double claimed                 # bytes that were taken from the quota before the answer was written
-    cdef int32_t throttle_ms            # what the client is told to wait
-    cdef Topic readable                 # that the client may read, found in this evaluation: most parts are of the same
-    cdef int32_t replica_id             # -1: a consumer
-    cdef Asker asker                    # that one
-    cdef bytes rack                     # a consumer's; None: it may as well ask the leader
-    cdef bint follows                   # as a replica, which the client may be
-    cdef bint tells_leaders             # of a part that is led elsewhere
+    cdef AccessView access              # the client's permissions; None: no authorizer
+    cdef Meter meter                    # of response bytes; None: they are not charged
+    cdef double claimed                 # bytes charged to the quota before the response was written
+    cdef int32_t throttle_ms            # the throttle time in the response
+    cdef Topic readable                 # the last topic found readable in this evaluation: most parts share it
+    cdef int32_t replica_id             # -1 for a consumer
+    cdef Asker asker                    # the replica that fetches
+    cdef bytes rack                     # a consumer's; None: it should fetch from the leader
+    cdef bint follows                   # the client has the permission to fetch as a replica
+    cdef bint tells_leaders             # the response names the leader of a part
     cdef int32_t topic_count
-    cdef int32_t session_answered       # the session id of the answer
-    cdef bint settled                   # the session knows of this answer
+    cdef int32_t session_answered       # the session id in the response
+    cdef bint settled                   # the session was updated for this response
     cdef list logs                      # LogCore or None per part
     cdef list slices                    # LogSlice or None per part
-    cdef dict converted                 # part → (offset, high watermark, error, batches): what the pool made
-    cdef int64_t converted_size         # bytes of those that are answered
-    cdef list aborted                   # per part [(first offset, producer id)], or None for none; None: not asked for
+    cdef dict converted                 # part → (offset, high watermark, error, batches) from the pool
+    cdef int64_t converted_size         # bytes of the converted batches in the response
+    cdef list aborted                   # [(first offset, producer id)] or None per part; None: read_uncommitted
     cdef int64_t size                   # bytes of all slices
-    cdef double now                     # seconds, monotonic: when it was last looked at
+    cdef double now                     # monotonic seconds of the last evaluation
     cdef readonly double deadline       # the same clock
     cdef readonly Answer answer
     cdef readonly bint done
@@ -78,19 +78,19 @@ cdef class FetchPlan(FetchParts):
     cdef bint blocked
     cdef bint listening
     cdef int64_t advanced               # bytes appended since the last evaluation
-    cdef object run                     # the FetchRun that takes turns for it; None: it is served at once
-    # Of the parsing:
-    cdef int32_t topics_left            # whose parts are not all parsed
-    cdef int32_t parts_of_topic, parts_left     # of the topic that is begun
-    cdef list forgotten                 # (topic key, partition) that the session is to forget; None: nothing
-    cdef bytes forgetting               # the topic of which
-    # Of the evaluation:
-    cdef int32_t examined               # parts
-    cdef int64_t shared_max             # records that a partition may have left to be shared, -1: not known yet
-    cdef int32_t blocking               # of these, that the I/O pool has to see to
-    cdef int64_t left                   # bytes of the answer, less what the pool is to look at
-    cdef bint failed                    # what there is to say does not wait for records
-    # Of the encoding:
+    cdef object run                     # the FetchRun that serves it in turns; None: it is served at once
+    # Parsing:
+    cdef int32_t topics_left            # topics that are not completely parsed
+    cdef int32_t parts_of_topic, parts_left     # of the current topic
+    cdef list forgotten                 # (topic key, partition) to remove from the session; None: nothing
+    cdef bytes forgetting               # the topic of these partitions
+    # Evaluation:
+    cdef int32_t examined               # number of evaluated parts
+    cdef int64_t shared_max             # a part with more records left is not cut to a share; -1: not known yet
+    cdef int32_t blocking               # parts that the I/O pool must verify first
+    cdef int64_t left                   # bytes of the response, less those that the pool must verify
+    cdef bint failed                    # an error or the like needs no wait for records
+    # Encoding:
     cdef bint topic_begun
 
     cdef int parse_body(self, const unsigned char* body, Py_ssize_t size) except -1
@@ -144,7 +144,7 @@ cdef class FetchPlan(FetchParts):
 
 
 cdef inline FetchResult outcome_of(FetchPlan plan) noexcept:
-    """What is to be done with a plan, once all its parts are examined."""
+    """Return how to continue with a plan after all its parts were examined."""
     if plan.blocking > 0:
         return FETCH_BLOCKED
     if plan.failed or plan.size >= plan.size_min or plan.part_count == 0 or plan.wait_ms_max <= 0:
@@ -153,7 +153,9 @@ cdef inline FetchResult outcome_of(FetchPlan plan) noexcept:
 
 
 cdef inline bint shares(FetchPlan plan) noexcept:
-    """Whether a consumer asked for several partitions, gets records, and would not have waited for more."""
+    """Return whether records are shared out: a consumer fetches several partitions, and would not wait for more
+    records.
+    """
     return plan.part_count > 1 and plan.size > 0 and plan.size_min <= 1 and not plan.privileged
 
 

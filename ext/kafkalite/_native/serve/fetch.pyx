@@ -1,22 +1,22 @@
-"""Serves Fetch: finds whole batches, answers at once or parks until there are enough, sends copies or file ranges.
+"""Serve Fetch: find whole batches, answer at once or park until there are enough, send copies or file ranges.
 
-    parse ─▶ evaluate ─┬─ enough bytes, an error, or no wait asked ─▶ answer
+    parse ─▶ evaluate ─┬─ enough bytes, an error, or max wait 0 ─▶ answer
                        ├─ too few bytes ─▶ parked: woken by an append, a deadline, a deletion ─▶ evaluate
-                       └─ bytes nobody verified yet, or producer state not loaded ─▶ I/O pool sees to it ─▶ evaluate
+                       └─ bytes not verified, or producer state not loaded ─▶ I/O pool does that ─▶ evaluate
 
-A read_committed fetch reads up to the last stable offset and is told which transactions in what it reads were aborted.
-A log whose producer state is not loaded has no last stable offset to tell, so that comes before its first answer.
+A read_committed fetch reads up to the last stable offset, and the response lists the aborted transactions in its range.
+A log whose producer state is not loaded has no last stable offset, so the state is loaded before the first response.
 
-Up to `copy_size_max` bytes of records are copied into the response and leave in one send; more leave by sendfile.
-An incremental fetch (KIP-227, see fetch_session.pyx) is evaluated over all partitions of its session as they were when
-it arrived, and answered with those that have news.
+Up to `copy_size_max` bytes of records are copied into the response and sent with it; more are sent by sendfile. An
+incremental fetch (KIP-227, see fetch_session.pyx) is evaluated over all partitions of its session as they were when it
+arrived. Its response contains the partitions with news.
 
-In a cluster a consumer of version 11 may read what this broker follows, up to the high watermark that it knows; one
-that tells its rack may be told by the leader to ask a follower there (KIP-392).
+In a cluster a consumer of version 11 or later may read a partition that this broker follows, up to the high watermark
+known here. The leader may tell a consumer that sends its rack to fetch from a follower there (KIP-392).
 
-Which versions come here is the handler table's to say (kafkalite/broker/handlers/table.py); the constants below say
-since which of them a request has what. Version 16 tells who leads a partition that is not led here, which there is in a
-cluster alone. Thread rule: a FetchPlan belongs to its worker; `on_advance` only counts and posts.
+The handler table determines the supported versions (kafkalite/broker/handlers/table.py); the constants below are the
+versions that introduced a field. Since version 16 the response names the leader of a partition that is led elsewhere,
+which happens only in a cluster. Thread rule: a FetchPlan belongs to its worker; `on_advance` only counts and posts.
 """
 
 cimport cython
@@ -68,25 +68,25 @@ from kafkalite.base.logging import RepeatLogger
 cdef object logger = RepeatLogger(logging.getLogger("kafkalite.fetch"))
 
 cdef enum:
-    RECORDS_SIZE_MAX = 1 << 30          # of an answer, whatever the settings: the frame's length has 31 bits
+    RECORDS_SIZE_MAX = 1 << 30          # of a response, with any settings: a frame's length has 31 bits
     TOPIC_IDS_FROM = 13
     RACKS_FROM = 11
     REPLICA_STATE_FROM = 15     # the replica's id and epoch, in a tag that only followers send
     REPLICA_STATE_TAG = 1
     PARTS_AT_FIRST = 4
-    PARTITION_SIZE_MIN = 16     # index, offset and size limit: what every version has
+    PARTITION_SIZE_MIN = 16     # index, offset and size limit, which every version has
     TOPIC_SIZE_MIN = 2
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
-    LOAD_ROUNDS_MAX = 3         # of loading the producers of a log
-    PART_OBJECTS_SIZE = 160     # bytes: what lists, and the log's listeners, have of a partition
-    BLOCKED_MAX = FETCH_AT_ONCE  # partitions that the I/O pool is given at a time
-    ROUNDS_MAX = 100            # of asking the I/O pool for a partition before its storage is held to be broken
+    LOAD_ROUNDS_MAX = 3         # attempts to load a log's producer state
+    PART_OBJECTS_SIZE = 160     # bytes that lists and the log's listeners take for a partition
+    BLOCKED_MAX = FETCH_AT_ONCE  # most partitions that the I/O pool gets at a time
+    ROUNDS_MAX = 100            # rounds on the I/O pool before a partition's storage is taken as broken
 
 
 @cython.final
 cdef class FetchServer:
-    """What all fetches of one worker share."""
+    """The state that all fetches of a worker share."""
 
     def __cinit__(self, TopicTable table not None, OutBuffer out not None, Mailbox mailbox not None, pool,
                   FetchSessionCache sessions not None, *, int partitions_max, int response_size_max,
@@ -103,7 +103,7 @@ cdef class FetchServer:
 
     cdef FetchPlan parse(self, int16_t version, int32_t correlation_id, const unsigned char* body, Py_ssize_t size,
                          double now, object listener, object principal, AccessView access):
-        """The request as a plan, or None when it does not follow its schema or passes a limit."""
+        """Parse a request; return its plan, or None if it violates its schema or a limit."""
         cdef FetchPlan plan = self.new_plan(version, correlation_id, now, listener, principal, access)
         if not plan.parse_body(body, size):
             return None
@@ -111,7 +111,7 @@ cdef class FetchServer:
 
     cdef FetchPlan new_plan(self, int16_t version, int32_t correlation_id, double now, object listener,
                             object principal, AccessView access):
-        """A plan whose request is not parsed yet."""
+        """Return a plan whose request is not parsed yet."""
         cdef FetchPlan plan = FetchPlan.__new__(FetchPlan)
         plan.server = self
         plan.version = version
@@ -127,14 +127,14 @@ cdef class FetchServer:
 
 @cython.final
 cdef class FetchPlan(FetchParts):
-    """One Fetch request from parsing to its answer."""
+    """One Fetch request, from parsing to its response."""
 
     cdef FetchPart* next_part(self) except NULL:
         return <FetchPart*>add_part(<void**>&self.parts, &self.part_count, &self.part_capacity, PARTS_AT_FIRST,
                                     sizeof(FetchPart))
 
     cdef int parse_body(self, const unsigned char* body, Py_ssize_t size) except -1:
-        """1 when the request follows its schema."""
+        """Parse the request; return 1 if it follows its schema, else 0."""
         cdef Cursor c
         cursor_init(&c, body, size)
         if not self.begin_topics(&c) or not self.parse_topics(&c, INT32_MAX):
@@ -150,10 +150,10 @@ cdef class FetchPlan(FetchParts):
         return 1
 
     cdef inline bint begin_topics(self, Cursor* c) except -1:
-        """The request up to its topics, which parse_topics() takes in one step or more; False: against the schema."""
+        """Parse the request up to its topics, for parse_topics(). Returns False if it violates its schema."""
         cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         self.asker.epoch = -1
-        self.replica_id = -1                            # nobody follows a single node, but some may say that they do
+        self.replica_id = -1  # a single-node broker has no followers, but a client may claim to be one
         if self.version < REPLICA_STATE_FROM:
             self.replica_id = read_i32(c)
         self.wait_ms_max = read_i32(c)
@@ -170,7 +170,7 @@ cdef class FetchPlan(FetchParts):
         return c.status == OK and self.topic_count >= 0
 
     cdef inline bint parse_end(self, Cursor* c) except -1:
-        """The request after its topics; False when it does not follow its schema."""
+        """Parse the request after its topics. Returns False if it violates its schema."""
         cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         cdef const unsigned char* rack
         cdef Py_ssize_t rack_size
@@ -185,14 +185,16 @@ cdef class FetchPlan(FetchParts):
                 and (self.access is None or self.access.allows_following())):
             self.privileged = True
             self.isolation = READ_UNCOMMITTED
-        if c.status != OK:                              # bytes after the request are ignored, as Kafka does
+        if c.status != OK:                              # bytes after the request are ignored, as in Kafka
             return False
         self.size_max = min(self.size_max, self.server.response_size_max)
         self.size_min = min(self.size_min, self.size_max)
         return True
 
     cdef bint parse_topics(self, Cursor* c, int32_t items_max) except -1:
-        """Up to so many topics and partitions of those that are left; False: against the schema or a limit."""
+        """Parse up to `items_max` of the remaining topics and partitions. Returns False if a schema or limit is
+        violated.
+        """
         cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         cdef const unsigned char* key
         cdef Py_ssize_t key_size
@@ -244,13 +246,17 @@ cdef class FetchPlan(FetchParts):
         return c.status == OK
 
     cdef inline bint begin_forgotten(self, Cursor* c) noexcept:
-        """How many topics have partitions to be forgotten, which parse_forgotten() takes; False: against a limit."""
+        """Parse the number of topics with partitions to forget, for parse_forgotten(). Returns False if it is over a
+        limit.
+        """
         self.topics_left = max(<int32_t>0, read_compact_count(c, TOPIC_SIZE_MIN)
                                if self.version >= FETCH_FLEXIBLE_FROM else read_count(c, TOPIC_SIZE_MIN))
         return c.status == OK and self.topics_left <= self.server.partitions_max
 
     cdef bint parse_forgotten(self, Cursor* c, int32_t items_max) except -1:
-        """Up to so many topics and partitions, as (topic key, partition) in `forgotten`; False as of parse_topics()."""
+        """Parse up to `items_max` topics and partitions into `forgotten` as (topic key, partition). Returns as
+        parse_topics().
+        """
         cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         cdef int32_t _i, count
         cdef const unsigned char* key
@@ -283,7 +289,7 @@ cdef class FetchPlan(FetchParts):
         return c.status == OK
 
     cdef int enter_session(self, list forgotten) except -1:
-        """Does what the session fields ask for: closes, or takes the request into its session."""
+        """Apply the request's session fields: close the session, or advance it by this request."""
         cdef FetchSessionCache sessions = self.server.sessions
         cdef int error
         if self.session_epoch == EPOCH_INITIAL or self.session_epoch == EPOCH_FINAL:
@@ -296,7 +302,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int fail(self, int error, int32_t session_id) except -1:
-        """The answer is this error and nothing else."""
+        """Answer with this error only."""
         self.release_slices()
         self.error = <int16_t>error
         self.session_answered = session_id
@@ -306,7 +312,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int settle(self) except -1:
-        """Notes what is about to be answered as what the session knows of its client. Once, when evaluated."""
+        """Update the session for the response that follows an evaluation. Runs once."""
         if self.settled:
             return 0
         self.settled = True
@@ -320,7 +326,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int bound(self, Meter meter, int32_t throttle_ms) except -1:
-        """A quota counts for the client: no more than a window allows, and nothing while something is owed."""
+        """Apply the client's quota: answer at most what a window allows, and no records while it is throttled."""
         self.meter = meter
         if meter is not None:
             self.size_max = <int32_t>max(1.0, min(<double>self.size_max, meter.burst))
@@ -328,14 +334,14 @@ cdef class FetchPlan(FetchParts):
         return self.withhold(throttle_ms) if throttle_ms > 0 else 0
 
     cdef int withhold(self, int32_t throttle_ms) except -1:
-        """The answer is without records, and says how long to wait; its session, if it has one, goes on (KIP-219)."""
+        """Answer without records and with this throttle time; an existing session continues (KIP-219)."""
         self.throttle_ms = throttle_ms
         if self.error != 0:
             return 0
         return self.fail(0, SESSION_NONE if self.session is None else self.session_id)
 
     cdef int regroup(self) noexcept:
-        """Puts the parts that are answered under their topics again; a topic may come more than once."""
+        """Group the parts in the response by topic again; a topic may come more than once."""
         cdef FetchPart* head = NULL
         cdef FetchPart* part
         cdef int32_t i
@@ -354,7 +360,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int evaluate(self) except -1:
-        """Looks at every partition in request order (KIP-74). Returns a FetchResult; READY holds slices."""
+        """Examine every partition in request order (KIP-74). Returns a FetchResult; READY holds slices."""
         cdef int result
         self.begin_evaluation()
         self.examine_some(self.part_count)
@@ -384,7 +390,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef inline int examine_some(self, int32_t end) except -1:
-        """Examine the parts up to one; fewer, if the I/O pool has enough to do."""
+        """Examine the parts before `end`, or fewer if the I/O pool has enough work."""
         cdef int32_t i
         cdef FetchPart* part
         cdef bint failed = self.failed
@@ -394,8 +400,8 @@ cdef class FetchPlan(FetchParts):
                 continue
             part.blocked = self.examine(part, i, self.left - self.size) == FETCH_BLOCKED
             if part.blocked:
-                # Go on, so that the I/O pool is asked for all at once, but for no more bytes than may be sent: those of
-                # a log that is known so far, the others only have their producer state loaded in this round.
+                # Continue, so that the I/O pool gets all parts at once, but not more bytes than the response may have.
+                # Only logs with producer state count for that; the others just have it loaded in this round.
                 part.rounds += 1
                 self.blocking += 1
                 if part.last_stable_offset >= 0:
@@ -411,7 +417,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int examine(self, FetchPart* part, int32_t i, int64_t size_left) except -1:
-        """Fills one partition's part of the answer."""
+        """Fill in one partition of the response."""
         cdef TopicRef wanted = <TopicRef>part.topic
         cdef Topic topic = wanted.resolve(self.server.table)
         cdef LogCore log
@@ -438,7 +444,7 @@ cdef class FetchPlan(FetchParts):
             part.error = (FENCED_LEADER_EPOCH if part.current_leader_epoch < log.leader_epoch
                           else UNKNOWN_LEADER_EPOCH)
             if not log.led and len(log.segments) == 0:
-                part.error = NOT_LEADER_OR_FOLLOWER         # nothing of it is here
+                part.error = NOT_LEADER_OR_FOLLOWER         # no replica is here
             self.note_leader(part, log)
             return FETCH_READY
         if self.privileged:
@@ -449,7 +455,7 @@ cdef class FetchPlan(FetchParts):
         if (part.last_fetched_epoch >= 0 and not shut and diverges(log, part, self.asker.replica_id)
                 and part.error != 0):
             return FETCH_READY
-        producers = log.producers                       # while it is read another thread may cut it, and drop them
+        producers = log.producers  # another thread may truncate the log during the read, and drop them
         if producers is None and not log.offline and not shut:
             if part.rounds < LOAD_ROUNDS_MAX:
                 return FETCH_BLOCKED
@@ -498,21 +504,21 @@ cdef class FetchPlan(FetchParts):
         return FETCH_READY
 
     cdef bint may_read_copy(self, LogCore log) noexcept:
-        """Whether a log that is not led here is, and may be read by one who is no follower."""
+        """Return whether this client may read a log that is not led here: a consumer, and the replica is here."""
         return (self.replica_id < 0 and self.version >= RACKS_FROM and not log.led and not log.deleted
                 and len(log.segments) > 0)
 
     cdef int note_leader(self, FetchPart* part, LogCore log) noexcept:
-        """Of a part that was refused: it is told who leads, where that is the reason."""
+        """Name the leader in a refused part, if another leader is the reason."""
         if self.server.leaders is None or self.version < FETCH_LEADERS_FROM:
             return 0
         if part.error == NOT_LEADER_OR_FOLLOWER or part.error == FENCED_LEADER_EPOCH:
             part.diverging_epoch = LEADER_TOLD
-            self.tells_leaders = self.tells_leaders or self.replica_id < 0      # followers know where brokers are
+            self.tells_leaders = self.tells_leaders or self.replica_id < 0      # followers know the brokers' addresses
         return 0
 
     cdef int put_endpoints(self, OutBuffer out) except -1:
-        """Where the leaders are that parts tell of."""
+        """Write the addresses of the leaders that the parts name."""
         cdef set nodes = set()
         cdef int32_t i
         for i in range(self.part_count):
@@ -521,17 +527,20 @@ cdef class FetchPlan(FetchParts):
         return self.server.leaders.put_endpoints(out, self.listener, nodes)
 
     cdef int refusal(self, TopicRef wanted, Topic topic, int32_t index) except -1:
-        """Why the client may not read a partition now; 0 when it may, and for what is not there if it may know that."""
+        """Return the error if the client may not read a partition now, else 0.
+
+        A missing topic gives 0 if the client may know that it is missing.
+        """
         if self.replica_id >= 0:
             if not self.follows:
                 return TOPIC_AUTHORIZATION_FAILED
             if self.privileged:
                 return 0
-            # Whoever may follow may not read, and nobody follows; or he may only since it came.
+            # It may fetch as a replica but not read, and has no followed replica, or got that permission only since.
             return NOT_LEADER_OR_FOLLOWER if topic is not None and 0 <= index < len(<tuple>topic.cores) else 0
         if topic is None:
             if wanted.by_id or self.access.allows_name(ACCESS_READ, wanted.key, self.now):
-                return 0                                # of an id that nothing has there is nothing to ask
+                return 0                                # no permission applies to an unknown id
             return TOPIC_AUTHORIZATION_FAILED
         if not is_allowed(self.access, ACCESS_READ, topic) and not self.access.allows(ACCESS_READ, topic, self.now):
             return TOPIC_AUTHORIZATION_FAILED
@@ -539,7 +548,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int examine_classic(self, FetchPart* part, int32_t i, LogCore log, int64_t upper, int64_t size_left) except -1:
-        """A part of a classic topic: its batches are made on the I/O pool, from 0.7's messages."""
+        """Examine a part of a classic topic, whose batches the I/O pool converts from 0.7's messages."""
         cdef bytes batches
         cdef tuple made = None if self.converted is None else self.converted.get(i)
         cdef int error = 0
@@ -553,7 +562,7 @@ cdef class FetchPlan(FetchParts):
         elif part.offset == upper:
             return FETCH_READY
         elif made is None or made[0] != part.offset or (made[1] != upper and not made[3] and made[2] == 0):
-            return FETCH_BLOCKED                        # not made yet, or there was nothing then and is something now
+            return FETCH_BLOCKED                        # not converted yet, or it was empty then and is not now
         else:
             error = made[2]
         if error != 0:
@@ -568,7 +577,7 @@ cdef class FetchPlan(FetchParts):
         return FETCH_READY
 
     cdef int watch(self, int32_t i, LogCore log) except -1:
-        """A part's log is found, or is another one than it was: its topic was deleted and recreated."""
+        """Set a part's log: found now, or replaced because its topic was deleted and recreated."""
         cdef LogCore before = self.logs[i]
         self.logs[i] = log
         if self.listening:
@@ -578,7 +587,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef inline Py_ssize_t begin_encoding(self, OutBuffer out) except -1:
-        """Write the response up to its topics; where its frame starts."""
+        """Write the response up to its topics; return where its frame starts."""
         cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         cdef Py_ssize_t start = out.begin_frame(self.correlation_id, flexible)
         self.topic_begun = False
@@ -591,7 +600,7 @@ cdef class FetchPlan(FetchParts):
 
     cdef inline int encode_parts(self, OutBuffer out, Py_ssize_t start, int32_t begin, int32_t end, bint copy,
                                  list cuts) except -1:
-        """Write some partitions; with `copy` the records too, else `cuts` gets the place of each range."""
+        """Write some partitions, with their records if `copy`; otherwise `cuts` gets the place of each file range."""
         cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         cdef FetchPart* part
         cdef TopicRef topic
@@ -604,7 +613,7 @@ cdef class FetchPlan(FetchParts):
                 continue
             if part.first_of_topic:
                 if flexible and self.topic_begun:
-                    out.put_i8(0)                       # tags of the topic before
+                    out.put_i8(0)                       # tags of the previous topic
                 self.topic_begun = True
                 topic = <TopicRef>part.topic
                 put_topic(out, <const unsigned char*>PyBytes_AS_STRING(topic.key), PyBytes_GET_SIZE(topic.key),
@@ -648,7 +657,9 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int encode_readable(self, OutBuffer out, bint copy, list cuts) except -1:
-        """Write the response frame; where a file is unreadable, again without the partitions that it took offline."""
+        """Write the response frame. If a file is unreadable, write it again with errors for the partitions that it took
+        offline.
+        """
         cdef Py_ssize_t start = out.size
         while True:
             try:
@@ -660,7 +671,7 @@ cdef class FetchPlan(FetchParts):
                 self.drop_unreadable()
 
     cdef int count_parts(self, RequestCounters counters) except -1:
-        """Counts what is answered, by log and by error."""
+        """Count the parts of the response by log and by error."""
         cdef int32_t i
         cdef FetchPart* part
         cdef LogCore log
@@ -680,7 +691,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int count_limited(self) noexcept:
-        """Counts what a follower is answered against the leader's limit, of logs that it is about."""
+        """Charge the throttled partitions in a follower's response to the leader's throttled rate."""
         cdef int32_t i
         cdef int64_t size = 0
         for i in range(self.part_count):
@@ -690,7 +701,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int drop_unreadable(self) except -1:
-        """Turns the parts whose file failed into errors."""
+        """Replace the parts whose file failed by errors."""
         cdef int32_t i
         cdef LogSlice piece
         for i in range(self.part_count):
@@ -700,7 +711,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int drop_part(self, int32_t i) except -1:
-        """Turns one part into an error."""
+        """Replace one part by an error."""
         cdef FetchPart* part = &self.parts[i]
         cdef LogSlice piece = self.slices[i]
         self.size -= piece.size
@@ -714,7 +725,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int answer_into(self, OutBuffer out, object connection) except -1:
-        """Writes the whole answer into `out`, which is the connection's: for small answers only."""
+        """Write the whole response into the connection's `out`; for small responses only."""
         cdef Py_ssize_t start = out.size
         if self.meter is not None:
             self.claim(connection)
@@ -733,7 +744,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int fill(self, Answer answer) except -1:
-        """Gives `answer` the evaluated response."""
+        """Give `answer` the evaluated response."""
         cdef OutBuffer out = OutBuffer.__new__(OutBuffer)
         cdef list cuts = []
         cdef bint copy
@@ -751,7 +762,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef inline int hand_over(self, Answer answer, OutBuffer out, bint copy, list cuts) except -1:
-        """Give `answer` what encode() has written, with the slices that it does not have a copy of."""
+        """Give `answer` the encoded response, with the slices whose records were not copied."""
         cdef list slices = None
         if not copy:
             slices = [piece for piece in self.slices if piece is not None]
@@ -767,7 +778,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int64_t held_size(self) noexcept:
-        """About how many bytes it takes while it is parked."""
+        """Return about how many bytes the plan takes while it is parked."""
         return PARKED_SIZE + self.part_capacity * <int64_t>(sizeof(FetchPart) + PART_OBJECTS_SIZE)
 
     cdef int listen(self) except -1:
@@ -798,17 +809,17 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int on_advance(self, LogCore log, int64_t appended_bytes) except -1:
-        """Called by the appending thread: enough new bytes, or a change to look at, wakes the worker once."""
+        """Wake the worker once if there are enough new bytes or a change to check. Called by the appending thread."""
         if log.after_write & HAS_REPLICAS:
             if self.privileged:
                 if appended_bytes == REPLICATED:
-                    return 0                            # it reads to the end, and learns of this with its next fetch
+                    return 0  # it reads to the log's end, and learns the high watermark with its next fetch
             elif appended_bytes > 0 and log.high_watermark < log.log_end_offset:
-                return 0                                # not readable yet; what moves the high watermark will tell
+                return 0                                # not readable yet; the advance of the high watermark reports it
             if appended_bytes == REPLICATED:
                 appended_bytes = LOOK_AGAIN
         if self.isolation == READ_COMMITTED and appended_bytes > 0 and log.last_stable_offset < log.high_watermark:
-            return 0                                    # not readable yet; the marker will tell
+            return 0                                    # not readable yet; the marker reports it
         self.advanced += appended_bytes
         if not self.posted and not self.done and (appended_bytes == 0 or self.size + self.advanced >= self.size_min):
             self.posted = True
@@ -816,7 +827,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int park(self, Answer answer, int result) except -1:
-        """Keeps the plan until resume() completes `answer`."""
+        """Keep the plan until resume() completes `answer`."""
         self.answer = answer
         self.deadline = self.now + <double>self.wait_ms_max / 1000.0
         if result == FETCH_BLOCKED:
@@ -824,18 +835,19 @@ cdef class FetchPlan(FetchParts):
         return self.wait()
 
     cdef int wait(self) except -1:
-        """Goes on waiting for what the logs report."""
+        """Continue waiting for the logs' reports."""
         cdef bint listened = self.listening
         self.release_slices()
         self.listen()
-        # An append between evaluate() and listen() told nobody; one during evaluate() was told a size too small.
+        # An append between evaluate() and listen() was not reported; one during evaluate() was, against an outdated
+        # size.
         if not self.posted and (self.size + self.advanced >= self.size_min if listened else self.changed()):
             self.posted = True
             self.server.mailbox.post(self)
         return 0
 
     cdef int verify(self) except -1:
-        """Lets the I/O pool check what this fetch wants to send, then comes back to the worker."""
+        """Have the I/O pool verify the bytes that this fetch would send, then come back to the worker."""
         cdef list work = []
         self.blocked = True
         self.collect_blocked(work, 0, self.part_count)
@@ -843,7 +855,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int collect_blocked(self, list work, int32_t begin, int32_t end) except -1:
-        """Adds to what the I/O pool is given those of some parts that it has to see to."""
+        """Add the parts to verify to the I/O pool's work."""
         cdef int32_t i
         cdef FetchPart* part
         for i in range(begin, end):
@@ -854,7 +866,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     def verify_on_pool(self, list work):
-        """Runs on the I/O pool: makes the bytes of this fetch servable, or quarantines them."""
+        """Verify the bytes of this fetch, or quarantine them. Runs on the I/O pool."""
         try:
             self.make_servable(work)
             self.server.mailbox.post(self)
@@ -881,7 +893,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int resume(self, double now) except -1:
-        """Evaluates again; completes the answer or keeps waiting. Owner worker only."""
+        """Evaluate again, and complete the response or keep waiting. Owner worker only."""
         cdef int result
         if self.run is not None:
             self.run.wake()
@@ -901,9 +913,9 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int claim(self, object connection) except -1:
-        """Takes the records from the quota before another worker can answer with what is left of it, too.
+        """Charge the records to the quota before another worker can use the rest of it.
 
-        Where others have taken it since the request came, the answer is without records, and its client held up.
+        If others have used it up since the request came, the response has no records and its client is muted.
         """
         cdef int32_t owed = self.meter.owed_ms(self.now) if self.throttle_ms == 0 else 0
         if owed == 0:
@@ -918,7 +930,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef bint changed(self) except -1:
-        """True when a log moved between evaluate() and listen()."""
+        """Return whether a log changed between evaluate() and listen()."""
         cdef int32_t i
         cdef LogCore log
         cdef FetchPart* part
@@ -939,7 +951,7 @@ cdef class FetchPlan(FetchParts):
         return False
 
     cdef int cancel(self) except -1:
-        """The connection is gone: nobody will read this answer."""
+        """Drop the plan: the connection is closed, so nothing is sent."""
         self.done = True
         if self.run is not None:
             self.run.wake()
@@ -949,14 +961,14 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     def expire(self, double now):
-        """The deadline passed, or the broker stops: answers with what there is."""
-        # While its bytes are being verified the answer follows as soon as that is done.
+        """Answer with the present records: the deadline has passed, or the broker stops."""
+        # While its bytes are being verified the response follows right after that.
         self.deadline = now
         self.resume(now)
 
 
 cdef int share_out(FetchPlan plan, int32_t begin, int32_t end) except -1:
-    """Cuts the records of some partitions to their share of the answer."""
+    """Cut the records of some partitions to their share of the response."""
     cdef int32_t i
     cdef int64_t left, upper, size
     cdef FetchPart* part
@@ -980,7 +992,7 @@ cdef int share_out(FetchPlan plan, int32_t begin, int32_t end) except -1:
 
 
 cdef int read_request_tags(Cursor* c, int32_t* replica_id, int64_t* replica_epoch) noexcept nogil:
-    """Skips the tags of a request: cluster id and replica state, whose replica and epoch are taken if there is one."""
+    """Read a request's tags: take the replica's id and epoch if present, and skip the cluster id."""
     cdef uint32_t _i
     cdef uint32_t size
     cdef uint32_t tag
@@ -999,7 +1011,7 @@ cdef int read_request_tags(Cursor* c, int32_t* replica_id, int64_t* replica_epoc
 
 
 cdef int encode_part_head(OutBuffer out, int16_t version, FetchPart* part) except -1:
-    """PartitionData up to the aborted transactions."""
+    """Write PartitionData up to the aborted transactions."""
     out.put_i32(part.index)
     out.put_i16(<int16_t>part.error)
     out.put_i64(part.high_watermark)
@@ -1010,7 +1022,7 @@ cdef int encode_part_head(OutBuffer out, int16_t version, FetchPart* part) excep
 
 
 cdef int encode_aborted(OutBuffer out, int16_t version, bint asked, list aborted, int32_t preferred) except -1:
-    """PartitionData from the aborted transactions, null unless asked for, up to the records field."""
+    """Write PartitionData from the aborted transactions, null for read_uncommitted, up to the records field."""
     cdef bint flexible = version >= FETCH_FLEXIBLE_FROM
     if not asked:
         out.put_array_size(-1, flexible)
@@ -1029,7 +1041,7 @@ cdef int encode_aborted(OutBuffer out, int16_t version, bint asked, list aborted
 
 
 cdef int encode_part_tags(OutBuffer out, FetchPart* part) except -1:
-    """The tag buffer of a partition: empty, or the diverging epoch (tag 0: epoch, end offset, own tags)."""
+    """Write a partition's tag buffer: empty, or the diverging epoch (tag 0: epoch, end offset, own tags)."""
     if part.diverging_epoch < 0:
         return out.put_i8(0)
     out.put_uvarint(1)

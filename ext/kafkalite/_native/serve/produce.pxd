@@ -13,18 +13,18 @@ from kafkalite._native.wire.batch cimport RecordFaults
 
 cdef enum:
     PRODUCE_FLEXIBLE_FROM = 9       # version
-    PART_SIZE = 512                 # bytes of a part that waits, besides its records
+    PART_SIZE = 512                 # bytes that a waiting part takes, besides its records
 
 cdef enum ServeResult:
     SERVED = 0          # the response frame is in the out buffer
     NO_ANSWER = 1       # acks=0, all appended
     PARKED = 2          # `pending` waits for its Answer
     MALFORMED = 3       # the connection has to be closed
-    UNANSWERED = 4      # acks=0, and not all was appended: closing the connection is what tells the client
-    TAKES_TURNS = 5     # it is parsed, and has too many partitions for one turn: `ProduceRun` serves it
+    UNANSWERED = 4      # acks=0, and not all was appended: closing the connection is the only response
+    TAKES_TURNS = 5     # parsed, with too many partitions for one turn: `ProduceRun` serves it
 
 
-# The acks of a request, which stand near its front; 0 of what is none.
+# The acks of a request, which are near its start; 0 if it is malformed.
 cdef int16_t acks_of(int16_t version, const unsigned char* frame, Py_ssize_t size) noexcept
 
 
@@ -36,7 +36,7 @@ cdef struct ProducePart:
     Py_ssize_t records_size         # -1: null
     bint first_of_topic
     int32_t parts_of_topic          # valid in the first part of a topic
-    int state                       # one of admission's: DONE, with its error, or what it waits for
+    int state                       # one of deferred_produce's states: DONE, with its error, or what it waits for
     bint wants_replicas             # acks=all, in a log with followers
     int error
     AppendResult result
@@ -53,26 +53,26 @@ cdef class ProduceServer:
     cdef int32_t partitions_max
     cdef int64_t deferred_bytes_max
     cdef bint flush_on_acks_all
-    cdef RequestCounters counters   # None: nobody wants to know
-    cdef object gate                # admits transactions; None: there are none
-    cdef Leaders leaders            # None: the broker stands alone
+    cdef RequestCounters counters   # None: requests are not counted
+    cdef object gate                # admits transactions; None: they are not supported
+    cdef Leaders leaders            # None: the broker is not in a cluster
     cdef PendingProduce pending
     cdef dict faults                # index of a part of the latest request → its RecordFaults; None: no record is bad
-    # Of the request being served:
-    cdef AccessView access          # what its client may do; None: everything
+    # The request being served:
+    cdef AccessView access          # its client's permissions; None: no authorizer
     cdef double now                 # monotonic seconds
-    cdef object listener            # which it came through, where there are `leaders`
-    cdef int32_t throttle_ms        # what its client is told to wait
+    cdef object listener            # through which it came, if there are `leaders`
+    cdef int32_t throttle_ms        # the throttle time in its response
     cdef int16_t acks
     cdef AppendTerms terms
-    cdef int32_t timeout_ms         # ms that it is ready to wait, with acks=all
+    cdef int32_t timeout_ms         # how long it may wait for replicas with acks=all
     cdef const unsigned char* transactional_id      # NULL: null
     cdef Py_ssize_t transactional_id_size
-    cdef bint transactional         # one of its batches is
-    cdef bint flush                 # its answer waits for the disk
+    cdef bint transactional         # it contains a transactional batch
+    cdef bint flush                 # its response waits for the disk
     cdef AdmissionRequest ask       # valid while transactional; None: refused
-    # Of the part that append_transactional had last:
-    cdef Admission admission        # where the gate answers later
+    # The part that append_transactional handled last:
+    cdef Admission admission        # the admission if the gate answers later
     cdef int64_t admitted           # as LogCore.append takes it
 
     cdef int serve(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1
@@ -107,10 +107,10 @@ cdef class PendingProduce(WaitingRequest):
     cdef int16_t acks
     cdef int32_t throttle_ms
     cdef RequestCounters counters
-    cdef ProduceServer server       # where there are leaders to tell of, as the next
+    cdef ProduceServer server       # if there are leaders to name, as the next
     cdef object listener
     cdef readonly Answer answer
-    cdef int32_t timeout_ms         # after which no replicas are waited for; -1: none are
+    cdef int32_t timeout_ms         # how long it waits for replicas; -1: it does not wait for them
     cdef int prepare(self, Answer answer, object pool) except -1
     cdef int start(self, Answer answer, object pool) except -1
     cdef int64_t held_size(self) except -1
@@ -118,12 +118,12 @@ cdef class PendingProduce(WaitingRequest):
 
 
 cdef class ProduceRun:
-    cdef ProduceServer server       # its own
-    cdef void* frame                # its own, into which the parts point
+    cdef ProduceServer server       # owned
+    cdef void* frame                # owned; the parts point into it
     cdef int16_t version
-    cdef int32_t at                 # parts that are appended or refused
-    cdef int32_t begun              # parts that have begun to wait, where they do
-    cdef bint counted               # all have: the answer waits for them alone
+    cdef int32_t at                 # number of parts that were appended or refused
+    cdef int32_t begun              # number of parts whose wait has started if they have one
+    cdef bint counted               # all waits were started and counted: the response waits only for them
     cdef PendingProduce pending
 
     cdef bint take_turn(self, int64_t turn_ns, double now) except -1

@@ -1,14 +1,14 @@
-"""Serves Produce: parses the request where it was received, appends each batch, writes the response.
+"""Serve Produce: parse the request where it was received, append each batch, write the response.
 
-The ordinary case (acks 0 or 1, every log ready) runs to the end on the network worker without an object per request.
-A part that would have to block (first file of a log, roll, decompression) is copied and appended on the I/O pool, in
-order per log; one that begins a transaction may have to wait for the gate; with acks=all the answer waits for the group
-commit. Each makes the request a PendingProduce that completes its Answer from another thread. deferred_produce.pyx
-has what a part waits for, and in which order; here is what is appended and what is answered.
+The common case (acks 0 or 1, every log ready) completes on the network worker without an object per request. A part
+whose append would block (first file of a log, roll, decompression) is copied and appended on the I/O pool, in order per
+log. A part that begins a transaction may have to wait for the gate. With acks=all the response waits for the group
+commit. Each of these makes the request a PendingProduce that completes its Answer from another thread.
+deferred_produce.pyx handles the waits and their order; this module appends and writes responses.
 
-Which versions come here is the handler table's to say (kafkalite/broker/handlers/table.py); the constants below say
-since which of them a request has what. Who leads a partition that is not led here, which version 10 tells, is known in
-a cluster alone: an answer with such a refusal is written by a function of its own.
+The handler table determines the supported versions (kafkalite/broker/handlers/table.py); the constants below are the
+versions that introduced a field. Since version 10 the response names the leader of a partition that is led elsewhere.
+That happens only in a cluster, and another function writes such responses.
 """
 
 cimport cython
@@ -81,17 +81,17 @@ cdef enum:
     PARTITION_SIZE_MIN = 5      # an int32 index and a null records field in its shortest form
     TOPIC_SIZE_MIN = 2
 
-# Bytes of batches copied for the I/O pool and not appended yet, over all connections. Guarded by the GIL.
+# Bytes of batches that were copied for the I/O pool and are not appended yet, over all connections. Guarded by the GIL.
 cdef int64_t deferred_bytes = 0
 
 
 def deferred_bytes_now():
-    """Bytes of produced batches that wait for the I/O pool at this moment."""
+    """Return the bytes of produced batches that wait for the I/O pool at this moment."""
     return deferred_bytes
 
 
 cdef int16_t acks_of(int16_t version, const unsigned char* frame, Py_ssize_t size) noexcept:
-    """The acks of a Produce request with its header, 0 of what is none."""
+    """Return the acks of a Produce request with its header, or 0 if it is malformed."""
     cdef Cursor c
     cdef Py_ssize_t ignored
     cdef int16_t acks
@@ -105,10 +105,10 @@ cdef int16_t acks_of(int16_t version, const unsigned char* frame, Py_ssize_t siz
 
 
 cdef inline int refusal(const unsigned char* batch, Py_ssize_t size, int16_t version) noexcept nogil:
-    """The Kafka error code of a batch that the version cannot take, whatever else it holds, or 0."""
+    """Return the Kafka error code if this version must not contain such a batch, else 0."""
     cdef unsigned char attributes
     if size <= ATTRIBUTES_LOW_AT or batch[MAGIC_AT] != MAGIC_V2:
-        return 0                                                # the log says what is wrong with it
+        return 0                                                # the log reports what is wrong with it
     attributes = batch[ATTRIBUTES_LOW_AT]
     if version < ZSTD_FROM and (attributes & CODEC_MASK) == CODEC_ZSTD:
         return UNSUPPORTED_COMPRESSION_TYPE
@@ -116,7 +116,7 @@ cdef inline int refusal(const unsigned char* batch, Py_ssize_t size, int16_t ver
 
 
 cdef inline bint has_too_few(LogCore log) noexcept:
-    """Whether a log with followers has too few in sync for acks=all; one that is led elsewhere is refused for that."""
+    """Return whether a log led here has too few replicas in sync for acks=all."""
     return not log.shut and log.followers.in_sync_count < log.followers.enough()
 
 
@@ -126,7 +126,7 @@ cdef inline bint is_transactional(const unsigned char* batch, Py_ssize_t size) n
 
 @cython.final
 cdef class ProduceServer:
-    """One worker's Produce path. `out` is that worker's; the topic table and the pool are shared."""
+    """The Produce path of one worker. `out` is that worker's; the topic table and the pool are shared."""
 
     def __cinit__(self, TopicTable table not None, OutBuffer out not None, pool, *, int partitions_max,
                   int64_t deferred_bytes_max, bint flush_on_acks_all, gate=None):
@@ -148,7 +148,7 @@ cdef class ProduceServer:
                                       sizeof(ProducePart))
 
     cdef int parse(self, int16_t version, unsigned char* body, Py_ssize_t size, int16_t* acks) except -1:
-        """Fills `parts`; 0 when the request does not follow its schema or passes a limit."""
+        """Parse the request into `parts`. Returns 0 if it violates its schema or a limit."""
         cdef Cursor c
         cdef bint flexible = version >= PRODUCE_FLEXIBLE_FROM
         cdef int32_t _topic_index, partition_index, partition_count
@@ -160,7 +160,7 @@ cdef class ProduceServer:
         cursor_init(&c, body, size)
         self.transactional_id = read_string(&c, flexible, &self.transactional_id_size)
         acks[0] = read_i16(&c)
-        self.timeout_ms = read_i32(&c)                          # for replicas: the disk answers or fails
+        self.timeout_ms = read_i32(&c)                          # only for replicas: the disk answers or fails
         self.topic_count = read_compact_count(&c, TOPIC_SIZE_MIN) if flexible else read_count(&c, TOPIC_SIZE_MIN)
         if c.status != OK or self.topic_count < 0:
             return 0
@@ -198,10 +198,10 @@ cdef class ProduceServer:
                 skip_tags(&c)
         if flexible:
             skip_tags(&c)
-        return c.status == OK                                   # bytes after it are ignored, as Kafka does
+        return c.status == OK                                   # bytes after it are ignored, as in Kafka
 
     cdef int serve(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1:
-        """Appends what the request holds. Returns a ServeResult; PARKED leaves the work in `pending`."""
+        """Append the batches of the request. Returns a ServeResult; PARKED leaves the work in `pending`."""
         cdef int16_t acks
         cdef int32_t i
         cdef ProducePart* part
@@ -245,13 +245,13 @@ cdef class ProduceServer:
         return SERVED
 
     cdef inline LogCore serve_part(self, int32_t i, int16_t version):
-        """Appends part i, or finds what it waits for, in its `state`; the log, where it came as far as that."""
+        """Append part i, or set its `state` to what it waits for. Returns the log if it was looked up, else None."""
         cdef ProducePart* part = &self.parts[i]
         cdef LogCore log = None
-        part.result.record_error_index = -1         # the rest is the append's, and not looked at where there was none
+        part.result.record_error_index = -1         # without an append the other fields are not read
         part.state = DONE
         if self.transactional and self.ask is None:
-            part.error = TRANSACTIONAL_ID_AUTHORIZATION_FAILED          # as Kafka, for the request as a whole
+            part.error = TRANSACTIONAL_ID_AUTHORIZATION_FAILED          # as in Kafka, for the whole request
         else:
             log = self.append_part(part, version, -1 <= self.acks <= 1)
             if is_faulty(part):
@@ -268,7 +268,7 @@ cdef class ProduceServer:
         return log
 
     cdef PendingProduce new_pending(self, int16_t version, int32_t correlation_id):
-        """A request that waits, without its parts."""
+        """Return a request that waits, without its parts."""
         cdef PendingProduce pending = PendingProduce.__new__(PendingProduce)
         pending.version = version
         pending.correlation_id = correlation_id
@@ -284,7 +284,7 @@ cdef class ProduceServer:
         return pending
 
     cdef ProduceServer hand_over(self):
-        """A server with the request that this one has parsed."""
+        """Return a server that owns the request which this one has parsed."""
         cdef ProduceServer other = ProduceServer(
             self.table, self.out, self.pool, partitions_max=self.partitions_max,
             deferred_bytes_max=self.deferred_bytes_max, flush_on_acks_all=self.flush_on_acks_all, gate=self.gate)
@@ -299,10 +299,10 @@ cdef class ProduceServer:
         return other
 
     cdef int count_parts(self) noexcept:
-        """Counts what is answered, by error."""
+        """Count the parts of the response by error."""
         cdef int32_t i
         cdef int64_t* counts = self.counters.apis[KEY_OF_PRODUCE].errors
-        if self.part_count == 1:                                # of most requests: one there is always counted
+        if self.part_count == 1:                                # most requests; their only part always counts
             counts[place(self.parts[0].error + 1, ERROR_COUNT)] += 1
             return 0
         for i in range(self.part_count):
@@ -311,7 +311,7 @@ cdef class ProduceServer:
         return 0
 
     cdef int park(self, PendingProduce pending) except -1:
-        """Completes a request that waits by its parts that do not."""
+        """Make the request pending, adding its parts that do not wait."""
         cdef int32_t i
         for i in range(self.part_count):
             if pending.parts[i] is None:
@@ -322,7 +322,7 @@ cdef class ProduceServer:
         return 0
 
     cdef Topic topic_of(self, const ProducePart* part, int16_t version):
-        """The topic of a part, or None."""
+        """Return the topic of a part, or None."""
         if part.parts_of_topic == 0:
             return None
         if version >= TOPIC_IDS_FROM:
@@ -330,8 +330,10 @@ cdef class ProduceServer:
         return self.table.find(part.topic, part.topic_size)
 
     cdef LogCore append_part(self, ProducePart* part, int16_t version, bint acks_valid):
-        """Appends one partition's batch, which sets its error and result, or what it waits for; the log, where it came
-        as far as that."""
+        """Append one partition's batch, and set the part's error and result, or what it waits for.
+
+        Returns the log if it was looked up, else None.
+        """
         cdef Topic topic
         cdef LogCore log
         topic = self.topic_of(part, version)
@@ -348,7 +350,7 @@ cdef class ProduceServer:
         else:
             part.error = refusal(part.records, part.records_size, version)
             if part.error == 0 and topic.internal:
-                part.error = INVALID_TOPIC_EXCEPTION    # what stands there is truth to the next start
+                part.error = INVALID_TOPIC_EXCEPTION    # the broker reads its state from it at a start
         if part.error != 0:
             return None
         log = <LogCore>(<tuple>topic.cores)[part.index]
@@ -364,14 +366,14 @@ cdef class ProduceServer:
         return log
 
     cdef bint allows(self, ProducePart* part, Topic topic, bint by_id) except -1:
-        """Whether the client may write there. Of an id that nothing has there is nothing to ask."""
+        """Return whether the client may write to the topic. No permission applies to an unknown id."""
         if topic is not None:
             return self.access.allows(ACCESS_WRITE, topic, self.now)
         return by_id or self.access.allows_name(
             ACCESS_WRITE, PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size), self.now)
 
     cdef int give_up(self, ProducePart* part) except -1:
-        """Refuses a batch for which no memory may be taken until it can be appended; the client sends it again."""
+        """Refuse a batch for lack of memory to keep it until its append; the client retries."""
         if part.state == ASKED:
             self.admission.answer.then(self.admission.drop)
             self.admission = None
@@ -380,7 +382,7 @@ cdef class ProduceServer:
         return 0
 
     cdef PendingPart pending_part(self, ProducePart* part, LogCore log, bint wants_flush):
-        """A copy of what is needed of a part whose request waits. `log`: None where the part itself is DONE."""
+        """Copy the data of a part whose request waits. `log` is None if the part itself is DONE."""
         global deferred_bytes
         cdef PendingPart pending = PendingPart.__new__(PendingPart)
         pending.topic = PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size)
@@ -412,7 +414,9 @@ cdef class ProduceServer:
         return pending
 
     cdef bint prepare_ask(self, int16_t version) except -1:
-        """Sets `ask` for a request with transactional batches, None where they are refused; False: it is malformed."""
+        """Set `ask` for a request with transactional batches, or None if they are refused. Returns False if it is
+        malformed.
+        """
         cdef AdmissionRequest ask = AdmissionRequest.__new__(AdmissionRequest)
         self.ask = None
         if self.gate is None or self.transactional_id_size < 0:
@@ -431,7 +435,7 @@ cdef class ProduceServer:
         return True
 
     cdef int append_transactional(self, ProducePart* part, LogCore log) except -1:
-        """Appends a batch of a transaction, after asking the gate where that is needed, or says what it waits for."""
+        """Append a transactional batch, asking the gate first if needed, or set what the part waits for."""
         cdef AdmissionResult answered
         cdef int64_t producer_id = -1
         cdef int outcome
@@ -443,7 +447,7 @@ cdef class ProduceServer:
         if part.records_size >= HEADER_SIZE:
             producer_id = load_i64(part.records + PRODUCER_ID_AT)
             if admission_of(log, producer_id) is not None:
-                # What the pool still has of this log was there before and takes its place in the queue first.
+                # Earlier batches of this log that the pool still has come first in the queue.
                 part.state = QUEUED if log.deferred_appends > 0 else AFTER_ANOTHER
                 return 0
         outcome = append_records(log, part.records, part.records_size, False, &part.result, &self.terms)
@@ -474,7 +478,7 @@ cdef class ProduceServer:
         return end_response(out, version, start, self.part_count, self.throttle_ms)
 
     cdef int encode_with_leaders(self, int16_t version, int32_t correlation_id) except -1:
-        """As encode, where a part may be led elsewhere."""
+        """Write the response, as encode does, if a part may be led elsewhere."""
         cdef OutBuffer out = self.out
         cdef int32_t i
         cdef Py_ssize_t start = begin_response(out, version, correlation_id, self.topic_count)
@@ -509,13 +513,13 @@ cdef int end_response(OutBuffer out, int16_t version, Py_ssize_t start, Py_ssize
 
 
 cdef inline bint is_faulty(const ProducePart* part) noexcept nogil:
-    """Whether the append has refused records rather than the batch."""
+    """Return whether the append refused individual records rather than the batch."""
     return ((part.error == INVALID_RECORD or part.error == INVALID_TIMESTAMP)
             and part.result.record_error_index >= 0)
 
 
 cdef RecordFaults find_faults(LogCore log, const unsigned char* records, Py_ssize_t size, ProducePart* part):
-    """The bad records of a part that is_faulty, whose error becomes the one that they have together."""
+    """Find the bad records of a part that is_faulty, and set the part's error to the one for all of them."""
     cdef RecordFaults faults = log.owner.faults_of(records[:size], part.result.timestamp_min, part.result.timestamp_max)
     part.error = INVALID_TIMESTAMP if faults.has_timestamps else INVALID_RECORD
     log.traffic.keys_missing += faults.keyless_count
@@ -536,7 +540,7 @@ cdef int encode_text(OutBuffer out, bytes text, bint flexible) except -1:
 
 
 cdef int encode_faults(OutBuffer out, RecordFaults faults, bint flexible) except -1:
-    """record_errors and error_message."""
+    """Write record_errors and error_message."""
     cdef int32_t i
     out.put_array_size(faults.named_count, flexible)
     for i in range(faults.named_count):
@@ -550,7 +554,7 @@ cdef int encode_faults(OutBuffer out, RecordFaults faults, bint flexible) except
 
 cdef inline int encode_part(OutBuffer out, int16_t version, ProducePart* part, bint first,
                             RecordFaults faults) except -1:
-    """One PartitionProduceResponse, its topic's head before it where it is the topic's first."""
+    """Write one PartitionProduceResponse, after the topic's head if it is the first of its topic."""
     encode_part_fields(out, version, part, first, faults)
     if version >= PRODUCE_FLEXIBLE_FROM and part.parts_of_topic != 0:
         out.put_i8(0)
@@ -558,7 +562,9 @@ cdef inline int encode_part(OutBuffer out, int16_t version, ProducePart* part, b
 
 
 cdef int put_part_tags(OutBuffer out, int16_t version, ProducePart* part, ProduceServer server, set nodes) except -1:
-    """The tags of a part's answer: who leads it, where it is refused for that; `nodes` gets the leader."""
+    """Write the tags of a part's response: its leader, added to `nodes`, if the part is refused for being led
+    elsewhere.
+    """
     cdef Topic topic
     cdef LogCore log
     if part.parts_of_topic == 0:
@@ -567,22 +573,22 @@ cdef int put_part_tags(OutBuffer out, int16_t version, ProducePart* part, Produc
         return out.put_i8(0)
     topic = server.topic_of(part, version)
     if topic is None or part.index < 0 or part.index >= len(<tuple>topic.cores):
-        return out.put_i8(0)                                    # deleted since
+        return out.put_i8(0)                                    # deleted meanwhile
     log = <LogCore>(<tuple>topic.cores)[part.index]
     if log.led:
-        return out.put_i8(0)                                    # led here since
+        return out.put_i8(0)                                    # led here meanwhile
     nodes.add(log.leader_id)
     return server.leaders.put_leader(out, PRODUCE_LEADER_TAG, log)
 
 
 cdef inline int encode_part_fields(OutBuffer out, int16_t version, ProducePart* part, bint first,
                                    RecordFaults faults) except -1:
-    """All of it but for the tags."""
+    """Write all fields except the tags."""
     cdef bint flexible = version >= PRODUCE_FLEXIBLE_FROM
     cdef bint failed = part.error != 0
     if part.first_of_topic:
         if flexible and not first:
-            out.put_i8(0)                                       # tags of the topic before
+            out.put_i8(0)                                       # tags of the previous topic
         put_topic(out, part.topic, part.topic_size, version >= TOPIC_IDS_FROM, flexible)
         out.put_array_size(part.parts_of_topic, flexible)
     if part.parts_of_topic == 0:
@@ -622,10 +628,10 @@ cdef class PendingPart(WaitingPart):
 
 @cython.final
 cdef class PendingProduce(WaitingRequest):
-    """A Produce request whose answer waits for the gate, the I/O pool or the disk."""
+    """A Produce request whose response waits for the gate, the I/O pool, the disk or replicas."""
 
     cdef int prepare(self, Answer answer, object pool) except -1:
-        """Takes the place of its answer; its parts go on one by one."""
+        """Set its place in the order of responses; its parts then start one by one."""
         self.answer = answer
         if self.timeout_ms >= 0:
             answer.when_abandoned(self.give_up)
@@ -638,7 +644,7 @@ cdef class PendingProduce(WaitingRequest):
         return self.begin(pool)
 
     cdef int64_t held_size(self) except -1:
-        """About how many bytes it takes while it waits."""
+        """Return about how many bytes it takes while it waits."""
         cdef PendingPart part
         cdef int64_t size = PARKED_SIZE
         for part in self.parts:
@@ -648,16 +654,14 @@ cdef class PendingProduce(WaitingRequest):
         return size
 
     cdef void* sole(self):
-        """The log to which it writes with acks=all, and whose replicas it waits for or will, where that is the only
-        one; else NULL."""
+        """Return the log of a request that writes with acks=all to only one log, which has followers; else NULL."""
         cdef PendingPart part = self.parts[0]
         if len(self.parts) > 1 or self.acks != -1 or part.log is None or part.log.followers is None:
             return NULL
         return <void*>part.log
 
     def give_up(self):
-        """Its client has gone: replicas are not waited for any more, however long he was ready to wait. Nobody is told
-        of it, so no error counts."""
+        """Stop waiting for replicas, because the client has gone. No response is sent, so errors are not counted."""
         self.counters = None
         self.expire(0.0)
 
@@ -728,11 +732,12 @@ cdef class PendingProduce(WaitingRequest):
 
 @cython.final
 cdef class ProduceRun:
-    """A Produce request with many partitions: its worker serves a few of them in a turn, and others in between.
+    """A Produce request with many partitions: its worker serves a few of them per turn, and other connections in
+    between.
 
-    append each part ─▶ ask for the flushes, once all is appended ─▶ answer, when all parts are DONE ─▶ free
+    append each part ─▶ request the flushes, once all are appended ─▶ respond, when all parts are DONE ─▶ free
 
-    A request that was received is carried out even if its client goes, as by Kafka.
+    A received request is completed even if its client disconnects, as in Kafka.
     """
 
     def __cinit__(self):
@@ -743,7 +748,7 @@ cdef class ProduceRun:
         OLD_OBJECTS.resume()
 
     cdef bint take_turn(self, int64_t turn_ns, double now) except -1:
-        """Does what there is time for; True: nothing is left to do but to wait for the answer."""
+        """Do the work that fits into the turn. Returns True if only the response is still awaited."""
         cdef int64_t until = now_ns() + turn_ns
         cdef list parts = self.pending.parts
         cdef int32_t count = self.server.part_count
@@ -767,7 +772,7 @@ cdef class ProduceRun:
         return True
 
     cdef int serve_some(self, int32_t end) except -1:
-        """Serves the parts up to one, each of which is DONE or waits, as of any PendingProduce."""
+        """Serve the parts before `end`; each is then DONE or waits, as in any PendingProduce."""
         cdef ProduceServer server = self.server
         cdef PendingPart waiting
         cdef LogCore log
@@ -785,7 +790,7 @@ cdef class ProduceRun:
         return 0
 
     cdef int flush_some(self, int32_t end) except -1:
-        """Begins those that wait for the disk alone. Another that does by now has begun before."""
+        """Start the waits of the parts that wait only for the disk; other parts' waits have already started."""
         while self.begun < end:
             if self.server.parts[self.begun].state == FLUSHING:
                 self.pending.begin_part(self.begun)
@@ -795,8 +800,10 @@ cdef class ProduceRun:
 
 cdef ProduceRun run_of(ProduceServer server, int16_t version, int32_t correlation_id, Py_ssize_t moved, void* frame,
                        Answer answer):
-    """What serves the request for which `serve` answered TAKES_TURNS. Its bytes have moved by so many, into `frame`,
-    which is freed with it."""
+    """Return the run of a request for which `serve` returned TAKES_TURNS.
+
+    The request's bytes have moved by `moved` bytes into `frame`, which the run frees.
+    """
     cdef ProduceRun run = ProduceRun.__new__(ProduceRun)
     cdef int32_t i
     run.frame = frame

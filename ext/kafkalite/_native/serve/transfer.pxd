@@ -1,4 +1,4 @@
-"""Answers on their way out: a growable buffer, one Answer per request, the mailbox that wakes a worker."""
+"""Responses on their way out: a growable buffer, one Answer per request, and the mailbox that wakes a worker."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
@@ -13,7 +13,7 @@ cdef class OutBuffer:
     cdef unsigned char* data
     cdef Py_ssize_t size
     cdef Py_ssize_t capacity
-    cdef Holding* holding        # what a large buffer that is kept is charged to; NULL: it is not counted
+    cdef Holding* holding        # charged for a large buffer that is kept; NULL: not charged
 
     cdef int use_holding(self, Holding* holding) except -1
     cdef int grow(self, Py_ssize_t capacity) except -1
@@ -38,17 +38,17 @@ cdef int copy_records(OutBuffer out, LogSlice piece) except -1
 
 
 cdef class Mailbox:
-    """What other threads leave for one network worker. See the class comment in transfer.pyx."""
+    """Items that other threads leave for one network worker. See the class comment in transfer.pyx."""
     cdef object items            # collections.deque
     cdef bint sleeping
-    cdef public Turns turns      # None where they are not timed
-    cdef volatile int waiting    # items posted and not taken: readable without the GIL
+    cdef public Turns turns      # None if turns are not timed
+    cdef volatile int waiting    # items were posted and not taken: readable without the GIL
     cdef readonly int wake_fd    # eventfd, registered in the worker's selector
     cdef int post(self, object item) except -1
 
 
 cdef class Answer:
-    """One response frame, or the place kept for it in its connection's order."""
+    """One response frame, or its reserved place in the connection's order."""
     cdef object connection       # the Connection that sends it; None once sent or dropped
     cdef Mailbox mailbox
     cdef bint ready
@@ -59,13 +59,13 @@ cdef class Answer:
     cdef Py_ssize_t part         # progress: index of the current slice
     cdef Py_ssize_t sent         # progress: bytes of `data` sent
     cdef int64_t slice_sent      # progress: bytes of the current slice sent
-    cdef int64_t size            # bytes this answer puts on the wire
+    cdef int64_t size            # bytes that this answer sends
     cdef bint counted            # `data` is part of its connection's queued_bytes
-    cdef Timing timing           # None where requests are not timed
-    cdef Holding* holding        # whose memory it takes; NULL: it is not counted
-    cdef int kind                # what is charged now
-    cdef int64_t charged         # and how many bytes
-    cdef object abandoned        # called when it is dropped before it is ready; None: nobody has to know
+    cdef Timing timing           # None if requests are not timed
+    cdef Holding* holding        # charged for its memory; NULL: not charged
+    cdef int kind                # the kind of memory charged now
+    cdef int64_t charged         # the bytes charged
+    cdef object abandoned        # called if it is dropped before it is ready; None: nothing
 
     cdef int hold_for(self, Holding* holding) except -1
     cdef int charge_waiting(self, int kind, int64_t size) except -1

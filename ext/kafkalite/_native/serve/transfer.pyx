@@ -1,12 +1,12 @@
-"""Moves answers from the broker's memory and segment files to sockets.
+"""Send responses from the broker's memory and segment files to sockets.
 
 An Answer is either one bytes object or bytes with file ranges between them: `data[:cuts[0]] slices[0]
-data[cuts[0]:cuts[1]] slices[1] ... data[cuts[-1]:]`. Bytes before a file range leave with MSG_MORE, so that header
-and first batch share a packet; ranges leave by sendfile(2) and never enter user space.
-With TLS both are collected in the worker's buffer and sealed; long ranges are sealed where they are mapped.
+data[cuts[0]:cuts[1]] slices[1] ... data[cuts[-1]:]`. Bytes before a file range are sent with MSG_MORE, so that header
+and first batch share a packet; ranges are sent by sendfile(2) and never enter user space. With TLS both are collected
+in the worker's buffer and encrypted; long ranges are encrypted directly from the map.
 
-A file that is shorter than its log says, or that the disk cannot give, takes its log offline. Where the records are
-copied the answer can still say so; where a header has promised them the connection ends, as nothing else is true.
+If a file is shorter than its log's metadata or cannot be read, its log goes offline. If the records are copied, the
+response can still contain an error. If its header is already sent, the connection is closed.
 
 Thread rule: an Answer is filled once, by any thread, and from then on belongs to its connection's worker.
 """
@@ -61,10 +61,10 @@ cdef extern from "<errno.h>" nogil:
 
 cdef enum:
     INITIAL_CAPACITY = 4096
-    KEPT_CAPACITY = 1048576             # of a buffer between two answers
-    ANSWER_SIZE = 512                   # bytes of an answer besides its frame
-    RANGE_COST = 4096                   # what a file range takes of a turn's bytes, besides its own
-    SEALED_IN_PLACE_MIN = 49152         # of a file range: less is copied, so that ranges share records and sends
+    KEPT_CAPACITY = 1048576             # most of a buffer that is kept between two responses
+    ANSWER_SIZE = 512                   # bytes of an Answer besides its frame
+    RANGE_COST = 4096                   # bytes of a turn's budget that a file range costs besides its own
+    SEALED_IN_PLACE_MIN = 49152  # least bytes of a file range: less is copied, so that ranges share records and sends
 
 
 cdef Py_ssize_t doubled_to_fit(Py_ssize_t capacity, Py_ssize_t wanted) noexcept:
@@ -90,7 +90,7 @@ cdef class OutBuffer:
             let_go(self.holding)
 
     cdef int use_holding(self, Holding* holding) except -1:
-        """From now on what it takes is charged."""
+        """Charge the buffer to this holding from now on."""
         if self.holding != NULL:
             charge(self.holding, ANSWERS, -self.capacity)
             let_go(self.holding)
@@ -109,13 +109,13 @@ cdef class OutBuffer:
         return 0
 
     cdef int shrink(self) except -1:
-        """Gives back what one long answer took."""
+        """Free the memory that a long response took."""
         if self.size == 0 and self.capacity > KEPT_CAPACITY:
             self.grow(KEPT_CAPACITY)
         return 0
 
     cdef int reserve(self, Py_ssize_t extra) except -1:
-        # Short, since each number of an answer comes here.
+        # Kept short because every number of a response calls it.
         if self.size + extra <= self.capacity:
             return 0
         return self.grow(doubled_to_fit(self.capacity, self.size + extra))
@@ -157,7 +157,7 @@ cdef class OutBuffer:
         return 0
 
     cdef int put_string(self, const unsigned char* source, Py_ssize_t size, bint compact) except -1:
-        """A string field: int16 length, or in flexible versions its length plus one as a varint."""
+        """Write a string: int16 length, or in flexible versions the length plus one as a varint."""
         kl_assert(0 <= size <= INT16_MAX)
         if compact:
             self.put_uvarint(<unsigned int>(size + 1))
@@ -172,7 +172,7 @@ cdef class OutBuffer:
         return self.put_i32(<int32_t>count)
 
     cdef Py_ssize_t begin_frame(self, int32_t correlation_id, bint flexible) except -1:
-        """Leaves room for the length, writes the response header (v1 when flexible), returns where the frame starts."""
+        """Reserve the length field, write the response header (v1 if flexible), and return where the frame starts."""
         cdef Py_ssize_t start = self.size
         self.put_i32(0)
         self.put_i32(correlation_id)
@@ -186,8 +186,10 @@ cdef class OutBuffer:
 
 
 cpdef int32_t frame_length(int64_t size) except -1:
-    """The length field of a frame of so many bytes. OverflowError for more than it can say, which the protocol has no
-    error for: the connection ends, as a length that wrapped around would have the client misread all that follows.
+    """Return the length field of a frame of `size` bytes.
+
+    Raises OverflowError if it does not fit. The protocol has no error for that, so the connection is closed: after a
+    wrapped length the client would misread everything.
     """
     if size < 0 or size > INT32_MAX:
         raise OverflowError(f"a response of {size} bytes does not fit into a frame")
@@ -195,15 +197,15 @@ cpdef int32_t frame_length(int64_t size) except -1:
 
 
 cdef inline bint is_of_file(int error) noexcept nogil:
-    """Whether an error of sendfile is the file's; any other may be the socket's, and tells nothing of the log."""
+    """Return whether an error of sendfile is the file's. Any other may be the socket's and does not concern the log."""
     return (error == EIO or error == ENXIO or error == ENODEV or error == ESTALE or error == EBADMSG
             or error == ENODATA or error == EUCLEAN or error == EREMOTEIO)
 
 
 cdef int copy_records(OutBuffer out, LogSlice piece) except -1:
-    """Copies a file range into a buffer, without touching its map: a cold page would stop every worker.
+    """Copy a file range into a buffer without touching its map: a page fault there would stop every worker.
 
-    SegmentUnreadable, with the log offline: the file cannot give it.
+    Raises SegmentUnreadable, with the log offline, if the file cannot be read.
     """
     cdef int fd = piece.segment.fd
     cdef off_t position = piece.position
@@ -230,11 +232,11 @@ cdef int copy_records(OutBuffer out, LogSlice piece) except -1:
 
 @cython.final
 cdef class Mailbox:
-    """What other threads leave for one network worker, and the descriptor that ends its sleep.
+    """Items that other threads leave for one network worker, and the descriptor that wakes it.
 
-    No wake-up is lost: the worker sets `sleeping` before it looks at `items` for the last time, a poster appends
-    before it looks at `sleeping`; both run under the GIL, so at least one of them sees the other. A worker that is
-    awake costs the poster no system call.
+    No wake-up is lost: the worker sets `sleeping` before it checks `items` for the last time, and a poster appends
+    before it checks `sleeping`. Both run under the GIL, so at least one of them sees the other. Posting to an awake
+    worker costs no system call.
     """
 
     def __cinit__(self):
@@ -258,11 +260,11 @@ cdef class Mailbox:
         return 0
 
     def put(self, item):
-        """Leaves `item` for the worker and wakes it when it sleeps. Any thread."""
+        """Leave `item` for the worker and wake it if it sleeps. Any thread."""
         self.post(item)
 
     def begin_sleep(self):
-        """True when the worker may block; from then on a post writes to `wake_fd`."""
+        """Return whether the worker may block; if so, a post writes to `wake_fd` from now on."""
         self.sleeping = True
         if self.items:
             self.sleeping = False
@@ -272,18 +274,18 @@ cdef class Mailbox:
         return True
 
     def end_sleep(self):
-        """The worker's selector has answered, whether it slept or not."""
+        """Note that the worker's selector has returned, whether it slept or not."""
         self.sleeping = False
         if self.turns is not None:
             self.turns.note_turn()
 
     def clear_wake(self):
-        """Empties the eventfd after it became readable."""
+        """Empty the eventfd after it became readable."""
         cdef uint64_t value
         read(self.wake_fd, &value, 8)
 
     def take(self):
-        """Everything posted so far, in order. MemoryError: nothing was taken."""
+        """Return everything posted so far, in order. If it raises MemoryError, nothing was taken."""
         cdef list taken = list(self.items)
         self.waiting = 0
         self.items.clear()
@@ -312,14 +314,14 @@ cdef class Answer:
             let_go(self.holding)
 
     cdef int hold_for(self, Holding* holding) except -1:
-        """From now on it can be charged, to this holder."""
+        """Set the holder to charge."""
         kl_assert(self.holding == NULL)
         self.holding = hold(holding)
         self.kind = ANSWERS
         return 0
 
     cdef int charge_waiting(self, int kind, int64_t size) except -1:
-        """Charges what its request takes until it is ready, `size` bytes of a kind."""
+        """Charge the `size` bytes of a kind that its request takes until it is ready."""
         if self.holding != NULL and not self.ready:
             swap_kind(self.holding, self.kind, self.charged, kind, size)
             self.kind = kind
@@ -346,7 +348,7 @@ cdef class Answer:
         return 0
 
     def complete(self, bytes data not None):
-        """Gives the response frame from any thread; the connection's worker sends it in its turn."""
+        """Set the response frame, from any thread; the connection's worker sends it in its turn."""
         if self.ready:
             raise RuntimeError("a response can be completed only once")
         if (PyBytes_GET_SIZE(data) > SMALL_SIZE and self.holding != NULL
@@ -357,7 +359,7 @@ cdef class Answer:
         self.announce()
 
     def complete_silently(self):
-        """Ends a request that has no response (acks=0)."""
+        """Complete a request that has no response (acks=0)."""
         self.silent = True
         self.ready = True
         if self.timing is not None:
@@ -365,7 +367,9 @@ cdef class Answer:
         self.announce()
 
     def fail(self, str reason="a request failed, and its API has no error response", *values, bytes client_id=None):
-        """Ends a request whose only possible answer is a closed connection, as its `close` does: None logs nothing."""
+        """Close the connection, as the only possible response. The arguments are those of its `close`: None logs
+        nothing.
+        """
         if self.connection is not None:
             try:
                 self.mailbox.post((self.connection, client_id, reason, *values))
@@ -373,7 +377,7 @@ cdef class Answer:
                 self.connection.answer_lost = True
 
     cdef int announce(self) except -1:
-        """Tells the worker; a connection that is gone meanwhile has dropped its answers."""
+        """Tell the worker that the answer is ready, unless the connection has closed meanwhile."""
         if self.connection is not None:
             try:
                 self.mailbox.post(self)
@@ -382,7 +386,7 @@ cdef class Answer:
         return 0
 
     cdef int send_some(self, int fd, int64_t budget) except -2:
-        """Sends up to about `budget` bytes. 1: all sent; 0: socket full or budget spent; -1: the peer is gone."""
+        """Send up to about `budget` bytes. 1: all sent; 0: socket full or budget spent; -1: the peer is gone."""
         cdef const char* base = PyBytes_AS_STRING(self.data)
         cdef Py_ssize_t total = PyBytes_GET_SIZE(self.data)
         cdef Py_ssize_t count = 0 if self.slices is None else len(self.slices)
@@ -430,7 +434,7 @@ cdef class Answer:
                         piece.failed(error)
                     return -1
                 if n == 0:
-                    piece.failed(EIO)           # the file is shorter than the log believes
+                    piece.failed(EIO)           # the file is shorter than the log's metadata
                     return -1
                 self.slice_sent += n
                 budget -= n
@@ -440,7 +444,7 @@ cdef class Answer:
             self.part += 1
 
     cdef int send_sealed(self, int fd, int64_t budget, TlsSession tls) except -2:
-        """The same through TLS. 1: done with, but for what `tls` keeps; 0: socket full or budget spent; -1: no peer."""
+        """Send through TLS. 1: all sent or kept by `tls`; 0: socket full or budget spent; -1: the peer is gone."""
         cdef Py_ssize_t wanted, sent
         cdef LogSlice slice_
         cdef const unsigned char* start
@@ -468,7 +472,7 @@ cdef class Answer:
         return 1
 
     cdef LogSlice long_slice(self):
-        """The file range that comes next, if so much of it is left that it is sealed where it lies, in the map."""
+        """Return the next file range if enough of it is left to encrypt it directly from the map, else None."""
         cdef LogSlice slice_
         if self.slices is None or self.part >= len(self.slices) or self.sent < <Py_ssize_t>self.cuts[self.part]:
             return None
@@ -476,7 +480,7 @@ cdef class Answer:
         return slice_ if slice_.size - self.slice_sent >= SEALED_IN_PLACE_MIN else None
 
     cdef Py_ssize_t collect(self, unsigned char* target, Py_ssize_t room) except -2:
-        """Copies what comes next, up to `room` bytes, or to a long slice; -1 when a segment cannot be read."""
+        """Copy the next bytes, up to `room` or a long slice. Returns -1 if a segment cannot be read."""
         cdef Py_ssize_t part = self.part, done = self.sent, in_slice = <Py_ssize_t>self.slice_sent
         cdef Py_ssize_t count = 0 if self.slices is None else len(self.slices)
         cdef Py_ssize_t filled = 0, piece
@@ -500,7 +504,7 @@ cdef class Answer:
                 in_slice = 0
                 continue
             if slice_.size - in_slice >= SEALED_IN_PLACE_MIN + TLS_RECORD_SIZE:
-                # The record that is begun is filled up with its first bytes; the rest of it is not copied.
+                # A started TLS record is filled up with the range's first bytes; the rest of it is not copied.
                 room = filled + min(piece, TLS_RECORD_SIZE - filled % TLS_RECORD_SIZE)
                 piece = room - filled
             file_fd, position = slice_.segment.fd, slice_.position + in_slice
@@ -510,14 +514,14 @@ cdef class Answer:
             if n < 0 and error == EINTR:
                 continue
             if n <= 0:
-                slice_.failed(error if n < 0 else EIO)  # the file is shorter than the log believes, or damaged
+                slice_.failed(error if n < 0 else EIO)  # the file is shorter than the log's metadata, or damaged
                 return -1
             in_slice += n
             filled += n
         return filled
 
     cdef void advance(self, Py_ssize_t size):
-        """Goes over `size` bytes that are on their way, and lets go of the file ranges that they have passed."""
+        """Advance over `size` sent bytes, and release the file ranges that they complete."""
         cdef Py_ssize_t count = 0 if self.slices is None else len(self.slices)
         cdef Py_ssize_t piece
         cdef LogSlice slice_
@@ -540,15 +544,17 @@ cdef class Answer:
             self.part += 1
 
     def when_abandoned(self, function not None):
-        """Calls `function` if the connection ends before the answer is ready, at once if it has: on the worker, or on
-        the thread that says so. Of several the last counts."""
+        """Call `function` if the connection closes before the answer is ready, or now if it has closed.
+
+        It runs on the worker, or on this thread if called now. A later call replaces the function.
+        """
         if self.connection is not None:
             self.abandoned = function
         elif not self.ready:
             function()
 
     cdef void drop(self):
-        """Lets go of file ranges and of the connection."""
+        """Release the file ranges and the connection."""
         cdef LogSlice piece
         abandoned, self.abandoned = self.abandoned, None
         if self.slices is not None:
@@ -556,7 +562,7 @@ cdef class Answer:
                 piece.release()
             self.slices = None
         self.connection = None
-        if self.ready and self.holding != NULL:     # what waits takes its memory until it is freed
+        if self.ready and self.holding != NULL:     # a waiting answer keeps its charge until it is freed
             self.data = None
             charge(self.holding, self.kind, -self.charged)
             self.charged = 0
