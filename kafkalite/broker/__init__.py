@@ -3,14 +3,14 @@
     server         the Broker that programs use: settings, start and stop, topics, users
     composition    builds every part, and starts and stops them in order
     cluster_parts · worker_factory   the parts of a broker in a cluster; network workers
-    dispatch       a request's header → its handler → an answer, over `handlers`
+    dispatch       a request's header → its handler → a response, using `handlers`
     net            acceptor and workers
-    coordinator    consumer groups and transactions, over `log`
+    coordinator    consumer groups and transactions, on top of `log`
     log            topics and partitions on the disk
-    cluster        in a cluster whose controllers are Apache Kafka's
-    metrics        what it tells of itself over HTTP
-    limits · quotas · security · telemetry · features · process · replaced_functions   what these stand on
-    backup · host_check · migration                               what commands do with a data directory
+    cluster        membership in a cluster whose controllers are Apache Kafka's
+    metrics        metrics and health over HTTP
+    limits · quotas · security · telemetry · features · process · replaced_functions   the base of these
+    migration · backup · host_check                               the commands that work on a data directory
 
 Names are imported when first used, so that importing the package costs nothing.
 """

@@ -1,17 +1,17 @@
-"""A copy of a data directory that a broker can be started on: of one that runs, or of one that does not.
+"""Copy a data directory, of a running broker or a stopped one, so that a broker can be started on the copy.
 
-    running    ask (kafkalite.broker.log.backup_cut) ─▶ links to all files, ends of one moment ─┐
-    stopped    hold the lock ─▶ the files as they are ────────────────────────────┴▶ copy ▸ journal ▸ check ▸ finish
+    running    request (kafkalite.broker.log.backup_cut) ─▶ hard links, ends ─┐
+    stopped    hold the lock ─▶ the files as they are ────────────────────────┴▶ copy ▸ journal ▸ check ▸ finish
 
-Full segments of a running broker, and of one that was stopped cleanly, never change again: on the same file system they
-become second names (hard links) of the same bytes, which costs no room. Everything that the broker, or the one that is
-started on the copy, may still write to is copied, up to the end that the cut tells.
+Full segments of a running broker, and of a cleanly stopped one, never change again. On the same file system they are
+hard-linked, which takes no space. Files that this broker, or one started on the copy, may still write to are copied, up
+to the end recorded in the cut.
 
-Until it is checked the copy holds `backup.unfinished`, and until it is whole no journal: no broker starts on it, older
-releases that do not know that name neither. A backup that fails removes what it made. Files are 0600 and directories
-0700: passwords (as SCRAM keeps them) are in the journal.
+Until it is checked the copy contains `backup.unfinished`, and until it is complete no journal. So no broker starts on
+it, not even an older release that does not know that file. A failed backup removes what it made. Files have mode 0600
+and directories 0700, because the journal contains SCRAM credentials.
 
-Blocks. One backup of a directory at a time, which the kernel's lock on `backup.request` sees to.
+Blocks. A lock on `backup.request` allows one backup of a directory at a time.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ANSWER_S_MAX: Final = 120.0
-"""How long a broker may take to make the links; it looks for a request twice a second."""
+"""How long a broker may take to make the links; it checks for a request twice a second."""
 LOOK_S: Final = 0.05
 COPY_SIZE_MAX: Final = 1 << 26
 COPY_ELSEWHERE: Final = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
-"""What copy_file_range says where it cannot, and another way can."""
+"""Errors with which copy_file_range refuses a copy that another call can do."""
 NO_LINK: Final = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP})
 
 
 class BackupFailed(Exception):
-    """It could not be finished; nothing of it is left."""
+    """The backup could not be finished; it was removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One file to copy. `size`: bytes of it that count."""
+    """A file to copy. `size` is the number of bytes to copy."""
 
     source: str
-    name: str  # below the copy
+    name: str  # relative to the copy
     size: int
     linkable: bool
 
 
 @dataclass(slots=True)
 class Plan:
-    """All that a copy is made of."""
+    """The contents of a copy."""
 
     root: str
     journal: str  # the path of the journal's file
@@ -73,7 +73,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Report:
-    """What was made. Sizes in bytes; `findings`: what is wrong with it, as it is with the original."""
+    """The result. Sizes are in bytes; `findings` are faults of the copy, which the original has too."""
 
     node_id: str
     partition_count: int = 0
@@ -85,9 +85,9 @@ class Report:
 
 
 def back_up(source: str, target: str, *, link: bool = True, check: bool = True) -> Report:
-    """Copies the data directory `source`, whether its broker runs or not, to `target`, which must not be there yet.
+    """Copy the data directory `source`, whether its broker runs or not, to `target`, which must not exist yet.
 
-    StartupError before anything is made, BackupFailed or OSError after what was made is removed again.
+    Raises StartupError before it makes anything. Before BackupFailed or OSError, it removes what it made.
     """
     _check_place(source, target)
     with contextlib.ExitStack() as held:
@@ -101,7 +101,7 @@ def back_up(source: str, target: str, *, link: bool = True, check: bool = True) 
 
 
 def restore(backup: str, target: str, *, check: bool = True) -> Report:
-    """Copies a backup to where a broker is to be started on it; the backup stays as it is. Errors as of `back_up`."""
+    """Copy a backup to the directory of a new broker; the backup stays unchanged. Raises as `back_up`."""
     _check_place(backup, target)
     lock: directory.DirectoryLock | None = None
     if os.access(backup, os.W_OK):
@@ -116,7 +116,7 @@ def restore(backup: str, target: str, *, check: bool = True) -> Report:
 
 
 def _check_place(source: str, target: str) -> None:
-    """StartupError unless there is something to copy, and room in the name of the copy."""
+    """Raise StartupError unless `source` is a complete data directory and `target` a new directory outside it."""
     if not os.path.isdir(source) or checkpoints.read_properties(f"{source}/{files.META_PROPERTIES_NAME}") is None:
         raise StartupError(f"{source} is not a data directory: it has no {files.META_PROPERTIES_NAME}")
     directory.check_finished(source)
@@ -130,18 +130,18 @@ def _check_place(source: str, target: str) -> None:
 
 
 def _take(source: str) -> directory.DirectoryLock | None:
-    """The directory's lock; None where a broker holds it."""
+    """Return the directory's lock, or None if a broker holds it."""
     try:
         return directory.DirectoryLock(source)
     except StartupError:
         return None
 
 
-# --- what is to be copied ---------------------------------------------------------------------------------------------
+# --- plan -------------------------------------------------------------------------------------------------------------
 
 
 def _stopped(source: str, *, link: bool) -> Plan:
-    """The files of a directory that nobody uses. Where the stop was not clean, a start may still cut any segment."""
+    """Plan the copy of an unused directory. After an unclean stop, a start may still truncate any segment."""
     link = link and os.path.exists(f"{source}/{files.CLEAN_SHUTDOWN_NAME}")
     journal = f"{source}/{files.JOURNAL_NAME}"
     plan = Plan(source, journal, journal_size=os.stat(journal).st_size)
@@ -165,7 +165,7 @@ def _stopped(source: str, *, link: bool) -> Plan:
 
 @contextlib.contextmanager
 def _running(source: str) -> Iterator[Plan]:
-    """The links that the broker has made, as long as the block runs."""
+    """Plan the copy of the links that a running broker makes; they exist while the block runs."""
     request = f"{source}/{files.BACKUP_REQUEST_NAME}"
     links = f"{source}/{files.BACKUP_LINKS_NAME}"
     name = secrets.token_hex(16)
@@ -183,7 +183,7 @@ def _running(source: str) -> Iterator[Plan]:
 
 
 def _remove_links(links: str) -> None:
-    """Removes them; the broker, if it is making others for the same name just now, removes those."""
+    """Remove the links. If the broker is adding links for the same request just now, it removes those itself."""
     deadline = time.monotonic() + ANSWER_S_MAX
     while True:
         try:
@@ -197,7 +197,7 @@ def _remove_links(links: str) -> None:
 
 
 def _hold_request(source: str, request: str, name: str) -> int:
-    """Makes the file that asks the broker, this process's own as long as the descriptor is open; it says the name."""
+    """Create and lock the file that requests links from the broker, with the request's name; return its descriptor."""
     owner = os.stat(source)
     while True:
         fd = os.open(request, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, file_ops.FILE_MODE)
@@ -252,7 +252,7 @@ def _cut_plan(source: str, links: str, found: dict[str, Any]) -> Plan:
         for entry in entries:
             there = entry.stat().st_size
             size, sealed = counted.get(entry.name, (there, False))
-            # One that is longer still ends in zeros, which the broker is about to cut off.
+            # A longer file still ends in zeros, which the broker is about to truncate.
             plan.items.append(Item(entry.path, f"{name}/{entry.name}", size, sealed and there == size))
     plan.offsets[files.RECOVERY_POINTS_NAME] = points
     plan.offsets[files.LOG_STARTS_NAME] = starts
@@ -285,7 +285,7 @@ def _copy(plan: Plan, target: str, *, link: bool, check: bool) -> Report:
 
 
 def _fill(plan: Plan, target: str, *, link: bool) -> Report:
-    """Everything but the journal."""
+    """Copy everything except the journal."""
     files.write_atomically(f"{target}/{files.BACKUP_UNFINISHED_NAME}", b"", durable=True)
     properties = checkpoints.read_properties(f"{plan.root}/{files.META_PROPERTIES_NAME}") or {}
     checkpoints.write_properties(f"{target}/{files.META_PROPERTIES_NAME}", properties)
@@ -305,14 +305,14 @@ def _fill(plan: Plan, target: str, *, link: bool) -> Report:
     for name, offsets in plan.offsets.items():
         checkpoints.write_offsets(f"{target}/{name}", offsets)
     stored = expiry_checkpoint.read(plan.root)
-    if stored is not None:  # what is restored later is not at once too old
+    if stored is not None:  # records of a backup that is restored later do not expire at once
         expiry_checkpoint.write(target, stored)
     file_ops.sync_file_system(target)
     return report
 
 
 def _check_room(plan: Plan, target: str, *, link: bool) -> None:
-    """BackupFailed where the copy cannot fit: a broker on the same disk must not run into its end."""
+    """Raise BackupFailed if the copy does not fit: it must not fill the disk of a running broker."""
     needed = sum(item.size for item in plan.items if not (link and item.linkable)) + plan.journal_size
     found = os.statvfs(target)
     free = found.f_bavail * found.f_frsize
@@ -331,7 +331,7 @@ def _link(source: str, target: str) -> bool:
 
 
 def _copy_file(source: str, target: str, size: int) -> None:
-    """The first `size` bytes, and its times: retention by time may look at them."""
+    """Copy the first `size` bytes, and the times, which time-based retention may use."""
     with contextlib.ExitStack() as opened:
         reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
         opened.callback(os.close, reading)
@@ -358,7 +358,7 @@ def _copy_file(source: str, target: str, size: int) -> None:
 
 
 def _findings(target: str) -> list[str]:
-    """What `kafkalite log check` says of the copy."""
+    """Return what `kafkalite log check` reports about the copy."""
     found = list(checking.check_root(target))
     for partition in checking.partitions_of(target):
         found += checking.check_partition(partition)
@@ -366,7 +366,7 @@ def _findings(target: str) -> list[str]:
 
 
 def _remove(target: str, *, itself: bool) -> None:
-    """Takes away what was made, the mark that it is unfinished last."""
+    """Remove the copy, the mark that it is unfinished last."""
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(target), key=lambda name: name == files.BACKUP_UNFINISHED_NAME):
             path = f"{target}/{name}"

@@ -1,9 +1,9 @@
-"""The parts that a broker has only in a cluster: its membership, the replicas it leads and follows, its peers.
+"""Build the parts that a broker has only in a cluster: membership, replication, connections to other brokers.
 
-    ways ─▶ cluster id ─▶ membership ─▶ peers, fetchers, directories, in-sync replicas ─▶ caught up ─▶ enter
-    leave: membership ─▶ fetchers, which lead and follow until it has handed over;  stop, without clients: the others
+    routes ─▶ cluster id ─▶ membership ─▶ peers, fetchers, directories, in-sync replicas ─▶ caught up ─▶ enter
+    leave: membership ─▶ fetchers, which replicate until leadership has moved;  stop, without clients: the others
 
-Thread rule: that of the broker's start and stop, but for `give_up` and `progress`: any thread.
+Thread rule: that of the broker's start and stop, except `give_up` and `progress`: any thread.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class ClusterParts:
-    """See the module. ConfigError for settings of a cluster that cannot be used."""
+    """See the module. Raises ConfigError for invalid cluster settings."""
 
     in_sync: InSyncReplicas
     directories: DirectoryAssignments
@@ -66,7 +66,7 @@ class ClusterParts:
     def __init__(
         self, config: BrokerConfig, clock: Clock, given_up: threading.Event, on_fatal: Callable[[BaseException], None]
     ) -> None:
-        """`given_up` is set when nobody waits for the start any longer."""
+        """`given_up` is set when the start should end early."""
         self._config = config
         self._clock = clock
         self._given_up = given_up
@@ -77,7 +77,7 @@ class ClusterParts:
         self.member: Member | None = None
 
     def find_cluster_id(self) -> str:
-        """The cluster's id where the data directory does not tell it; empty otherwise. StartupError."""
+        """Return the cluster's id if the data directory does not have it, otherwise "". Raises StartupError."""
         if is_used(str(self._config.data_directory)):
             return ""
         return cluster_id_of(self._ways, self._config, self._clock, self._given_up)
@@ -93,7 +93,7 @@ class ClusterParts:
         endpoints: Mapping[str, Endpoint],
         use_config: Callable[[], None],
     ) -> Member:
-        """The membership, registered and caught up. `use_config` is called when the cluster's settings have changed."""
+        """Join the cluster: return the membership, registered and caught up. Changed settings call `use_config`."""
         topics = logs.source
         assert isinstance(topics, AssignedTopics), "opened for a cluster"
         config, clock = self._config, self._clock
@@ -133,7 +133,7 @@ class ClusterParts:
         return member
 
     def new_leaders(self) -> Leaders:
-        """Who leads what this broker does not, for one worker's answers to clients."""
+        """Return the leaders of partitions that this broker does not lead, for one worker's responses."""
         member = self.member
         assert member is not None, "joined before workers are made"
 
@@ -147,33 +147,33 @@ class ClusterParts:
         return Leaders(address_of, by_rack=bool(self._config.replica_selector_class))
 
     def sources(self) -> list[Callable[[], Iterable[Family]]]:
-        """Sources of metrics, once joined."""
+        """Return the sources of metrics, once joined."""
         assert self.member is not None, "joined before metrics are served"
         return [self.in_sync.families, self.directories.families, self.fetchers.families, tell_of(self.member)]
 
     def reload_certificates(self) -> None:
-        """Reads the files of the ways to other nodes again."""
+        """Load the certificates for connections to other nodes again."""
         self._ways.reload_certificates()
 
     def give_up(self) -> None:
-        """A start that waits for the cluster ends, by StartGivenUp."""
+        """End a start that waits for the cluster, with StartGivenUp."""
         if self.member is not None:
             self.member.give_up()
 
     def enter(self) -> None:
-        """All parts run, so that the broker may be let in."""
+        """Report that all parts run, and wait until the broker is unfenced."""
         assert self.member is not None, "joined before"
         self.member.enter()
 
     def leave(self, logs: LogManager | None, *, controlled: bool) -> None:
-        """Ends the membership, having handed over what is led here if it is `controlled`. Idempotent."""
+        """Leave the cluster, after moving leaderships away if `controlled`. Idempotent."""
         if self.member is not None:
             self.member.stop(controlled=controlled)
             if logs is not None:
-                logs.broker_epoch = self.member.epoch  # also where the start failed after that
+                logs.broker_epoch = self.member.epoch  # also if the start failed after that
         self.member = None
-        self._leaving.close()  # not before: until it has handed over, it may lead and follow
+        self._leaving.close()  # not before: until leadership has moved, the broker leads and follows
 
     def stop(self) -> None:
-        """Stops what clients' requests need no longer. Idempotent."""
+        """Stop the parts that clients' requests no longer need. Idempotent."""
         self._stopping.close()

@@ -1,13 +1,13 @@
-"""The composition root: builds every part, joins them, and knows the order of start and stop.
+"""The composition root: build and connect every part of a broker, and start and stop them in order.
 
     start: descriptors ─▶ metrics and health ─▶ log directory (lock, recovery) ─▶ I/O pool ─▶ TLS, SASL ─▶ groups,
            transactions ─▶ listeners ─▶ in a cluster: its controllers ─▶ workers ─▶ ZooKeeper, for the 0.7 listener ─▶
            acceptor
-    stop:  controllers, who follows, ZooKeeper ─▶ acceptor ─▶ transactions, groups ─▶ workers (parked answers, then
+    stop:  controllers, fetchers, ZooKeeper ─▶ acceptor ─▶ transactions, groups ─▶ workers (parked answers, then
            connections) ─▶ I/O pool ─▶ log directory (flush, marker) ─▶ metrics and health
 
-Each part leaves its stop on one ExitStack. A part that stops later than its place in the start would have it leaves it
-before that part is made: workers stop after the groups that wake their parked answers.
+Each part registers its stop on one ExitStack. A part that must stop later than the reverse start order would have it
+registers before it is built: workers stop after the groups that complete their parked answers.
 
 Only `kafkalite.broker.server` imports this module. Thread rule: `start` and `stop` are called by one thread at a time;
 the callbacks of settings and quotas by any thread.
@@ -65,25 +65,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafkalite.broker")
 
 DESCRIPTORS_KEPT: Final = 64
-"""Descriptors left for listeners, wake-ups, directories, journals and files that are being made."""
+"""Descriptors reserved for listeners, wake-ups, directories, journals and new files."""
 CONNECTIONS_ROOM_MIN: Final = 8
 DRAIN_S: Final = 0.5
-"""How long clients have to take their last answers at a stop."""
+"""How long clients have to receive their last responses at a stop."""
 LEAVE_S: Final = 5.0
-"""How long a network worker that is one too many has for what its clients have asked for."""
+"""How long a surplus network worker has to complete its clients' requests."""
 POOL_CLOSE_S: Final = 5.0
 LONG_REQUEST_STOP_S: Final = 1.0
 """How long a stop waits for the thread for long requests, which ends at its next checkpoint."""
 
 
 class Composition:
-    """The parts of a broker from one start to its stop, which is to follow a start that failed, too.
+    """The parts of a broker from one start to its stop. A failed start must be stopped, too.
 
-    `sources` and `notes`  further metrics and remarks on the broker's health
-    `place`                gives the listener to bind in the place of a configured one
-    `faults`               what requests meet first, in a broker under test
-    `given_up`             set when nobody waits for the start any longer
-    `failed`               set here when the broker cannot go on
+    `sources` and `notes`  further metrics and health notes `place`                returns the listener to bind instead
+    of a configured one `faults`               injected into requests, in a broker under test `given_up`             set
+    when the start should end early `failed`               set here when the broker cannot continue
     """
 
     pool: IoPool
@@ -119,18 +117,18 @@ class Composition:
         self._given_up = given_up
         self._failed = failed
         self._stops = ExitStack()
-        self._crash = False  # the stop is to be as the end of the process would
+        self._crash = False  # stop as the end of the process would
         self._clean = True
         self._serves_groups = False
-        self._configuring = threading.Lock()  # one at a time tells the services of the cluster's settings
-        self._leaving: list[threading.Thread] = []  # each stops a worker of which there was one too many
+        self._configuring = threading.Lock()  # one thread at a time applies the cluster's settings
+        self._leaving: list[threading.Thread] = []  # each stops a surplus worker
         self.workers: list[Worker] = []
         self.listeners: list[BoundListener] = []
         self.sign_ins: Mapping[str, SignIns] = {}
         self.logs: LogManager | None = None
         self.services: BrokerServices | None = None
         self.acceptor: Acceptor | None = None
-        """Where it is, clients are served, or about to be."""
+        """Set once clients are served or about to be."""
         self.cluster: ClusterParts | None = None
         self.tls: TlsListeners | None = None
         self.told: Parts | None = None
@@ -138,7 +136,7 @@ class Composition:
 
     @property
     def progress(self) -> str:
-        """How far a start is, in words; empty where there is nothing to tell. Any thread."""
+        """Describe the progress of a start, or "" if there is none to describe. Any thread."""
         logs, member = self.logs, None if self.cluster is None else self.cluster.member
         if logs is None:
             return ""
@@ -146,7 +144,7 @@ class Composition:
         return opened if member is None else f"{member.progress}, {opened}"
 
     def reload_certificates(self) -> None:
-        """Reads the files of every listener with TLS again; what is wrong with one is logged, and the old stays."""
+        """Load the certificates of every TLS listener again. If that fails, log it and keep the present ones."""
         for part in (self.tls, self.metrics):
             if part is not None:
                 part.reload()
@@ -154,7 +152,7 @@ class Composition:
             self.cluster.reload_certificates()
 
     def leave(self) -> None:
-        """In a forked child: lets go of the directory, of listeners and of connections, which are the parent's."""
+        """Release, in a forked child, the directory, listeners and connections, which belong to the parent."""
         holders = [each for each in (self.acceptor, self.metrics, *self.workers) if each is not None]
         known = [descriptor for each in holders for descriptor in each.descriptors()]
         bound = [listener.socket.getsockname()[:2] for listener in self.listeners]
@@ -164,7 +162,7 @@ class Composition:
     # --- start --------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Serves clients when it returns. StartupError."""
+        """Start all parts; clients are served when it returns. Raises StartupError."""
         forks.register(self)
         self._start_metrics()
         self.cluster = cluster = self._find_cluster()
@@ -183,7 +181,7 @@ class Composition:
         self._stops.callback(self._close_long_requests)
         self._stops.callback(self._end_at_once)
         self._stops.callback(self._stop_accepting)
-        for wanted in self.config.bound_listeners:  # one by one, so that a stop closes those before one that cannot be
+        for wanted in self.config.bound_listeners:  # one by one, so that a stop closes those before a failing one
             self.listeners.append(self._bind(self._place(wanted)))
         services = self._join(logs, authorizer)
         self._make_workers(logs, services)
@@ -192,18 +190,18 @@ class Composition:
         for worker in self.workers:
             worker.start()
         self.services = services
-        self._use_cluster_config()  # what has come since they were made
+        self._use_cluster_config()  # changes since they were made
         self._register(logs)
         assert self.acceptor is not None, "made with the workers"
         self.acceptor.start()
         if cluster is not None:
-            self._use_quotas()  # which may have come while the workers were made
+            self._use_quotas()  # changes while the workers were made
             cluster.enter()
         if self.told is not None:
             self.told.accepting = True
 
     def _find_cluster(self) -> ClusterParts | None:
-        """The parts that a broker has in a cluster; None, and nothing is imported, for one that stands alone."""
+        """Return the parts that only a broker in a cluster has, or None, without an import, for a standalone broker."""
         if not self.config.in_cluster:
             return None
         from kafkalite.broker.cluster_parts import ClusterParts
@@ -211,7 +209,7 @@ class Composition:
         return ClusterParts(self.config, self.clock, self._given_up, self._on_fatal)
 
     def _open_logs(self, cluster_id: str) -> LogManager:
-        """The data directory, opened; a new one's cluster has this id, unless it is empty."""
+        """Open the data directory; a new directory gets this cluster id unless it is empty."""
         self.logs = logs = LogManager(
             self.config,
             self.clock,
@@ -225,7 +223,7 @@ class Composition:
         return logs
 
     def _load_tls_and_sasl(self, logs: LogManager) -> None:
-        """Of the listeners that have one of them."""
+        """Load TLS and SASL for the listeners that use them."""
         self._stops.callback(self._stop_tls_and_sasl)
         self.tls = load_tls(logs.config)
         self.sign_ins = load_sasl(logs, self.pool, self.clock)
@@ -246,7 +244,7 @@ class Composition:
         transactions.start()
 
     def _join(self, logs: LogManager, authorizer: Authorizer | None) -> BrokerServices:
-        """What handlers may use, in a cluster once it has let the broker in."""
+        """Return the services that handlers use, after the broker has joined its cluster, if any."""
         endpoints = {bound.name: bound.endpoint for bound in self.listeners if not bound.classic}
         view, member = ClusterView(logs.cluster_id, self.config.node_id, self.config.broker_rack, endpoints), None
         if self.cluster is not None:
@@ -262,7 +260,7 @@ class Composition:
                 self._use_cluster_config,
             )
         services = BrokerServices(
-            logs.config,  # with what was changed while an earlier broker ran, or by the cluster
+            logs.config,  # with the changes of an earlier run, or of the cluster
             logs,
             view,
             self.clock,
@@ -277,7 +275,7 @@ class Composition:
         return services
 
     def _make_workers(self, logs: LogManager, services: BrokerServices) -> None:
-        """Makes the workers and the acceptor, and tells those who want to know of them and of changed settings."""
+        """Build the workers and the acceptor, and connect them to metrics and changes of settings."""
         config = services.config
         sessions = FetchSessionCache(
             slots_max=config.max_incremental_fetch_session_cache_slots,
@@ -333,7 +331,7 @@ class Composition:
         return ErrorCounts(cluster_table.ROWS)
 
     def _start_metrics(self) -> None:
-        """Serves metrics and health from now on, where that is asked for; else nothing is imported."""
+        """Start serving metrics and health if that is configured; otherwise nothing is imported."""
         if not self.config.metrics_listeners and not self.config.request_slow_log_ms:
             return
         from kafkalite.broker.metrics.parts import Parts
@@ -351,7 +349,7 @@ class Composition:
         logger.info("serving metrics and health at %s", ", ".join(self.metrics.urls))
 
     def _tell_parts(self, logs: LogManager, sessions: FetchSessionCache, services: BrokerServices) -> None:
-        """What metrics and health look at, now that it is all there."""
+        """Connect metrics and health to all parts, which now exist."""
         told = self.told
         if told is None:
             return
@@ -368,7 +366,7 @@ class Composition:
         told.notes = list(self._notes)
 
     def _take_client_metrics(self, logs: LogManager, services: BrokerServices) -> None:
-        """Clients are asked for their metrics where somebody can be told; else nothing is imported."""
+        """Collect clients' metrics if metrics are served; otherwise nothing is imported."""
         if not self.config.metrics_listeners:
             return
         from kafkalite.broker.telemetry.clients import ClientMetrics
@@ -381,7 +379,7 @@ class Composition:
     # --- changes, on any thread ---------------------------------------------------------------------------------------
 
     def _use_config(self, config: BrokerConfig) -> None:
-        """Settings were changed while running: those of the network. Any thread."""
+        """Apply changed network settings. Any thread."""
         if self.acceptor is not None:
             self.acceptor.set_limits(
                 connections_max=config.max_connections,
@@ -394,7 +392,7 @@ class Composition:
         self.pool.resize(config.num_io_threads)
 
     def _use_cluster_config(self) -> None:
-        """In a cluster: its settings are the log directory's already. Any thread."""
+        """Apply the cluster's settings, which the log directory already has, to the services. Any thread."""
         services = self.services
         if self.cluster is None or services is None:
             return
@@ -403,14 +401,16 @@ class Composition:
                 services.use_config(services.logs.config)
 
     def _use_quotas(self) -> None:
-        """Quotas were changed. Any thread."""
+        """Apply changed quotas. Any thread."""
         for worker in self.workers:
             worker.io.use_quotas(self.quotas.client_control)
         if self.acceptor is not None:
             self.acceptor.rates.set_address_rates(*address_rates(self.quotas.table))
 
     def _resize_workers(self, acceptor: Acceptor, count: int) -> None:
-        """More network workers, or fewer: those that leave serve what they have begun, and close their connections."""
+        """Start or stop network workers. Those that stop serve the requests they have begun and close their
+        connections.
+        """
         for number in range(len(self.workers), count):
             worker = self._factory.make(number, count)
             worker.start()
@@ -419,7 +419,8 @@ class Composition:
         del self.workers[count:]
         acceptor.set_workers(tuple(self.workers))
         for worker in leaving:
-            # Not here: who asked for it may be a client of that worker's, and waits for the answer.
+            # On another thread: the client that changed the setting may be served by this worker, and waits for the
+            # response.
             thread = threading.Thread(target=worker.stop, args=(LEAVE_S,), name="kafkalite-net-leaving", daemon=True)
             self._leaving.append(thread)
             thread.start()
@@ -473,7 +474,7 @@ class Composition:
         return BoundListener(wanted.name, listening, endpoint, classic=wanted.classic, tls=tls, sasl=sasl)
 
     def _connections_room(self) -> int:
-        """Connections for which there are descriptors, segments and the process's own ones set apart."""
+        """Return how many connections have descriptors, after those reserved for segments and the process itself."""
         if self._descriptor_count_max == resource.RLIM_INFINITY:
             return self.config.max_connections
         left = self._descriptor_count_max - open_segments_max(self.config) - DESCRIPTORS_KEPT
@@ -490,7 +491,7 @@ class Composition:
         self._failed.set()
 
     def _register(self, logs: LogManager) -> None:
-        """Tells ZooKeeper, where there is one and a listener for those who look there."""
+        """Register in ZooKeeper if it is configured and there is a listener for 0.7 clients."""
         config = logs.config
         endpoint = next((bound.endpoint for bound in self.listeners if bound.classic), None)
         if not config.zookeeper_connect or not config.enable_zookeeper:
@@ -527,9 +528,9 @@ class Composition:
     # --- stop ---------------------------------------------------------------------------------------------------------
 
     def stop(self, *, crash: bool = False) -> bool:
-        """Stops what runs; whether the logs were closed cleanly.
+        """Stop the running parts; return whether the logs were closed cleanly.
 
-        `crash` as the end of the process would: nobody is answered, nothing is put in order.
+        With `crash`, stop as the end of the process would: send no responses and close nothing in order.
         """
         self._crash = crash
         self._stops.close()
@@ -551,7 +552,7 @@ class Composition:
             self._stop_workers(0.0)
 
     def _close_long_requests(self) -> None:
-        """Before the coordinators, so that none of them begins what has no end."""
+        """Close them before the coordinators, so that they start nothing that would not end."""
         if not self.long_requests.close(LONG_REQUEST_STOP_S):
             logger.warning("a long request is still running after %.0f s; the broker stops anyway", LONG_REQUEST_STOP_S)
 
@@ -587,7 +588,7 @@ class Composition:
 
 
 def topic_source_of(config: BrokerConfig) -> Callable[[LogManager], TopicSource] | None:
-    """What says which topics there are, in a cluster; None for a broker that stands alone."""
+    """Return the source of topics for a broker in a cluster, or None for a standalone broker."""
     if not config.in_cluster:
         return None
     from kafkalite.broker.log.assigned import AssignedTopics
@@ -596,7 +597,7 @@ def topic_source_of(config: BrokerConfig) -> Callable[[LogManager], TopicSource]
 
 
 def load_tls(config: BrokerConfig) -> TlsListeners | None:
-    """Certificates of the listeners with TLS; None, and nothing is imported or loaded, where there is none."""
+    """Return the certificates of TLS listeners, or None, without an import, if there is no such listener."""
     if not any(listener.tls for listener in config.bound_listeners):
         return None
     from kafkalite._native.tls.tls_context import library_version
@@ -608,7 +609,7 @@ def load_tls(config: BrokerConfig) -> TlsListeners | None:
 
 
 def load_sasl(logs: LogManager, pool: IoPool, clock: Clock) -> Mapping[str, SignIns]:
-    """Of the listeners with SASL; nothing is imported or loaded where there is none."""
+    """Return the authentication of SASL listeners, by listener name. Imports nothing if there is no such listener."""
     config = logs.config
     listeners = [listener for listener in config.bound_listeners if listener.sasl]
     if not listeners:
@@ -631,7 +632,7 @@ def load_sasl(logs: LogManager, pool: IoPool, clock: Clock) -> Mapping[str, Sign
 
 
 def load_authorizer(logs: LogManager) -> Authorizer | None:
-    """The authoriser with the rules of the journal; None, and nothing is imported, where none is asked for."""
+    """Return the authorizer with the journal's ACLs, or None, without an import, if none is configured."""
     config = logs.config
     if not config.asks_rules:
         return None
@@ -643,14 +644,14 @@ def load_authorizer(logs: LogManager) -> Authorizer | None:
         super_users=config.super_user_names,
         allow_without_acl=config.allow_everyone_if_no_acl_found,
     )
-    if not config.in_cluster:  # whose rules are not known yet
+    if not config.in_cluster:  # its ACLs are not known yet
         logger.info("authorizing requests with %d ACLs", len(authorizer))
     return authorizer
 
 
 def reachable_address(host: str) -> str:
-    """The address of a host as text, which is what 0.7 registers; the name where it cannot be looked up."""
+    """Return a host's address, as a 0.7 broker registers it, or the name itself if it cannot be resolved."""
     try:
         return str(socket.gethostbyname(host))
-    except (OSError, ValueError):  # not found, or nothing that can be asked for, such as a NUL
+    except (OSError, ValueError):  # not found, or not a valid name, for example one with a NUL
         return host

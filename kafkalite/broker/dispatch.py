@@ -1,16 +1,16 @@
-"""From a request's bytes to its answer's bytes, for every API that is not served in C (Produce and Fetch are).
+"""Dispatch a request's bytes to its handler and return the response's bytes, for APIs that are not served in C.
 
     header ─▶ row of the handler table ─┬─▶ decode ─▶ handler, inline or on the I/O pool ─▶ encode ─▶ answer
                                         │               └─▶ Deferred: parked, encoded by the thread that completes it
                                         └─▶ long: all of that, in portions, by kafkalite.broker.limits.long_requests
 
-Requests of one connection take effect in order, as in Apache Kafka, which serves one at a time. What follows a request
-on the I/O pool goes there, too; what follows a Deferred of an API that is `in_order` is kept back until its answer. The
-answers of Deferreds are in order in any case. Produce and Fetch do not come here.
+Requests of one connection take effect in order, as in Apache Kafka, which serves one at a time. Requests after one on
+the I/O pool go there, too. Requests after a Deferred of an API that is `in_order` wait for its answer. The answers of
+Deferreds are in order in any case. Produce and Fetch are served in C and do not come here.
 
-This is the one place where exceptions become answers: a request that does not follow its schema, an API or version that
-is not served, and a handler's own failure close the connection with one log line, as Kafka does; what a client did
-wrong inside a well-formed request is an error code in the response, which is the handler's business.
+Only this module turns exceptions into answers. A request that violates its schema, an unsupported API or version, and a
+failure in a handler close the connection with one log line, as in Kafka. A client's mistake in a well-formed request is
+an error code in the response, which the handler sets.
 
 Thread rule: called on network workers.
 """
@@ -46,9 +46,9 @@ logger = RepeatLogger(logging.getLogger("kafkalite.broker.dispatch"))
 NO_ROOM: Final = (
     "%s v%d: no memory for a response of %d bytes or more, because the client holds too much (broker.memory.max)"
 )
-"""Why a connection is closed whose answer has no room: the protocol has no error for that."""
+"""The reason for closing a connection whose response has no memory: the protocol has no error for that."""
 NO_REQUEST: Final = "%s v%d: the request does not match its schema: %s"
-"""Why a connection is closed whose bytes are not a request."""
+"""The reason for closing a connection whose bytes are not a request."""
 
 
 class _Task:
@@ -74,12 +74,12 @@ class _Task:
 
     @property
     def client_id(self) -> bytes | None:
-        """As the request's header had it."""
+        """The client id in the request's header."""
         return id_of(self.context)
 
 
 _Step = Callable[[Any], Any]
-"""A part of a long request, called with its Pace; it returns what is left to do on the I/O pool, or None."""
+"""A part of a long request, called with its Pace; it returns the rest of the work for the I/O pool, or None."""
 
 
 class _LongTask:
@@ -88,16 +88,16 @@ class _LongTask:
     __slots__ = ("_answer", "_charge", "_make", "_release", "_task")
 
     def __init__(self, task: _Task, answer: Answer, make: Callable[[], Any] | None = None) -> None:
-        """`make`: what makes the response of a request whose handler has returned; None: it is still to be called."""
+        """`make` makes the response if the handler has returned already; None if the handler is still to be called."""
         self._task = task
         self._answer = answer
         self._make = make
         self._charge: Charge | None = None
         self._release: Callable[[], None] | None = None
-        """Lets what its connection has sent meanwhile take effect, once the answer is made."""
+        """Lets the connection's later requests take effect, once the answer is made."""
 
     def run(self, pace: Pace) -> _Step | None:
-        """Serves the request; one that may wait for a disk has its handler called by what this returns."""
+        """Serve the request. If it may wait for a disk, return the step that calls its handler."""
         if self._make is not None:
             try:
                 return self._guarded(pace, self._deliver_made)
@@ -106,7 +106,7 @@ class _LongTask:
         return self._guarded(pace, self._begin)
 
     def drop(self) -> None:
-        """Closes the connection, since nothing answers the request."""
+        """Close the connection, since the request gets no answer."""
         self._answer.fail(None)
         self._let_go()
 
@@ -137,7 +137,7 @@ class _LongTask:
         return None
 
     def _grow(self, size: int) -> None:
-        """The answer grows by so many bytes; MemoryCeilingReached where its client holds too much."""
+        """Charge `size` more bytes of the answer. Raises MemoryCeilingReached if the client holds too much."""
         if self._charge is None:
             self._charge = self._task.context.connection.memory.charge(KIND_ANSWERS)
         self._charge.grow(size)
@@ -172,7 +172,7 @@ class _LongTask:
             response.then_make(lambda make: self._finish(make, release))
 
     def _finish(self, make: Callable[[], Any], release: Callable[[], None] | None) -> None:
-        """A Deferred is completed, on any thread: the answer is made on the one for long requests."""
+        """Have the thread for long requests make the answer of a completed Deferred. Any thread."""
         job = _LongTask(self._task, self._answer, make)
         job._release = release
         self._task.dispatcher.long_requests.finish(self._task.context.connection, job)
@@ -187,7 +187,7 @@ class _LongTask:
         task = self._task
         frame = Dispatcher.encode(task.row, task.context, task.correlation_id, response, pace.check_size)
         self._count_time(pace)
-        self._charge = None  # it is the answer's now
+        self._charge = None  # it belongs to the answer now
         self._answer.complete(frame)
         task.row.release(task.context.api_version, task.request, response, pace.check)
 
@@ -198,7 +198,7 @@ class _LongTask:
 
 
 def id_of(context: RequestContext) -> bytes | None:
-    """The client id as its header had it."""
+    """Return the client id in the request's header."""
     return None if context.client_id is None else context.client_id.encode()
 
 
@@ -211,7 +211,7 @@ class Dispatcher:
         find: Callable[[int], table.Row | None] = table.find,
         long_requests: LongRequests | None = None,
     ) -> None:
-        """`find` gives the row of an API key, None for one that is not served."""
+        """`find` returns the row of an API key, or None if it is not supported."""
         self._services = services
         self._find = find
         self.long_requests = long_requests or LongRequests(services.pool)
@@ -226,7 +226,7 @@ class Dispatcher:
         client_id: bytes | None,
         body: bytes | LargeBody,
     ) -> bytes | None:
-        """The response frame, or None when it follows through a parked Answer or the connection was closed."""
+        """Return the response frame, or None if it follows through a parked Answer or the connection was closed."""
         row = self._find(key)
         if row is None or not row.serves(version):
             return self._refuse(connection, key, version, correlation_id, client_id)
@@ -255,7 +255,8 @@ class Dispatcher:
                 short = len(body) <= SHORT_SIZE and row.unnamed is None
                 cost_us = row.short_us if short else row.quick_cost_us(context, request, len(body))
                 long = not connection.affords(cost_us, INLINE_US)
-            # One connection's requests take effect in order: after one that is elsewhere, the next goes there too.
+            # Requests of one connection take effect in order: after a request served elsewhere, the next goes there
+            # too.
             if pool.has_jobs(connection):
                 task, answer = (
                     _Task(self, row, context, correlation_id, body, request),
@@ -263,7 +264,7 @@ class Dispatcher:
                 )
                 pool.submit_ordered(connection, self._after_pool, task, answer, long)
                 return None
-            # Looked at again: what was on the pool may have moved to the thread for long requests meanwhile.
+            # Checked again: the work on the pool may have moved to the thread for long requests meanwhile.
             if long or connection in self._strands:
                 task = _Task(self, row, context, correlation_id, body, request)
                 self.long_requests.submit(connection, _LongTask(task, self._park(connection, body, request)))
@@ -289,19 +290,19 @@ class Dispatcher:
 
     @staticmethod
     def _park(connection: Connection, body: bytes | LargeBody, request: Any) -> Answer:
-        """The place of a request's answer; until then the request's memory is charged to its holder."""
+        """Reserve the answer's place; until it is ready the request's memory is charged to the holder."""
         return connection.park(len(body), decoded=request is not None)
 
     def decode(self, row: table.Row, version: int, body: bytes, pace: Callable[[], object] | None = None) -> Any:
-        """The request; ValueError if the bytes are not one."""
+        """Decode a request. Raises ValueError if the bytes are not one."""
         partitions_max = self._services.config.request_max_partitions
         return row.decode(version, header.request_body(row.key, version, body), partitions_max, pace)
 
     def _after_pool(self, task: _Task, answer: Answer, long: bool) -> None:
-        """On the I/O pool, after what its connection had there before. A long request does not stay there.
+        """Serve a request on the I/O pool, after earlier ones of its connection. A long request moves on.
 
-        One that waits for a disk is dropped if its client has gone meanwhile, or those that a client sends at once
-        would keep the pool busy for long after it.
+        A request that waits for a disk is dropped if its client has gone meanwhile. Otherwise requests that a client
+        sent all at once would keep the pool busy for long after it.
         """
         try:
             if not long and task.row.blocks(task.context, task.request) and has_gone(task.context.connection):
@@ -321,7 +322,7 @@ class Dispatcher:
 
     @staticmethod
     def respond(row: table.Row, context: RequestContext, request: Any) -> Any:
-        """The handler's answer, or that the asker may not come through the API's gate."""
+        """Return the handler's response, or an error response if the client lacks the permission for the API."""
         if context.broker.authorizer is not None and row.gated:
             refusal = permissions.refused(context, request)
             if refusal is not None:
@@ -384,12 +385,14 @@ class Dispatcher:
         response: Any,
         pace: Callable[[int], object] | None = None,
     ) -> bytes:
-        """The frame. Its client is told to wait for the longer of two quotas, and not listened to for so long."""
+        """Encode the response frame, with the longer throttle time of two quotas; the connection is muted for that
+        time.
+        """
         own = getattr(response, "throttle_time_ms", None)
         if own is not None and own > context.throttle_ms:
             context.connection.throttle_soon(context.api_key, own, context.throttle_ms)
         elif own is not None and context.throttle_ms > 0:
-            response = copy.copy(response)  # it may be one that others are given, too
+            response = copy.copy(response)  # it may be shared with other requests
             response.throttle_time_ms = context.throttle_ms
         return row.encode(context.api_version, correlation_id, response, pace)
 
@@ -397,7 +400,9 @@ class Dispatcher:
     def _refuse(
         connection: Connection, key: int, version: int, correlation_id: int, client_id: bytes | None
     ) -> bytes | None:
-        """ApiVersions is answered in its oldest form, so that the client can step down (KIP-511); else closes."""
+        """Answer an unsupported ApiVersions in its oldest version, so that the client can downgrade (KIP-511); else
+        close.
+        """
         if key == table.API_VERSIONS_KEY:
             return table.unsupported_api_versions(correlation_id)
         connection.close("unsupported API %d version %d", key, version, client_id=client_id)

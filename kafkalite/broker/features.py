@@ -1,15 +1,15 @@
-"""The features that a cluster switches on, each at a level (KIP-584): what there is, and what is in force.
+"""The cluster features of a standalone broker, each with a level (KIP-584): supported and in force.
 
     eligible.leader.replicas.version  1: replicas that may be elected are tracked (KIP-966). There is one replica
     group.version                     1: groups of the newer protocol (KIP-848)
     kraft.version                     1: a quorum that can change (KIP-853). There is one voter
-    metadata.version                  27, which is 4.1-IV1: what tools ask for the release; up to 33, 4.4-IV2. The data
-                                      directory can be cordoned from 30 on (KIP-1066)
+    metadata.version                  27, which is 4.1-IV1: tools derive the release from it; up to 33, 4.4-IV2. The
+                                      data directory can be cordoned from 30 on (KIP-1066)
     transaction.version               2: producers raise their epoch with each transaction (KIP-890); 1 and 0: as before
 
-The newest level is in force until somebody changes it, but of metadata.version the one of 4.1: tools that ask for a
-later release also ask for share and streams groups. A change is a line of the journal; it raises the epoch, and
-clients believe the highest epoch that they have seen. `share.version` and `streams.version` are not supported.
+The newest level is in force until a client changes it, except for metadata.version, which is at the level of 4.1: tools
+that see a later release also ask for share and streams groups. A change is a line of the journal and raises the epoch;
+clients use the response with the highest epoch. `share.version` and `streams.version` are not supported.
 
 Source: Feature, MetadataVersion, KRaftVersion, GroupVersion and TransactionVersion of Kafka 4.4.
 """
@@ -42,30 +42,30 @@ DEFAULT_METADATA_LEVEL: Final = 27
 CORDON_LEVEL: Final = 30
 """4.3-IV0, the first metadata.version with cordoned directories."""
 METADATA_CHANGES: Final = (7, 8, 11, 13, 14, 15, 17, 23, 30, 32, 33)
-"""Levels that changed what Kafka's metadata can hold, so that Kafka does not go back behind them."""
+"""Levels that changed the content of Kafka's metadata, so that Kafka does not downgrade below them."""
 EPOCH: Final = 3
-"""Of a cluster whose features nobody changed; rises with every release that changes LEVELS."""
+"""The epoch while all features have their defaults; rises with every release that changes LEVELS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What is in force."""
+    """The features in force."""
 
     changed: tuple[tuple[str, int], ...] = ()
-    """(name, level) of those that somebody set, by name."""
+    """(name, level) of the changed features, by name."""
     change_count: int = 0
-    """How often anybody did."""
+    """The number of changes."""
 
     @property
     def epoch(self) -> int:
-        """What clients compare."""
+        """The epoch that clients compare."""
         return EPOCH + self.change_count
 
     def level(self, name: str) -> int:
-        """The level of one of LEVELS; 0 is off."""
+        """Return the level of one of LEVELS; 0 is off."""
         newest = DEFAULT_METADATA_LEVEL if name == METADATA_VERSION else LEVELS[name][1]
         return dict(self.changed).get(name, newest)
 
     def changed_to(self, levels: Mapping[str, int]) -> Features:
-        """The same with these levels."""
+        """Return these features with changed levels."""
         return Features(tuple(sorted({**dict(self.changed), **levels}.items())), self.change_count + 1)

@@ -1,9 +1,9 @@
-"""What a broker depends on and cannot change: disk, limits, memory, clock. For `kafkalite check`.
+"""Check what a broker depends on and cannot change: disk, limits, memory, clock. For `kafkalite check`.
 
-Each row says what was found and, where that is not as it should be, why it matters. Sources are the kernel's files, as
-proc(5) and statvfs(3) describe them; what a system does not tell is left out.
+Each row states a finding and, if it is a problem, why it matters. The sources are the kernel's files, as proc(5) and
+statvfs(3) describe them; rows without a source on this system are omitted.
 
-Blocks: a file in the data directory, or the one above it that is there, is written and synced.
+Blocks: it writes and syncs a file in the data directory or, if that does not exist, in the nearest existing parent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OK, NOTE, LOOK = "ok", "note", "look"
 SYNC_COUNT: Final = 30
 SYNC_SIZE: Final = 4096
 SYNC_MS_MIN: Final = 0.05
-"""A disk that writes 4 KiB and its barrier faster than this has not written them."""
+"""A disk that syncs 4 KiB faster than this has not written them."""
 SYNC_MS_MAX: Final = 20.0
 FREE_SHARE_MIN: Final = 0.1
 FREE_BYTES_MIN: Final = 1 << 30
@@ -44,7 +44,7 @@ CLOCK_STARTS_S: Final = 1_735_689_600
 
 
 class Row(NamedTuple):
-    """One thing that was looked at. `verdict`: ok; note (it costs speed or room), look (it may cost data, service)."""
+    """A finding. `verdict`: ok; note (it costs speed or space); look (data or service is at risk)."""
 
     what: str
     found: str
@@ -53,7 +53,7 @@ class Row(NamedTuple):
 
 
 class Mount(NamedTuple):
-    """The file system of a path."""
+    """A mounted file system."""
 
     point: str
     kind: str
@@ -62,7 +62,7 @@ class Mount(NamedTuple):
 
 
 def look(directory: str) -> list[Row]:
-    """Everything, in the order in which people read it. StartupError where the directory cannot be looked at."""
+    """Return all findings, in the order shown. Raises StartupError if the directory is not writable."""
     place = os.path.abspath(directory)
     while not os.path.isdir(place) and place != os.path.dirname(place):
         place = os.path.dirname(place)
@@ -84,7 +84,7 @@ def look(directory: str) -> list[Row]:
 
 
 def mount_of(path: str, table: str | None = None) -> Mount:
-    """Which file system a path is on, by /proc/self/mounts (or its text)."""
+    """Return the file system that contains a path, from /proc/self/mounts or the given text of it."""
     if table is None:
         with open("/proc/self/mounts", encoding="utf-8", errors="replace") as file:
             table = file.read()
@@ -100,7 +100,7 @@ def mount_of(path: str, table: str | None = None) -> Mount:
 
 
 def file_system(mount: Mount) -> Iterator[Row]:
-    """Its kind and options."""
+    """Check the kind and mount options of the file system."""
     found = f"{mount.kind} at {mount.point}"
     if mount.kind in VOLATILE:
         yield Row("file system", found, LOOK, "it is in memory: all data is lost when the machine stops")
@@ -125,7 +125,7 @@ def file_system(mount: Mount) -> Iterator[Row]:
 
 
 def sync_time(directory: str) -> Iterator[Row]:
-    """How long a small write takes until it is on the disk: what acks=all waits for."""
+    """Measure how long a small write takes to reach the disk, which is what acks=all waits for."""
     path = f"{directory}/.kafkalite-check-{os.getpid()}"
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -144,7 +144,7 @@ def sync_time(directory: str) -> Iterator[Row]:
 
 
 def judged_sync(median_ms: float, max_ms: float) -> Row:
-    """The row of what was measured, in ms."""
+    """Return the row for measured times in milliseconds."""
     found = f"{median_ms:.2f} ms, at most {max_ms:.1f} ms"
     if median_ms < SYNC_MS_MIN:
         return Row(
@@ -161,7 +161,7 @@ def judged_sync(median_ms: float, max_ms: float) -> Row:
 
 
 def room(directory: str) -> Iterator[Row]:
-    """Free bytes and names."""
+    """Check free space and inodes."""
     disk = os.statvfs(directory)
     free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
     share = free / total if total else 1.0
@@ -183,7 +183,7 @@ def room(directory: str) -> Iterator[Row]:
 
 
 def limits() -> Iterator[Row]:
-    """Of this user and of the kernel. The broker lifts its soft limit of files to the hard one."""
+    """Check the limits of this user and of the kernel. The broker raises its soft limit of files to the hard one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < DESCRIPTORS_MIN:
         yield Row("open files", f"{hard:,}", LOOK, "each connection and segment needs one; set LimitNOFILE=65536")
@@ -202,7 +202,7 @@ def limits() -> Iterator[Row]:
 
 
 def memory() -> Iterator[Row]:
-    """How much, and what the kernel does with it."""
+    """Check available memory and swappiness."""
     values = {}
     with open("/proc/meminfo", encoding="ascii") as file:
         for line in file:
@@ -223,7 +223,7 @@ def memory() -> Iterator[Row]:
 
 
 def clock() -> Iterator[Row]:
-    """Whether somebody keeps the clock right: retention and timestamps go by it."""
+    """Check that the clock is right and synchronised; retention and timestamps depend on it."""
     now = time.time()
     found = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     state = _clock_state()
@@ -241,7 +241,7 @@ def clock() -> Iterator[Row]:
 
 
 def expiry_time(directory: str) -> Iterator[Row]:
-    """The trusted time that a broker has stored in the directory, next to the wall clock; no row where none has."""
+    """Compare the expiry time that a broker has stored in the directory with the clock; no row without one."""
     stored = expiry_checkpoint.read(directory)
     if stored is None:
         return
@@ -265,8 +265,8 @@ def expiry_time(directory: str) -> Iterator[Row]:
 
 
 def _clock_state() -> int:
-    """What adjtimex(2) says of the clock; -1 where it is not to be had."""
-    buffer = ctypes.create_string_buffer(512)  # a struct timex whose modes are 0: nothing is set
+    """Return the clock state of adjtimex(2), or -1 if it is not available."""
+    buffer = ctypes.create_string_buffer(512)  # a struct timex with modes 0: nothing is set
     try:
         return int(ctypes.CDLL(None).adjtimex(buffer))
     except (OSError, AttributeError):

@@ -1,20 +1,21 @@
-"""A broker that stood alone goes into a cluster, with all that it has, in its own data directory.
+"""Migrate a standalone broker into a cluster, with all its data, in its own data directory.
 
-    look        open the directory as the broker did: what there is, what cannot go
-    join        register under the id that the broker will have; nobody can connect to it yet
-    hand over   rules, quotas, settings to the controllers; topics are made there, each partition on this broker alone
-    raise       leader epochs above those in the logs, producer ids above those that were given out here
-    leave       the registration ends as that of a broker that stops
+    look        open the directory as the broker did: find what it contains and what cannot be migrated
+    join        register under the id that the broker will have; clients cannot connect yet
+    hand over   ACLs, quotas and settings go to the controllers; topics are created there, with their only replica here
+    raise       raise leader epochs above those in the logs, and producer ids above those allocated here
+    leave       the registration ends like that of a broker that stops
     become      the directory gets the topics' new ids and the cluster's identity (kafkalite.broker.log.handover)
 
-Records stay where they are: offsets, epochs, states of producers and transactions are the same afterwards, and the time
-it takes does not depend on how much there is. Each step may be repeated, and is, after whatever killed it.
+Records are not moved or rewritten: offsets, epochs, and the state of producers and transactions stay the same, and the
+duration does not depend on the amount of data. Each step can be repeated, so an interrupted migration is run again.
 
-Why leader epochs: batches carry those of the broker that stood alone, and what is written behind them must not carry
-lower ones; each time the broker is fenced and let in again the controllers raise those of all partitions it leads. Why
-producer ids: the controllers begin at 0, too, and a new producer with an id that a log knows is taken for another one.
+Leader epochs are raised because existing batches carry the standalone broker's epochs, and later batches must not carry
+lower ones. The controllers raise the epochs of all partitions that a broker leads each time it is fenced and unfenced.
+Producer ids are raised because the controllers also begin at 0, and a new producer with an id that a log knows would be
+taken for the old one.
 
-Blocks; one thread's. StartupError, in one sentence, for what cannot be.
+Blocks; belongs to one thread. Raises StartupError, in one sentence, if the migration is not possible.
 """
 
 from __future__ import annotations
@@ -76,26 +77,26 @@ if TYPE_CHECKING:
     from kafkalite.model import ScramCredential
 
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
-"""Kinds of resources in requests about settings."""
+"""Resource types in requests about settings."""
 SET, DELETE = 0, 1
-"""Operations in them."""
+"""Operations in IncrementalAlterConfigs."""
 OWN_TOPIC_SETTINGS: Final = frozenset({"message.format", "record.validation"})
-"""Kafka's controllers do not know them."""
+"""Topic settings that Kafka's controllers do not know."""
 LEFT_OUT: Final = OWN_TOPIC_SETTINGS | REMOVED | {"remote.storage.enable"}
-"""Topic settings that controllers refuse; none of Kafka's has an effect here."""
+"""Topic settings that the controllers refuse; those of Kafka have no effect here."""
 PARTITIONS_AT_ONCE: Final = 2000
-"""In one CreateTopics; a controller refuses requests that would make 10,000 records."""
+"""The most partitions in one CreateTopics; a controller refuses requests that would write 10,000 records."""
 RULES_AT_ONCE: Final = 500
 ANSWER_S_MAX: Final = 90.0
 IMAGE_S_MAX: Final = 60.0
 SETTLE_S: Final = 5.0
-"""For metadata to come that was decided already; without it what is asked for may be asked for twice."""
+"""How long to wait for metadata that is already decided; without it a request might be sent twice."""
 LOOK_S: Final = 0.02
 TIMEOUT_MS: Final = 30_000
 EPOCH_RECORDS_MAX: Final = 2_000_000
-"""Records that raising leader epochs may put into the metadata log."""
+"""The most metadata records that raising the leader epochs may write."""
 PRODUCER_BLOCK: Final = 1000
-"""Ids that the controllers give out at a time (Kafka's ProducerIdsBlock)."""
+"""Ids that the controllers allocate at a time (Kafka's ProducerIdsBlock)."""
 PRODUCER_BLOCKS_MAX: Final = 20_000
 NAMED_MAX: Final = 5
 _TWICE: Final = 2
@@ -103,42 +104,42 @@ _TWICE: Final = 2
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What goes into the cluster, and what does not and why."""
+    """The migrated data, and what was left out and why."""
 
     topics: int = 0
     partitions: int = 0
     records: int = 0
-    """By offsets: what compaction took out and ends of transactions are counted, too. Without coordinators' topics."""
+    """Number of offsets: compacted records and transaction markers count too. Without the coordinators' topics."""
     size: int = 0
-    """Bytes, all topics."""
+    """Size in bytes of all topics."""
     groups: int = 0
     positions: int = 0
     transactional_ids: int = 0
     users: int = 0
-    """Passwords, one for each user and mechanism, which the controllers were given before they were started."""
+    """Number of SCRAM credentials that the controllers got before their first start; one per user and mechanism."""
     rules: int = 0
     quotas: int = 0
     settings: int = 0
-    """Of topics, groups, brokers and subscriptions to client metrics."""
+    """Of topics, groups, brokers and client metrics subscriptions."""
     not_taken: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Found:
-    """What is in the directory."""
+    """The contents of the directory."""
 
     state: MetadataState
     report: Report
     epochs: dict[tuple[str, int], int] = field(default_factory=dict)
     """The leader epoch of each partition."""
     producer_ids: set[int] = field(default_factory=set)
-    """That logs and transactions know."""
+    """Producer ids in logs and transactions."""
 
 
 def migrate(config: BrokerConfig, clock: Clock, told: Callable[[str], object], *, dry_run: bool = False) -> Report:
-    """Takes the broker's directory into the cluster that its settings name; `told` is called with each step.
+    """Migrate the broker's directory into the cluster that its settings name; `told` is called with each step.
 
-    With `dry_run` only the directory is looked at. StartupError, OSError.
+    With `dry_run` the directory is only checked. Raises StartupError and OSError.
     """
     if not config.in_cluster:
         raise StartupError("process.roles must be broker: give the settings that the broker will have in the cluster")
@@ -176,7 +177,7 @@ def _stored_node_id(root: str, stored: Mapping[str, str]) -> int:
 
 
 def _alone(config: BrokerConfig, node_id: int) -> BrokerConfig:
-    """The settings of the broker as it stood alone, as far as they are about logs."""
+    """Return the standalone broker's settings, as far as they concern logs."""
     texts: dict[str, object] = {
         key: text
         for key, text in config.static_texts.items()
@@ -194,7 +195,7 @@ def _hand_over(
     *,
     dry_run: bool,
 ) -> Handover:
-    """All steps but the last; the directory is closed afterwards."""
+    """Run all steps except the last; the directory is closed afterwards."""
     told("checking the data directory")
     faults: list[BaseException] = []
     logs = LogManager(alone, clock, on_fatal=faults.append)
@@ -223,7 +224,7 @@ def _hand_over(
 
 
 def _look(logs: LogManager) -> _Found:
-    """What there is. StartupError for what cannot go into a cluster."""
+    """Return the directory's contents. Raises StartupError for contents that cannot be migrated."""
     data = files.read_bytes(f"{logs.directory}/{files.JOURNAL_NAME}")
     state, _, _ = replay(f"{logs.directory}/{files.JOURNAL_NAME}", data or b"")
     classic = sorted(logs.classic_topics())
@@ -295,7 +296,7 @@ def _missing_users(state: MetadataState, there: Mapping[tuple[int, str], ScramCr
 
 
 def _settings_of(state: MetadataState, node_id: int) -> dict[tuple[int, str], dict[str, str]]:
-    """By resource, but for topics', which are made with them."""
+    """Return the settings by resource, except those of topics, which are created with them."""
     found = {
         (BROKER, ""): state.cluster_overrides,
         (BROKER, str(node_id)): state.broker_overrides,
@@ -348,7 +349,7 @@ class _Migration:
         self._member = Member(node, ways.controllers, times_of(config), clock, serves=True, on_fatal=self._fault.append)
 
     def run(self) -> Handover:
-        """Everything that the cluster is told."""
+        """Run all steps that change the cluster."""
         member = self._member
         member.start()
         try:
@@ -372,7 +373,7 @@ class _Migration:
         return done
 
     def _begin(self) -> Handover:
-        """Looks whether the cluster can take it, and writes down that it is begun."""
+        """Check that the cluster can take the directory, and record that the migration has begun."""
         image, state = self._member.image, self._found.state
         begun = self._begun or Handover(
             phase=PLANNED,
@@ -405,7 +406,7 @@ class _Migration:
                 f"the cluster has already allocated the producer ids below {before}, and producers here use some of "
                 "them; migrate while only the controllers run, or copy with kafkalite mirror"
             )
-        lost_answer = image.producer_ids_node == self._node_id  # whose writer was killed
+        lost_answer = image.producer_ids_node == self._node_id  # a previous run was killed before it recorded the block
         if image.next_producer_id - begun.producer_ids_clear > lost_answer * PRODUCER_BLOCK:
             self._check_ids_of_others(begun.producer_ids_clear, image.next_producer_id)
         self._check_cost(image)
@@ -427,7 +428,7 @@ class _Migration:
         return [acl for acl in self._found.state.acls if tuple(acl) not in there]
 
     def _new_quotas(self, begun: Handover) -> list[list[Any]]:
-        """Those that the cluster does not have, by entity and key. StartupError where it has others."""
+        """Return the quotas that the cluster lacks, by entity and key. Raises StartupError if it has different ones."""
         there, found, others = self._member.image.quotas, [], []
         for entity, values in self._found.state.quotas.items():
             for key, value in values.items():
@@ -442,7 +443,9 @@ class _Migration:
         return found
 
     def _new_settings(self, begun: Handover) -> list[list[Any]]:
-        """Those that the cluster does not have, by resource and key. StartupError where it has others."""
+        """Return the settings that the cluster lacks, by resource and key. Raises StartupError if it has different
+        ones.
+        """
         found, others = [], []
         for (kind, name), values in _settings_of(self._found.state, self._node_id).items():
             there = self._member.image.configs.get((kind, name), {})
@@ -456,7 +459,9 @@ class _Migration:
         return found
 
     def _check_ids_of_others(self, first: int, end: int) -> None:
-        """StartupError where producers here have ids from `first` to before `end`, which others may have got."""
+        """Raise StartupError if producers here use ids from `first` to before `end`, which other brokers may have
+        allocated.
+        """
         if any(first <= producer_id < end for producer_id in self._found.producer_ids):
             raise StartupError(
                 f"the producer ids {first} to {end - 1} were allocated to brokers of the cluster meanwhile, and "
@@ -483,10 +488,10 @@ class _Migration:
                 "thousand at a time; copy with kafkalite mirror"
             )
 
-    # --- what an earlier attempt carried and is gone here since -------------------------------------------------------
+    # --- what an earlier attempt copied and was deleted here since ----------------------------------------------------
 
     def _take_back(self) -> None:
-        """Removes from the cluster what was removed here, while the broker stood alone once more."""
+        """Remove from the cluster what was removed here while the broker ran standalone again."""
         if self._begun is not None:
             self._take_back_rules(self._begun.rules)
             self._take_back_quotas(self._begun.quotas)
@@ -532,7 +537,7 @@ class _Migration:
                 self._alter_settings(kind, name, [AlterableConfig(name=key, config_operation=DELETE, value=None)])
 
     def _take_back_topics(self, carried: list[str]) -> None:
-        """Those that are gone here, or have other partitions: nobody could write to them there."""
+        """Delete topics that are gone here or have other partitions; no client could write to them in the cluster."""
         image, found = self._member.image, self._found.state.topics
         gone = {
             name: image.topic_ids[name]
@@ -550,7 +555,7 @@ class _Migration:
             _check(row.error_code, f"to delete topic {row.name}", row.error_message)
         self._wait(lambda: not gone.keys() & self._member.image.topic_ids.keys(), "the deletion of topics")
 
-    # --- what the journal has -----------------------------------------------------------------------------------------
+    # --- the contents of the journal ----------------------------------------------------------------------------------
 
     def _carry_rules(self) -> None:
         missing = [
@@ -631,7 +636,7 @@ class _Migration:
                         f"the controllers refused topic {row.name}: {row.error_message}; to change the setting, "
                         "start this broker on its own once more"
                     )
-                if row.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:  # an earlier attempt's, which is looked at below
+                if row.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:  # an earlier attempt's, which is checked below
                     _check(row.error_code, f"topic {row.name}", row.error_message)
         self._wait(lambda: all(name in self._member.image.topic_ids for name in self._found.state.topics), "the topics")
         for topic in self._found.state.topics.values():
@@ -642,7 +647,7 @@ class _Migration:
         self._fit_topics()
 
     def _fit_topics(self) -> None:
-        """Gives topics that an earlier attempt made what was set since, while the broker stood alone once more."""
+        """Apply settings to existing topics that were changed here while the broker ran standalone again."""
         resources = []
         for topic in self._found.state.topics.values():
             there = self._member.image.configs.get((TOPIC, topic.name), {})
@@ -656,7 +661,7 @@ class _Migration:
                 _check(row.error_code, f"settings of topic {row.resource_name}", row.error_message)
 
     def _has(self, topic: TopicState) -> bool:
-        """Whether the cluster has the topic as it was asked to make it."""
+        """Return whether the cluster has the topic with these partitions, on this broker only."""
         made = self._member.image.topic(topic.name)
         return (
             made is not None
@@ -664,10 +669,10 @@ class _Migration:
             and all(each.replicas == (self._node_id,) for each in made.partitions.values())
         )
 
-    # --- above what is here -------------------------------------------------------------------------------------------
+    # --- epochs and producer ids --------------------------------------------------------------------------------------
 
     def _raise_epochs(self) -> None:
-        """Has the broker fenced and let in again until the controllers' leader epochs are not below those here."""
+        """Have the broker fenced and unfenced until the controllers' leader epochs are at least those here."""
         while (short := self._short_of_epochs()) > 0:
             self._told(f"raising leader epochs by {short}")
             for _ in range(-(-short // _TWICE)):
@@ -694,7 +699,9 @@ class _Migration:
         return found
 
     def _beat(self, *, fenced: bool) -> None:
-        """Until the controllers have done it: the member's own beats ask to be let in."""
+        """Send heartbeats until the controllers have fenced or unfenced the broker; the member's own ask to be
+        unfenced.
+        """
         deadline = time.monotonic() + IMAGE_S_MAX
         while True:
             request = BrokerHeartbeatRequest(
@@ -713,10 +720,10 @@ class _Migration:
             time.sleep(LOOK_S)
 
     def _raise_producer_ids(self, done: Handover) -> None:
-        """Asks for blocks of ids, which nobody hands out, until those that were given out here are behind.
+        """Allocate blocks of producer ids, without using them, until they are above those allocated here.
 
-        A block that another broker gets in between shows as a gap. How far it is stands in the file after each answer:
-        whoever goes on after a kill cannot see whose the blocks were.
+        A block that another broker gets meanwhile shows as a gap. The progress is recorded after each answer, because a
+        later run cannot see who got the blocks.
         """
         wanted = self._found.state.next_producer_id
         while done.producer_ids_clear < wanted:
@@ -728,10 +735,10 @@ class _Migration:
             done.producer_ids_clear = answer.producer_id_start + answer.producer_id_len
             handover.write(self._logs.directory, done)
 
-    # --- asking -------------------------------------------------------------------------------------------------------
+    # --- requests and waits -------------------------------------------------------------------------------------------
 
     def _ask(self, key: int, request: object) -> Any:
-        """The controller's answer. StartupError where none comes."""
+        """Return the controller's response. Raises StartupError if there is none."""
         answered = threading.Event()
         answer = self._member.ask(key, request)
         answer.then(lambda _response: answered.set())
@@ -752,14 +759,14 @@ class _Migration:
 
     @staticmethod
     def _settle(condition: Callable[[], bool]) -> None:
-        """Gives what is under way the time to be seen."""
+        """Wait for metadata that is on its way."""
         deadline = time.monotonic() + SETTLE_S
         while not condition() and time.monotonic() < deadline:
             time.sleep(LOOK_S)
 
 
 def settings_changes(there: Mapping[str, str], wanted: Mapping[str, str]) -> list[AlterableConfig]:
-    """What makes the settings that are there those that are wanted."""
+    """Return the changes that turn the present settings into the wanted ones."""
     changes = [
         AlterableConfig(name=key, config_operation=SET, value=text)
         for key, text in wanted.items()
@@ -802,7 +809,7 @@ def _portions(rows: list[Any], count: int) -> Iterator[list[Any]]:
 
 
 def _portions_of_partitions(topics: Iterable[TopicState]) -> Iterator[list[TopicState]]:
-    """Topics of PARTITIONS_AT_ONCE partitions together, or one that has more."""
+    """Yield topics in groups of at most PARTITIONS_AT_ONCE partitions; a larger topic is alone."""
     portion: list[TopicState] = []
     partitions = 0
     for topic in topics:

@@ -1,4 +1,4 @@
-"""What a broker asks of its process: descriptors, and what is loaded before the first client wants it."""
+"""Prepare the process for a broker: descriptor limit, heap, and libraries that the first requests need."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from kafkalite.errors import StartupError
 logger = logging.getLogger("kafkalite.broker")
 
 _END_OF_START_S: Final = 0.01
-"""How long the end of a start, which says that the broker is ready, has the interpreter to itself."""
+"""How long the end of a start, which reports that the broker is ready, runs before the warm-up competes with it."""
 _ASKED_FIRST: Final = ("kafkalite.broker.handlers.metadata", "kafkalite.broker.handlers.create_topics", "numpy")
 _LIBRARIES: Final = ("numpy", "cramjam", "zstandard", "hashlib", "xxhash", "kafkalite._native.wire.columns")
-"""What requests load when they first need it. A library that finds no room fails at every later try, too; numpy's
-OpenBLAS even ends the process."""
+"""Libraries that requests load when they first need them.
+
+A library that fails to load for lack of memory fails at every later attempt; numpy's OpenBLAS even ends the process.
+"""
 LIBRARIES_SIZE: Final = 160 << 20
 """Bytes of address space in which these libraries can be loaded; 90 MiB of them are used (x86-64, numpy 2.4)."""
 
@@ -30,19 +32,21 @@ LIBRARIES_SIZE: Final = 160 << 20
 ARENAS: Final = 2
 MAPPED_SIZE_MIN: Final = 1 << 20
 HEAP_KEPT_SIZE: Final = 8 << 20
-"""glibc's arenas, the size from which a block is a mapping that is given back when freed, and free bytes that stay."""
+"""glibc's number of arenas, the size from which a block is a separate mapping, and the free bytes that it keeps."""
 SWITCH_INTERVAL_S: Final = 0.0001
-"""How long a thread waits for the interpreter before the one that has it must hand it over; Python's default is 5 ms. A
-network thread that a client keeps busy gives the interpreter back often but takes it again at once, so that flusher,
-I/O pool and other network threads get it by this interval alone, several times for each record that is synced."""
+"""How long a thread waits for the GIL before it asks the holder to release it; Python's default is 5 ms.
+
+A network thread that a client keeps busy releases the GIL often but takes it again at once. So flusher, I/O pool and
+other network threads get it only after this interval, several times for each synced record.
+"""
 
 
 def own_process() -> None:
-    """Bound what libraries take in a process that is the broker's own, before its threads start.
+    """Limit the memory that libraries take in a process that runs only the broker, before its threads start.
 
-    numpy's OpenBLAS starts no thread for each processor, since a broker multiplies no matrices; a number that the
-    environment has stays. glibc's heap has few arenas and gives back what a peak has taken, unless the environment says
-    something about it. Threads hand the interpreter over after SWITCH_INTERVAL_S.
+    numpy's OpenBLAS starts no thread per processor, since a broker multiplies no matrices; a number in the environment
+    is kept. glibc's heap has few arenas and returns the memory of a peak, unless the environment configures it. Threads
+    hand over the GIL after SWITCH_INTERVAL_S.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -51,20 +55,20 @@ def own_process() -> None:
 
 
 def address_space_limit() -> int | None:
-    """Return the soft limit of the process's address space in bytes (`ulimit -v`); None without one."""
+    """Return the soft limit of the process's address space in bytes (`ulimit -v`), or None without one."""
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else soft
 
 
 def load_libraries() -> None:
-    """Load all libraries now if the address space is limited, so that none has to find room while requests are served.
+    """Load all libraries now if the address space is limited, so that none lacks memory while requests are served.
 
-    Without a limit, warm_up() and the first requests that need them load them. StartupError: they do not fit.
+    Without a limit, warm_up() and the first requests load them. Raises StartupError if they do not fit.
     """
     limit = address_space_limit()
     if limit is None:
         return
-    if "numpy" not in sys.modules:  # else it is an application that runs the broker
+    if "numpy" not in sys.modules:  # otherwise an application runs the broker
         try:
             mmap.mmap(-1, LIBRARIES_SIZE).close()
         except OSError:
@@ -79,17 +83,17 @@ def load_libraries() -> None:
 
 
 def warm_up_soon() -> None:
-    """Has a thread of its own do warm_up() once the start is over."""
+    """Run warm_up() on a separate thread once the start is over."""
     timer = threading.Timer(_END_OF_START_S, warm_up)
     timer.name, timer.daemon = "kafkalite-warm-up", True
     timer.start()
 
 
 def warm_up() -> None:
-    """Loads, once clients can connect, what their first requests would otherwise wait for.
+    """Load the modules that the first requests would otherwise wait for.
 
-    What cannot be loaded now is asked for again by whoever needs it, and fails there. (Python 3.11 raises SystemError
-    where two threads make syntax trees at a time, as they do under pytest, which rewrites what is imported.)
+    A module that cannot be loaded now is loaded, and fails, where it is used. (Python 3.11 raises SystemError if two
+    threads compile syntax trees at a time, as under pytest, which rewrites imported modules.)
     """
     for name in _ASKED_FIRST:
         try:
@@ -100,7 +104,7 @@ def warm_up() -> None:
 
 
 def raise_descriptor_limit() -> int:
-    """Lifts the soft limit of open files to the hard one; returns what is allowed now."""
+    """Raise the soft limit of open files to the hard one; return the limit now in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:

@@ -1,7 +1,7 @@
-"""Find functions of the system that a test's tool has replaced, before a broker starts in this process.
+"""Detect system functions that a test tool has replaced, before a broker starts in this process.
 
-A broker on fake files would lose what it acknowledges, and its threads cannot wait in gevent's loop. Time is not looked
-at: the broker has native functions for it (kafkalite._native.base.native_time).
+A broker on fake files would lose acknowledged records, and its threads cannot wait in gevent's loop. Time functions are
+not checked, because the broker uses native ones (kafkalite._native.base.native_time).
 """
 
 from __future__ import annotations

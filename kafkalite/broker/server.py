@@ -1,8 +1,8 @@
-"""A broker inside this process: its settings, its life, and what programs do with it.
+"""Run a broker inside this process: settings, start and stop, topics and users.
 
-Nothing else of the broker imports this module; what runs between start and stop is `kafkalite.broker.composition`'s. A
-Broker is started and stopped by any thread; a stop while another one starts it ends that start where it waits for a
-cluster, and waits for it otherwise.
+No other module of the broker imports this one; `kafkalite.broker.composition` builds the parts that run between start
+and stop. Any thread may start and stop a Broker. A stop during another thread's start ends that start if it waits for a
+cluster, and otherwise waits for it.
 """
 
 from __future__ import annotations
@@ -44,35 +44,39 @@ logger = logging.getLogger("kafkalite.broker")
 
 
 class Companion(Protocol):
-    """What works in a broker's process as a client of it: it begins when clients are served, and ends before they are
-    not. A mirror is one."""
+    """A client of the broker that runs in its process: it starts when clients are served and stops before the broker
+    does.
+
+    A mirror is one.
+    """
 
     def start(self, bootstrap_servers: str) -> None:
-        """The broker serves there."""
+        """Start; the broker serves at these addresses."""
 
     def stop(self) -> None:
-        """The broker is about to stop. Idempotent, also before `start`."""
+        """Stop, because the broker is about to. Idempotent; also called without a `start`."""
 
     def families(self) -> Iterable[Family]:
-        """A source of metrics, while it works and after."""
+        """Yield metrics, while it runs and after."""
 
     def notes(self) -> list[str]:
-        """What whoever asks for the broker's health should know; a broker is ready all the same."""
+        """Return notes for the broker's health page; they do not make the broker unready."""
 
 
 class Broker:
     """A Kafka broker inside this process.
 
-    With process.roles=broker it is one of a cluster whose controllers are Apache Kafka's (`kafkalite.broker.cluster`).
+    With process.roles=broker it is a member of a cluster whose controllers are Apache Kafka's
+    (`kafkalite.broker.cluster`).
 
     `Broker()` alone listens on a free port of 127.0.0.1 and keeps its data in a temporary directory that stop()
-    removes. Settings come as a BrokerConfig, as a mapping of Kafka's names, or as keyword arguments with underscores:
-    `Broker(num_partitions=3, log_dirs="/var/lib/kafkalite")`. `retention_policies` are asked, beside age and size and
-    those of log.retention.policies, what may be deleted (`kafkalite.RetentionPolicy`); `companions` work beside it, as
-    clients of it, while it serves. Usable as a context manager.
+    removes. Settings are a BrokerConfig, a mapping of Kafka's names, or keyword arguments with underscores:
+    `Broker(num_partitions=3, log_dirs="/var/lib/kafkalite")`. `retention_policies` decide what to delete, in addition
+    to age, size and log.retention.policies (`kafkalite.RetentionPolicy`). `companions` are clients that run while it
+    serves. Usable as a context manager.
 
-    It belongs to the process that starts it. In a forked child it is not running, `stop` does nothing, and what would
-    change it raises RuntimeError; `bootstrap_servers` still says where the parent serves.
+    It belongs to the process that starts it. In a forked child it is not running, `stop` does nothing, and calls that
+    would change it raise RuntimeError; `bootstrap_servers` still returns the parent's addresses.
     """
 
     def __init__(
@@ -111,10 +115,10 @@ class Broker:
             raise
         self.clock: Clock = clock or SystemClock()
         self.failed = threading.Event()
-        """Set when the broker cannot go on, a listener's thread or its directory having failed: stop it."""
+        """Set when the broker cannot continue, because a listener's thread or its directory has failed: stop it."""
         self._life = threading.RLock()  # held while it starts or stops
-        self._given_up = threading.Event()  # nobody waits for the start any longer
-        self._faults: object | None = None  # what requests meet first, in a broker under test: kafkalite.testing
+        self._given_up = threading.Event()  # the start should end early
+        self._faults: object | None = None  # injected into requests, in a broker under test: kafkalite.testing
         self._parts: Composition | None = None
 
     @property
@@ -132,9 +136,9 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client's `bootstrap.servers` takes: host:port of every listener but that of Kafka 0.7.
+        """The value for a client's `bootstrap.servers`: host:port of every listener except that of Kafka 0.7.
 
-        Of those without TLS and SASL, where there are any; of the others otherwise.
+        Contains only the listeners without TLS and SASL, if there are any.
         """
         listeners = [bound for bound in self._listeners if not bound.classic]
         plain = [bound for bound in listeners if bound.tls is None and bound.sasl is None]
@@ -142,28 +146,28 @@ class Broker:
 
     @property
     def endpoints(self) -> dict[str, Endpoint]:
-        """Where clients are told to connect, by the listener's name in capitals."""
+        """The advertised addresses, by listener name in capitals."""
         return {bound.name: bound.endpoint for bound in self._listeners}
 
     def reload_certificates(self) -> None:
-        """Reads the files of every listener with TLS again; what is wrong with one is logged, and the old stays."""
+        """Load the certificates of every TLS listener again. If that fails, log it and keep the present ones."""
         self._check_own()
         if self._parts is not None:
             self._parts.reload_certificates()
 
     @property
     def metrics_urls(self) -> list[str]:
-        """Where `/metrics` is served, without the path."""
+        """The URLs at which `/metrics` is served, without the path."""
         return [] if self._parts is None or self._parts.metrics is None else self._parts.metrics.urls
 
     @property
     def progress(self) -> str:
-        """How far a start is, in words; empty where there is nothing to tell. Any thread."""
+        """Describe the progress of a start, or "" if there is none to describe. Any thread."""
         parts = self._parts
         return "" if parts is None or parts.acceptor is not None else parts.progress
 
     def loops_turned(self) -> threading.Event:
-        """An event that is set once every network worker has turned since now. Any thread."""
+        """Return an event that is set once every network worker has completed a loop turn from now on. Any thread."""
         self._check_own()
         turned, lock, left = (
             threading.Event(),
@@ -183,7 +187,7 @@ class Broker:
 
     @property
     def classic_endpoint(self) -> Endpoint | None:
-        """Where Kafka 0.7's clients connect; None without a kafka07:// listener."""
+        """The address for Kafka 0.7's clients, or None without a kafka07:// listener."""
         return next((bound.endpoint for bound in self._listeners if bound.classic), None)
 
     @property
@@ -198,18 +202,18 @@ class Broker:
 
     @property
     def connection_count(self) -> int:
-        """Client connections open now."""
+        """The number of open client connections."""
         acceptor = None if self._parts is None else self._parts.acceptor
         return 0 if acceptor is None else acceptor.connection_count
 
     def create_topic(self, name: str, partitions: int = 1, **settings: object) -> None:
-        """Creates a topic; settings are Kafka's with underscores: `retention_ms=1000`. KafkaError when it cannot be."""
+        """Create a topic; settings are Kafka's with underscores: `retention_ms=1000`. Raises KafkaError."""
         self._check_alone()
         overrides = {key_of(attribute): to_text(value) for attribute, value in settings.items()}
         self.logs.create_topic(name, partitions, overrides)
 
     def add_user(self, user: str, password: str) -> None:
-        """Gives a user, who may be new, a password for SCRAM-SHA-256 and SCRAM-SHA-512; it holds from now on."""
+        """Set a new or existing user's password for SCRAM-SHA-256 and SCRAM-SHA-512, effective at once."""
         self._check_alone()
         from kafkalite.broker.log.journal import credential_change
         from kafkalite.security.scram import HASHES, new_credential
@@ -218,7 +222,7 @@ class Broker:
         self.logs.metadata.alter_credentials(lambda: changes)
 
     def delete_topic(self, name: str) -> None:
-        """Deletes a topic and everything in it."""
+        """Delete a topic with its records."""
         self._check_alone()
         self.logs.delete_topic(name)
 
@@ -232,9 +236,9 @@ class Broker:
             raise RuntimeError("the controllers manage the topics and users of a cluster; use an admin client")
 
     def start(self) -> Self:
-        """Serves clients when it returns, in a cluster as one whom the controllers have let in.
+        """Start the broker; clients are served when it returns. In a cluster it is then unfenced.
 
-        StartupError says in one sentence why it cannot; StartGivenUp is one.
+        Raises StartupError with the reason in one sentence; StartGivenUp is one.
         """
         if self._parts is not None:
             self._check_own()
@@ -279,7 +283,7 @@ class Broker:
         self._tell_serving(began)
 
     def _place(self, wanted: Listener) -> Listener:
-        """The listener to bind in the place of a configured one."""
+        """Return the listener to bind instead of a configured one."""
         return wanted
 
     def _tell_memory(self) -> None:
@@ -307,14 +311,14 @@ class Broker:
         )
 
     def give_up_start(self) -> None:
-        """A start that waits for a cluster ends, by StartGivenUp; without one nothing happens. Any thread."""
+        """End a start that waits for a cluster, with StartGivenUp; otherwise do nothing. Any thread."""
         self._given_up.set()
         parts = self._parts
         if parts is not None and parts.cluster is not None:
             parts.cluster.give_up()
 
     def stop(self, reason: str = "stop was called") -> None:
-        """Answers what is parked, closes every connection, flushes every log. Idempotent; the log tells the reason."""
+        """Answer parked requests, close every connection and flush every log. Idempotent; `reason` is logged."""
         if not self._origin.is_here:
             return
         self.give_up_start()
@@ -337,9 +341,9 @@ class Broker:
         self._remove_temporary()
 
     def _stop_parts(self, *, crash: bool = False) -> bool:
-        """Stops what runs; whether the logs were closed cleanly.
+        """Stop the running parts; return whether the logs were closed cleanly.
 
-        `crash` as the end of the process would: nobody is answered, nothing is put in order.
+        With `crash`, stop as the end of the process would: send no responses and close nothing in order.
         """
         parts = self._parts
         if parts is not None and parts.told is not None:
@@ -361,7 +365,7 @@ class Broker:
 
     def _remove_temporary(self) -> None:
         if self._temporary is not None:
-            import shutil  # loads two compressors; a broker with a directory of its own does without
+            import shutil  # it loads two compressors, which a broker with a configured directory does not need
 
             shutil.rmtree(Path(self._temporary), ignore_errors=True)
             self._temporary = None

@@ -1,9 +1,8 @@
-"""Makes network workers, each with its own buffers and servers over the parts that all workers share.
+"""Make network workers, each with its own buffers and servers on top of the parts that all workers share.
 
     WorkerFactory.make(number, count) ─▶ Worker ─▶ WorkerResources: produce, fetch, dispatcher, sign-in, 0.7
 
-Thread rule: `make` is called by the thread that starts the broker or changes its settings; a worker's resources are
-made by the worker.
+Thread rule: the thread that starts the broker or changes its settings calls `make`; each worker makes its resources.
 """
 
 from __future__ import annotations
@@ -40,8 +39,11 @@ if TYPE_CHECKING:
 
 
 class WorkerFactory:
-    """See the module. `config` has the settings of the start; `faults` is what requests meet first in a broker under
-    test (kafkalite.testing)."""
+    """See the module.
+
+    `config` has the settings of the start. `faults` are injected into requests of a broker under test
+    (kafkalite.testing).
+    """
 
     def __init__(
         self,
@@ -81,7 +83,7 @@ class WorkerFactory:
         self._on_connection_closed = on_connection_closed
 
     def make(self, number: int, worker_count: int) -> Worker:
-        """One of `worker_count` workers, not started."""
+        """Return one of `worker_count` workers, not started."""
         config, logs, pool, mailbox = self._config, self._logs, self._pool, Mailbox()
 
         def make_io(
@@ -140,7 +142,7 @@ class WorkerFactory:
         )
 
     def _add_sign_in(self, io: WorkerResources, worker_count: int) -> None:
-        """What TLS and SASL need, where a listener has one of them; a worker's share of so many."""
+        """Add what TLS and SASL need if a listener uses them, with the worker's share of the limits."""
         config = self._config
         if self._has_tls:
             io.use_tls()

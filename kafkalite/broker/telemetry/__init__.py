@@ -1,5 +1,5 @@
-"""Clients' own metrics (KIP-714), where the broker's metrics are served.
+"""Clients' own metrics (KIP-714), collected if the broker's metrics are served.
 
-otlp       what a client pushed: OpenTelemetry's MetricsData v1, read within bounds
-clients    which clients there are, who pushes what and how often, and what is told of it
+otlp       decodes a client's push: OpenTelemetry's MetricsData v1, within limits clients    the pushing clients, their
+subscriptions and intervals, and the metrics reported about them
 """

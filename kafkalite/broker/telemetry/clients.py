@@ -1,20 +1,20 @@
-"""Clients that push their metrics (KIP-714): who they are, what they are asked for, and what they told.
+"""Collect the metrics that clients push (KIP-714): client instances, their subscriptions, and the reported series.
 
-    GetTelemetrySubscriptions ─▶ subscription ─▶ the union of the subscriptions that mean the client
-    PushTelemetry ─▶ admit (who may push now) ─▶ take (decompress, read, keep)
+    GetTelemetrySubscriptions ─▶ subscription ─▶ the union of the subscriptions that match the client
+    PushTelemetry ─▶ admit (may it push now?) ─▶ take (decompress, decode, keep)
     /metrics ─▶ families
 
-An instance is a client as it calls itself, by an id that it was given. What it may do when is Apache Kafka's: to ask or
-push once an interval, to push at once after asking, to ask again after an error that says so, nothing after its last
-push. An instance that comes by another connection begins anew, as one whose connection ended does in Kafka. It is
-forgotten when it has been silent for three intervals and at least a minute. Where there are too many, the oldest of the
-same holder is forgotten for a newcomer, or else the newcomer is refused; the last tenth is for small holders.
+An instance is a client with its client instance id. The rules are Apache Kafka's: it may ask or push once per interval,
+push at once after asking, ask again after an error that requires it, and send nothing after its last push. An instance
+that uses another connection starts again, as Kafka does when a connection closes. It is forgotten after silence for
+three intervals and at least a minute. If there are too many, the oldest instance of the same holder is forgotten for a
+new one, or else the new one is refused; the last tenth is for small holders.
 
-Counters that come as deltas are added up here. Everything is bounded: instances, what each may tell, and all together;
-numbers beyond that, or with names that are too long or do not print, are left out and counted.
+Counters that clients send as deltas are summed here. All is limited: the instances, the series of each, and all series
+together. Series beyond a limit, or whose names are too long or not printable, are dropped and counted.
 
-Thread rule: any thread; `_lock` is held for no I/O, `_reading` while a push is read, which never happens on a network
-thread. Source: ClientMetricsManager, ClientMetricsInstance of Kafka 4.1.
+Thread rule: any thread; `_lock` is not held during I/O. `_reading` is held while a push is decoded, which never happens
+on a network thread. Source: ClientMetricsManager, ClientMetricsInstance of Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ if TYPE_CHECKING:
 INSTANCES_MAX: Final = 16_384
 SERIES_PER_INSTANCE_MAX: Final = 1000
 SERIES_MAX: Final = 20_000
-"""Of all instances together: what a scrape may hold."""
+"""The most series of all instances together, which a scrape may contain."""
 UNPACKED_SIZE_MAX: Final = 8 << 20
-"""Bytes of one push without compression."""
+"""The most bytes of a decompressed push."""
 SILENCE_MIN_S: Final = 60.0
 SILENCE_INTERVALS: Final = 3
 ALL: Final = "*"
 CODECS: Final = (Codec.ZSTD, Codec.LZ4, Codec.GZIP, Codec.SNAPPY)
-"""What clients are offered, the best first."""
+"""The codecs offered to clients, the best first."""
 NO_ID: Final = bytes(16)
 _RESERVED: Final = frozenset({NO_ID, bytes(15) + b"\x01"})
 _ASK_AGAIN: Final = frozenset({ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE})
 
 
 class Client(NamedTuple):
-    """Who asks, as the connection knows it."""
+    """The client, as its connection and requests identify it."""
 
     client_id: str | None
     software_name: str
@@ -69,7 +69,7 @@ class Client(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """What a client is asked for."""
+    """The metrics that a client should push, and how often."""
 
     instance_id: bytes
     subscription_id: int
@@ -81,7 +81,7 @@ class Subscription(NamedTuple):
 class _Instance:
     subscription: Subscription
     configs: Mapping[str, ClientMetricsConfig]
-    """Those that the subscription follows from; replaced as a whole when they change."""
+    """The settings that the subscription was derived from; replaced as a whole when they change."""
     place: tuple[str, int]
     labels: tuple[str, str]
     """Client id and software."""
@@ -92,11 +92,11 @@ class _Instance:
     ended: bool = False
     error: ErrorCode = ErrorCode.NONE
     series: dict[tuple[str, str, bool], float] = field(default_factory=dict)
-    """By name, attributes, and whether it counts."""
+    """By name, attributes, and whether it is a counter."""
 
 
 class ClientMetrics:
-    """The clients of one broker. `configs` gives the subscriptions in force, the same object until one changes."""
+    """The clients of one broker. `configs` returns the subscriptions in force, the same object until one changes."""
 
     def __init__(
         self, configs: Callable[[], Mapping[str, ClientMetricsConfig]], size_max: Callable[[], int], clock: Clock
@@ -105,8 +105,8 @@ class ClientMetrics:
         self._size_max = size_max
         self._clock = clock
         self._lock = threading.Lock()
-        self._reading = threading.Lock()  # above _lock; one push at a time takes memory
-        self._instances: OrderedDict[bytes, _Instance] = OrderedDict()  # the one that was silent longest first
+        self._reading = threading.Lock()  # taken before _lock; one push at a time takes memory
+        self._instances: OrderedDict[bytes, _Instance] = OrderedDict()  # silent for longest first
         self._ids_of: dict[Holder, OrderedDict[bytes, None]] = {}  # in the same order
         self._shares = Shares()  # of the instances
         self._series_count = 0
@@ -117,11 +117,11 @@ class ClientMetrics:
 
     @property
     def size_max(self) -> int:
-        """Bytes of a push, as the client sends them."""
+        """The most bytes of a push, as the client sends it."""
         return self._size_max()
 
     def subscription(self, instance_id: bytes, client: Client) -> Subscription:
-        """What this client is asked for. KafkaError THROTTLING_QUOTA_EXCEEDED when it asks too often."""
+        """Return this client's subscription. Raises THROTTLING_QUOTA_EXCEEDED if it asks too often."""
         with self._lock:
             if instance_id == NO_ID:
                 instance_id = new_uuid()
@@ -141,7 +141,7 @@ class ClientMetrics:
     def push(
         self, instance_id: bytes, client: Client, subscription_id: int, codec: int, data: bytes, *, terminating: bool
     ) -> None:
-        """Takes what a client pushed; KafkaError says why not. Decompresses, so not for a network worker."""
+        """Store a client's push. Raises KafkaError. Not for a network worker, since it decompresses."""
         if instance_id in _RESERVED:
             raise error_for(ErrorCode.INVALID_REQUEST, "this client instance id is reserved")
         with self._lock:
@@ -160,14 +160,14 @@ class ClientMetrics:
                 instance.error = code
                 self._dropped += left_out
                 present = self._instances.get(instance_id)
-                if present is not None:  # not forgotten in between
+                if present is not None:  # not forgotten meanwhile
                     self._keep(present, points)
             del points
         if code != ErrorCode.NONE:
             raise error_for(code, "the pushed metrics cannot be parsed")
 
     def families(self) -> Iterator[Family]:
-        """What is told at `/metrics`."""
+        """Yield the metrics for `/metrics`."""
         with self._lock:
             self._forget(self._clock.monotonic())
             told = [
@@ -222,7 +222,7 @@ class ClientMetrics:
         return instance
 
     def _make_room(self, holder: Holder) -> None:
-        """Forgets the holder's oldest instance if there is no room for one more; KafkaError when it has none."""
+        """Forget the holder's oldest instance if there is no room for one more. Raises KafkaError if it has none."""
         if self._shares.admits(holder, len(self._instances), INSTANCES_MAX):
             return
         oldest = next(iter(self._ids_of.get(holder, ())), None)
@@ -232,7 +232,7 @@ class ClientMetrics:
         self._remove(oldest)
 
     def _forget(self, now: float) -> None:
-        """Those that were silent for too long, looked for once a second."""
+        """Forget instances that were silent for too long; checked once a second."""
         if now - self._looked_s >= 1:
             self._looked_s = now
             for key in [key for key, one in self._instances.items() if one.silent_until_s <= now]:
@@ -252,7 +252,7 @@ class ClientMetrics:
     def _admit(
         self, instance: _Instance, subscription_id: int, codec: int, size: int, *, terminating: bool
     ) -> tuple[ErrorCode, str]:
-        """Whether an instance may push this now, in Kafka's order."""
+        """Return the error if an instance may not push this now, checked in Kafka's order."""
         if instance.ended:
             return ErrorCode.INVALID_REQUEST, "the client has already sent its final push"
         now, interval_s = self._clock.monotonic(), instance.subscription.interval_ms / 1000
@@ -288,7 +288,7 @@ class ClientMetrics:
 
 
 def _subscription(instance_id: bytes, client: Client, configs: Mapping[str, ClientMetricsConfig]) -> Subscription:
-    """All that the subscriptions ask of a client that they mean, as often as the most impatient wants it."""
+    """Return the union of the metrics in the subscriptions that match a client, with the shortest interval."""
     told = {
         "client_instance_id": uuid_text(instance_id),
         "client_id": client.client_id,
@@ -317,7 +317,7 @@ def _read(codec: int, data: bytes, size_max: int) -> tuple[ErrorCode, list[otlp.
 
 
 def _printable(text: str) -> bool:
-    """Whether a label holds it as it is, so that two that differ stay two."""
+    """Return whether a label holds the text unchanged, so that different texts remain different."""
     return len(text) <= VALUE_SIZE_MAX and text.isprintable()
 
 

@@ -1,8 +1,8 @@
-"""OpenTelemetry's MetricsData v1 as clients push it: numbers by name and attributes, read within bounds.
+"""Decode OpenTelemetry's MetricsData v1, as clients push it, into numbers by name and attributes, within limits.
 
-Read are gauges and sums, which is what Kafka's clients send; histograms and summaries are counted and left out. Fields
-that are not known are skipped, as protocol buffers have it. A client can send what it likes, so the number of fields
-is bounded: it is what the time goes by.
+Gauges and sums are decoded, which is what Kafka's clients send; histograms and summaries are counted and dropped.
+Unknown fields are skipped, as in protocol buffers. The number of fields is limited, since it determines the time that a
+client's data takes.
 
 Source: opentelemetry/proto/metrics/v1/metrics.proto and the encoding of protocol buffers. No I/O, no clock.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FIELDS_MAX: Final = 200_000
-"""Fields of one message: some ten times those of a client that sends all its metrics."""
+"""The most fields of a message: about ten times those of a client that sends all its metrics."""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _VARINT_SIZE_MAX: Final = 10
 _DELTA: Final = 1
@@ -27,24 +27,24 @@ _LEFT_OUT: Final = frozenset({9, 10, 11})
 """Histogram, exponential histogram, summary."""
 
 Field = tuple[int, int, memoryview, int]
-"""Number, wire type, bytes, and the number that a varint is."""
+"""Number, wire type, bytes, and the value of a varint."""
 
 
 class OtlpError(ValueError):
-    """The bytes are no MetricsData, or have too many fields."""
+    """The bytes are not MetricsData, or have too many fields."""
 
 
 class Point(NamedTuple):
-    """One number."""
+    """A number with its name and attributes."""
 
     name: str
     attributes: tuple[tuple[str, str], ...]
-    """In the order of their names."""
+    """Sorted by name."""
     value: float
     counts: bool
-    """Whether it is a sum that only rises."""
+    """Whether it is a monotonic sum."""
     delta: bool
-    """Of such a sum: whether this is what was added since the client last pushed."""
+    """Whether a sum is the increase since the client's last push."""
 
 
 class _Reader:
@@ -77,7 +77,7 @@ class _Reader:
             at += size
 
     def inside(self, data: memoryview, *numbers: int) -> Iterator[memoryview]:
-        """The messages at the end of a path of field numbers."""
+        """Yield the messages at the end of a path of field numbers."""
         for number, wire, content, _ in self.fields(data):
             if number == numbers[0] and wire == _BYTES:
                 yield from self.inside(content, *numbers[1:]) if len(numbers) > 1 else (content,)
@@ -126,7 +126,7 @@ class _Reader:
         return key, text
 
     def value(self, data: memoryview) -> str:
-        """An AnyValue as text; lists and bytes are nothing that a label can hold."""
+        """Return an AnyValue as text; lists and bytes give ""."""
         text = ""
         for number, wire, content, value in self.fields(data):
             if number == 1 and wire == _BYTES:
@@ -141,7 +141,7 @@ class _Reader:
 
 
 def read(data: bytes | memoryview) -> tuple[list[Point], int]:
-    """(the numbers, how many metrics were left out) of a MetricsData; OtlpError."""
+    """Decode a MetricsData: return the points and the number of dropped metrics. Raises OtlpError."""
     reader = _Reader()
     points = [point for metric in reader.inside(memoryview(data), 1, 2, 2) for point in reader.metric(metric)]
     return points, reader.left_out
