@@ -1,4 +1,4 @@
-"""Proof that what producers sent has arrived everywhere, once: marks in messages, counts beside them, and who compares.
+"""Audit that messages from producers arrive everywhere exactly once: marks in messages, reported counts, a comparison.
 
     producer ─▶ tally.py ──mark in a header──▶ topic ─▶ broker ─▶ mirror ─▶ broker ─▶ loaded files
                    │                                      ├─▶ consumers       │            │
@@ -8,16 +8,16 @@
                                               ▼                           │
                                           events.py ────▶ judge.py ◀──────┘   missing, duplicated, unreported
 
-    marks.py       server, run, sequence and time of a message as bytes of one header; fields.py: in fields of payloads
-    tally.py       gives marks, and counts them by window until they are reported
+    marks.py       run, sequence, time and server of a message as bytes of one header; fields.py: in fields of payloads
+    tally.py       assigns marks, and counts them by window until they are reported
     producers.py   AuditedProducer, AuditedWriter: kafkalite.client with a tally; librdkafka.py: confluent-kafka's;
                    classic.py: Kafka 0.7's
-    taken.py       what consumers took; consumers.py: kafkalite.client's; foreign_consumers.py: of other libraries;
-                   classic_consumers.py: Kafka 0.7's
-    events.py      the messages of the audit topic, and what they say together
-    counts.py      which marks a stage has, how often
-    stages.py      stages read: brokers, a mirror's word, loaded files
-    judge.py       the comparison; run.py makes it once, following.py again and again
+    taken.py       offsets that consumers processed; consumers.py: kafkalite.client's; foreign_consumers.py: of other
+                   libraries; classic_consumers.py: Kafka 0.7's
+    events.py      the messages of the audit topic, and their sum
+    counts.py      which marks a stage has, and how often
+    stages.py      reads stages: brokers, a mirror's progress, loaded files
+    judge.py       the comparison; run.py does it once, following.py continuously
 
 Names are imported when first used; clients of other libraries are not needed unless they are wrapped.
 """

@@ -1,13 +1,13 @@
-"""Kafka 0.7's producer, whose messages carry marks in a field of their payload and are counted.
+"""Kafka 0.7's producer with audit: messages carry marks in a payload field and are counted.
 
     producer = AuditedClassicProducer({"broker.list": "0:live:9093"}, mark_field="audit", server="web1")
     producer.send(ProducerData("clicks", [b'{"page": "/"}']))
 
-0.7 has neither headers nor keys in its messages, so the mark goes into the payload: into a field of JSON objects, or
-wherever `put` puts it. Counts go to a topic of 0.7's format, kafkalite.audit.classic, by `send` when
-`report_interval_s` is over, and by `flush` and the end in any case.
+0.7 messages have neither headers nor keys, so the mark goes into the payload: into a field of JSON objects, or where
+`put` puts it. Counts go to a topic in 0.7's format, kafkalite.audit.classic. `send` sends them once `report_interval_s`
+has passed; `flush` and `close` always do.
 
-A message counts once it was handed over; 0.7 acknowledges nothing. Thread rule: as kafkalite.classic.Producer.
+A message counts once it was handed over, since 0.7 has no acknowledgements. Thread rule: as kafkalite.classic.Producer.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ class AuditedClassicProducer:
     """See the module.
 
     `producer`           a kafkalite.classic.Producer with the default encoder, or the configuration for one
-    `mark_field`         the field of JSON objects that takes the mark
-    `put`                in its place: gives the bytes to send, such as an Avro record, of an event and a mark (text)
-    `server`             who makes the messages (default: this host's name)
-    `audit_topic`        the topic of counts of today's producers, beside whose name stands that of 0.7's
-    `window_s`           length of a window
-    `report_interval_s`  how long counts wait, at most, while the producer is used
+    `mark_field`         the field of JSON objects that gets the mark `put`                instead: returns the bytes to
+    send, such as an Avro record, for an event and a mark (text) `server`             the origin of the messages
+    (default: this host's name) `audit_topic`        the topic of counts of current producers, from which the name of
+    0.7's is derived `window_s`           length of a window `report_interval_s`  how long counts wait at most while the
+    producer is used
     """
 
     def __init__(
@@ -72,11 +71,13 @@ class AuditedClassicProducer:
         self.close()
 
     def send(self, *data: ProducerData) -> None:
-        """As Producer.send; messages have the time of now. ValueError, and nothing is sent, for what `put` refuses."""
+        """Send as Producer.send does, with the current time. If `put` refuses a message, raise ValueError and send
+        nothing.
+        """
         now = time.time_ns() // 1_000_000
         for item in data:
             for event in item.data:
-                self._put(event, "")  # before one is counted
+                self._put(event, "")  # check all before counting one
         marked = []
         for item in data:
             texts = self.tally.mark_texts(item.topic, [now] * len(item.data))
@@ -86,12 +87,12 @@ class AuditedClassicProducer:
             self.flush()
 
     def flush(self) -> None:
-        """Sends the counts."""
+        """Send the counts."""
         values = [increment.record().value for increment in self.tally.take()]
         if values:
             self._producer.send(ProducerData(self._audit_topic, values))
 
     def close(self) -> None:
-        """Sends counts and what is queued, and closes the producer."""
+        """Send counts and queued messages, and close the producer."""
         self.flush()
         self._producer.close()

@@ -1,12 +1,11 @@
-"""Kafka 0.7's consumers, which report what they took as a stage of the audit.
+"""Kafka 0.7's consumers with audit: they report the messages they took as a stage.
 
     with AuditedClassicConnector(ConsumerConfig(groupid="hadoop", zk_connect="zk:2181")) as connector:
         (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
 
-A stream hands out what stands between two offsets without gaps, so what was taken is what lies between the offset a
-partition was read from and the one that ZooKeeper has taken: reports follow commits, explicit and automatic ones. They
-go to the topic of counts of 0.7's format. ZooKeeper keeps an offset and no more, so a crash between commit and report
-leaves what the last commit covers as missing.
+A stream hands out messages without gaps, so the taken range is that from the offset at which reading began to the one
+stored in ZooKeeper. Reports follow explicit and automatic commits and go to the topic of counts in 0.7's format.
+ZooKeeper stores only an offset, so after a crash between commit and report the messages of the last commit are missing.
 
 Partitions are those of one broker: the one that the audit calls live, which has the 0.7 topics.
 
@@ -37,14 +36,14 @@ logger = logging.getLogger(__name__)
 class AuditedClassicConnector(ConsumerConnector):
     """A ConsumerConnector whose messages are audited; see the module.
 
-    `stage`        the name of the stage (default: the group's)
-    `audit_topic`  the topic of counts of today's clients, beside whose name stands that of 0.7's
+    `stage`        the name of the stage (default: the group's) `audit_topic`  the topic of counts of current clients,
+    from which the name of 0.7's is derived
     """
 
     def __init__(self, config: ConsumerConfig, *, stage: str | None = None, audit_topic: str = AUDIT_TOPIC) -> None:
         self.tally = TakenTally(stage or config.groupid)
         self._reporting = threading.Lock()
-        self._reached: dict[tuple[str, BrokerPartition], int] = {}  # up to where what was handed out is told
+        self._reached: dict[tuple[str, BrokerPartition], int] = {}  # the offset up to which messages are reported
         self._audit_topic = classic_topic(audit_topic)
         self._reporter: Producer | None = None
         super().__init__(config)
@@ -66,7 +65,9 @@ class AuditedClassicConnector(ConsumerConnector):
             self._report()
 
     def _report(self) -> None:
-        """What cannot be sent now goes with the next commit: 0.7's commits fail with a line, too."""
+        """Send the reports. Those that cannot be sent now wait for the next commit; a failure is only logged, as in
+        0.7.
+        """
         records = self.tally.reports()
         if not records:
             return

@@ -1,12 +1,12 @@
-"""`kafkalite.client`'s GroupReader, which reports what it took as a stage of the audit.
+"""`kafkalite.client`'s GroupReader with audit: it reports the records it took as a stage.
 
     with AuditedGroupReader(client, "billing", "orders") as reader:
         for chunk in reader:
             …
             reader.commit()
 
-Reports follow commits, explicit and automatic ones (kafkalite.audit.taken says how a crash between the two is healed).
-They are sent by the commit that waits, by the next `poll` after one that does not, and at the end.
+Reports follow explicit and automatic commits (kafkalite.audit.taken describes recovery from a crash between the two). A
+waiting commit sends them; after other commits, the next `poll` or the end does.
 
 Thread rule: as GroupReader.
 """
@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 class AuditedGroupReader(GroupReader):
     """A GroupReader whose records are audited; see the module.
 
-    `stage`        the name of the stage (default: the group's)
-    `audit_topic`  where reports go; it is created with one partition when it is not there
-    `options`      those of GroupReader
+    `stage`        the name of the stage (default: the group's) `audit_topic`  the topic for reports; created with one
+    partition if missing `options`      those of GroupReader
     """
 
     def __init__(
@@ -57,14 +56,14 @@ class AuditedGroupReader(GroupReader):
         self._reporter: Producer | None = None
 
     def __iter__(self) -> Iterator[Chunk]:
-        """As GroupReader's; a chunk is taken once it is handed out."""
+        """Iterate as GroupReader does; a chunk counts as taken once it is returned."""
         for chunk in super().__iter__():
             self.tally.took(chunk.partition, chunk.columns.offsets)
             self._report()
             yield chunk
 
     def poll(self, timeout_s: float = 1.0) -> list[Chunk]:
-        """As GroupReader.poll; reports of commits that did not wait are sent."""
+        """Poll as GroupReader.poll does; send the reports of commits that did not wait."""
         chunks = super().poll(timeout_s)
         for chunk in chunks:
             self.tally.took(chunk.partition, chunk.columns.offsets)
@@ -72,12 +71,12 @@ class AuditedGroupReader(GroupReader):
         return chunks
 
     def commit(self, offsets: Offsets | None = None, *, timeout_s: float | None = None) -> None:
-        """As GroupReader.commit; then what it covers is reported."""
+        """Commit as GroupReader.commit does; then report the committed records."""
         super().commit(offsets, timeout_s=timeout_s)
         self._report()
 
     def close(self, **options: Any) -> None:
-        """As GroupReader.close; what its last commits cover is reported."""
+        """Close as GroupReader.close does; report the records of its last commits."""
         try:
             super().close(**options)
         finally:
@@ -87,7 +86,7 @@ class AuditedGroupReader(GroupReader):
                 reporter.close()
 
     def _rows(self, offsets: Offsets | None) -> dict[TopicPartition, CommittedOffset]:
-        """What is to be committed carries what was taken, unless the caller has put something there."""
+        """Add the taken ranges to the metadata of a commit, unless the caller has set metadata."""
         return {
             key: row if row.metadata else row._replace(metadata=self.tally.metadata(key, row.offset))
             for key, row in super()._rows(offsets).items()

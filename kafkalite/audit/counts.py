@@ -1,10 +1,10 @@
-"""Which marks a stage has, and how often: distinct, duplicated and unreported messages by topic, run and window.
+"""Count a stage's marks: distinct, duplicated and unreported messages by topic, run and window.
 
     chunk of records ─▶ marks, sorted by run and sequence ─▶ pages of bits ─▶ counts of windows
                                                               65,536 sequences each
 
-A bit for each message that was seen: 8 KiB a page, so a billion messages are 125 MB, in whatever order they come. All
-messages of a chunk are taken at once; only runs and pages are walked one by one.
+Each seen message takes one bit, 8 KiB per page, so a billion messages take 125 MB in any order of arrival. A chunk's
+messages are processed at once; only runs and pages are iterated.
 
 Thread rule: one thread at a time.
 """
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 PAGE_BITS: Final = 16
 PAGE_SIZE: Final = 1 << PAGE_BITS
 FULL: Final = np.full(PAGE_SIZE // 8, 0xFF, np.uint8)
-"""The page of all whose messages are all there."""
+"""The shared page for pages whose messages were all seen."""
 RANGES_MAX: Final = 20
-"""Ranges of sequences that are named for a topic and run."""
+"""The most ranges of sequences that are listed for a topic and run."""
 
 
 class Window(NamedTuple):
-    """Messages of one run in one window of a topic."""
+    """The messages of one run in one window of a topic."""
 
     topic: str
     run: int
@@ -47,21 +47,20 @@ class Window(NamedTuple):
 
 @dataclass(slots=True)
 class SeenCounts:
-    """What a stage has of a window."""
+    """A stage's counts for a window."""
 
     distinct: int = 0
-    """Messages that an increment vouches for, each once."""
+    """Reported messages, each counted once."""
     duplicated: int = 0
-    """Records beyond the first of a message."""
+    """Records of a message after its first."""
     unreported: int = 0
-    """Messages that no increment vouches for, each once."""
+    """Messages without an increment, each counted once."""
 
 
 class Count:
-    """See the module. `add` what a stage has; then `windows`, `unmarked` and `missing_ranges`.
+    """See the module. Fill it with `add`, then read `windows`, `unmarked` and `missing_ranges`.
 
-    `window_ms`  for runs that have reported nothing
-    `since_ms`   messages older than this are left out
+    `window_ms`  for runs without reports `since_ms`   older messages are ignored
     """
 
     def __init__(self, reported: Reported, *, window_ms: int = 60_000, since_ms: int | None = None) -> None:
@@ -72,26 +71,26 @@ class Count:
         self._twice: dict[tuple[str, int], dict[int, int]] = {}
         self.windows: dict[Window, SeenCounts] = {}
         self.topics: frozenset[str] | None = None
-        """Those that the stage is about, where it is not about all."""
+        """The topics of the stage; None for all."""
         self.servers: dict[int, str] = dict(reported.servers)
         self.unmarked: dict[str, int] = {}
-        """Records without a mark, by topic."""
+        """Number of records without a mark, by topic."""
         self.record_count = 0
 
     def window_ms(self, run: int) -> int:
-        """The length of a run's windows."""
+        """Return the window length of a run."""
         return self._reported.windows_ms.get(run, self._window_ms)
 
     def may_take(self, newest_us: int | None) -> bool:
-        """Whether records up to this time (us since 1970; None: not known) can be among those that are counted."""
+        """Return whether records up to this time (µs since 1970; None if unknown) can include counted ones."""
         return self._since_ms is None or newest_us is None or newest_us >= self._since_ms * 1000
 
     def add(self, topic: str, headers: HeaderColumns | None, count: int) -> None:
-        """`count` records of a topic, with their headers; None when none of them has any."""
+        """Add `count` records of a topic with their headers, or None if none has any."""
         self.add_marks(topic, read_marks(headers), count)
 
     def add_marks(self, topic: str, marks: Marks, count: int) -> None:
-        """`count` records of a topic, those that are marked with their marks."""
+        """Add `count` records of a topic with the marks of those that have one."""
         self.record_count += count
         if count > len(marks.records):
             self.unmarked[topic] = self.unmarked.get(topic, 0) + count - len(marks.records)
@@ -105,7 +104,7 @@ class Count:
             self._add_page(topic, run, marks.sequences[start:end], marks.timestamps[start:end])
 
     def _add_page(self, topic: str, run: int, sequences: NDArray[np.int64], timestamps: NDArray[np.int64]) -> None:
-        """Sorted sequences of one page."""
+        """Add sorted sequences of one page."""
         key = (topic, run, int(sequences[0]) >> PAGE_BITS)
         page = self._pages.get(key)
         if page is None:
@@ -133,25 +132,25 @@ class Count:
             self._note_unreported(topic, run, sequences[strange], starts[strange])
 
     def _note_unreported(self, topic: str, run: int, sequences: NDArray[np.int64], starts: NDArray[np.int64]) -> None:
-        """Sequences of one page that no increment vouches for, each with the start of its window."""
+        """Note sequences of one page without an increment, with the starts of their windows. For a subclass."""
 
     def _remember_twice(self, key: tuple[str, int], sequences: list[int]) -> None:
-        """As many as may be named, and how often each came again."""
+        """Note the duplicates to list, and how often each came again."""
         known = self._twice.setdefault(key, {})
         for sequence in sequences:
             if sequence in known or len(known) < RANGES_MAX:
                 known[sequence] = known.get(sequence, 0) + 1
 
     def duplicated_sequences(self, topic: str, run: int) -> dict[int, int]:
-        """Which messages came more than once, the first RANGES_MAX that were found, and how often again."""
+        """Return the first RANGES_MAX duplicated sequences found, with the number of their further records."""
         return dict(sorted(self._twice.get((topic, run), {}).items()))
 
     def missing_ranges(
         self, topic: str, run: int, spans: list[tuple[int, int]] | None = None
     ) -> Iterator[tuple[int, int]]:
-        """[first, end) of sequences that are reported, or of these spans, and were not seen, in order.
+        """Yield in order the ranges [first, end) of reported sequences (or of `spans`) that were not seen.
 
-        With `since_ms` older ones are among them.
+        With `since_ms` this includes older ones.
         """
         pages = sorted(page for of_topic, of_run, page in self._pages if (of_topic, of_run) == (topic, run))
         open_range: tuple[int, int] | None = None
@@ -167,7 +166,7 @@ class Count:
             yield open_range
 
     def _gaps(self, topic: str, run: int, first: int, end: int, pages: list[int]) -> Iterator[tuple[int, int]]:
-        """What was not seen of a span, which may be of any length: only `pages`, where something was, are looked at."""
+        """Yield the unseen ranges of a span of any length; only `pages`, which have seen messages, are examined."""
         reached = first
         for index in range(bisect.bisect_left(pages, first >> PAGE_BITS), len(pages)):
             page = pages[index]
@@ -186,7 +185,7 @@ class Count:
 
 
 def segments(runs: NDArray[np.uint64], sequences: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """(start, end) of what has the same run and page, of rows sorted by run and sequence."""
+    """Yield (start, end) of rows with equal run and page; rows are sorted by run and sequence."""
     if not len(runs):
         return
     pages = sequences >> PAGE_BITS

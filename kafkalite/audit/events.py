@@ -1,14 +1,14 @@
-"""The messages of the audit topic: how many messages of a span of sequences are in which window.
+"""Encode and decode the messages of the audit topic: how many messages of a span of sequences are in which window.
 
     topic   kafkalite.audit
     key     RUN/FIRST/PART/TOPIC, run in hex
     value   {"version": 1, "run": "00c5…", "server": "web1", "topic": "logs", "window_ms": 60000,
              "first": 0, "end": 40000, "part": 0, "counts": [[window's start in ms, messages], …]}      JSON
 
-Increments add up; one that was sent twice counts once, by its run, topic, first sequence and part. A value may get more
-fields; a reader ignores those that it does not know.
+Increments add up. One that was sent twice counts once, identified by run, topic, first sequence and part. Readers
+ignore fields that they do not know.
 
-Thread rule: values; a Reported is filled by one thread, then read by any.
+Thread rule: values; one thread fills a Reported, then any may read it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 AUDIT_TOPIC: Final = "kafkalite.audit"
 VERSION: Final = 1
 WINDOWS_MAX: Final = 10_000
-"""Windows of an increment: some 250 KiB of JSON."""
+"""The most windows of an increment, about 250 KiB of JSON."""
 INT64_MAX: Final = 2**63 - 1
 
 
 class Increment(NamedTuple):
-    """Messages handed to a producer since its last one, by window."""
+    """The messages handed to a producer since its last increment, by window."""
 
     run: int
     server: str
@@ -44,7 +44,7 @@ class Increment(NamedTuple):
     """(start of the window in ms, messages)"""
 
     def record(self) -> Record:
-        """As a message; without a timestamp."""
+        """Return the increment as a record without a timestamp."""
         fields = {
             "version": VERSION,
             "run": f"{self.run:016x}",
@@ -61,12 +61,12 @@ class Increment(NamedTuple):
 
 
 def classic_topic(audit_topic: str) -> str:
-    """Where counts of producers of Kafka 0.7 go, whose topics are of its format."""
+    """Return the topic for counts of Kafka 0.7's producers, which is in 0.7's format."""
     return f"{audit_topic}.classic"
 
 
 def increment_of(value: bytes | None) -> Increment:
-    """The increment in a message's value; ValueError says why there is none."""
+    """Decode a message's value; raise ValueError with the reason if it is not an increment."""
     if value is None:
         raise ValueError("the message has no value")
     try:
@@ -91,17 +91,16 @@ def increment_of(value: bytes | None) -> Increment:
 
 
 def number(value: object, *, least: int = 0) -> int:
-    """A whole number that fits; ValueError."""
+    """Return a value that is an integer in range; raise ValueError otherwise."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= INT64_MAX:
         raise ValueError(f"{str(value)[:20]} is not a count")
     return value
 
 
 class Reported:
-    """What all increments say together.
+    """The sum of all increments.
 
-    `expected`   messages by topic and run, and in these by window start in ms
-    `servers`, `windows_ms`    of each run
+    `expected`   messages by topic and run, and in these by window start in ms `servers`, `windows_ms`    of each run
     """
 
     def __init__(self) -> None:
@@ -109,13 +108,15 @@ class Reported:
         self.servers: dict[int, str] = {}
         self.windows_ms: dict[int, int] = {}
         self.unreadable = 0
-        """Messages of the audit topic that are no increments."""
+        """Number of messages in the audit topic that are not increments."""
         self._known: set[tuple[int, str, int, int]] = set()
         self._spans: dict[tuple[str, int], dict[int, int]] = {}
         self._sorted: dict[tuple[str, int], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
     def add(self, increment: Increment) -> bool:
-        """Counts it, unless it is known; whether it did. A run keeps the server and window of its first one."""
+        """Add an increment unless it is known; return whether it was added. A run keeps its first server and window
+        length.
+        """
         identity = (increment.run, increment.topic, increment.first, increment.part)
         if identity in self._known:
             return False
@@ -135,7 +136,7 @@ class Reported:
         return True
 
     def add_message(self, value: bytes | None) -> None:
-        """As `add`, with what is no increment counted."""
+        """Add a message's increment, or count the message as unreadable."""
         try:
             self.add(increment_of(value))
         except ValueError:
@@ -143,15 +144,15 @@ class Reported:
 
     @property
     def topics(self) -> set[str]:
-        """Those that somebody counts."""
+        """The topics with reported messages."""
         return {topic for topic, _ in self.expected}
 
     def spans(self, topic: str, run: int) -> list[tuple[int, int]]:
-        """[first, end) of each span that is reported, in order."""
+        """Return the reported spans [first, end), in order."""
         return sorted(self._spans.get((topic, run), {}).items())
 
     def covers(self, topic: str, run: int, sequences: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these an increment vouches for."""
+        """Return which of these sequences are reported."""
         key = (topic, run)
         if key not in self._sorted:
             rows = np.array(self.spans(topic, run), np.int64).reshape(-1, 2)

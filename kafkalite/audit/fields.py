@@ -1,11 +1,11 @@
-"""Marks in a named field of the payload: for topics of Kafka 0.7, which has no headers, and whoever sets none.
+"""Read marks from a named payload field, for Kafka 0.7, which has no headers, and for producers that set none.
 
-    value ─┬─ begins with 0x00 and a schema's id ─▶ Avro, by the registry ──┐
-           ├─ a schema was given for the topic ───▶ Avro, as it is ─────────┼─▶ the field's text ─▶ marks.py
-           └─ anything else ──────────────────────▶ JSON, the outermost object ─┘
+    value ─┬─ begins with 0x00 and a schema id ─▶ Avro, by the registry ───┐
+           ├─ a schema was given for the topic ─▶ bare Avro ───────────────┼─▶ the field's text ─▶ marks.py
+           └─ anything else ────────────────────▶ JSON, outermost object ──┘
 
-A field holds the mark as text, or in Avro as bytes of that text; a union with null is as good. What is not there, or no
-mark, is none. Of a JSON object that has the field twice the last one counts.
+The field contains the mark as text, or in Avro as bytes of that text; a union with null is accepted. A missing field or
+a text that is not a mark means no mark. If a JSON object has the field twice, the last one counts.
 
 Thread rule: one thread at a time.
 """
@@ -28,18 +28,17 @@ if TYPE_CHECKING:
     from kafkalite.wire.record.columns import HeaderColumns
 
 FRAME: Final = b"\x00\x00\x00\x00\x01"
-"""What a message in the registry's format begins with: here of the one schema that was given."""
+"""The header of a message in the registry's format, here for the one given schema."""
 SCHEMAS_MAX: Final = 1000
-"""Schemas of writers that are known at a time; more begin again."""
+"""The most cached decoders; beyond that the cache is cleared."""
 JSON_FAULTS: Final = (ValueError, RecursionError)
 
 
 class MarkFields:
-    """See the module. Which field a topic's marks are in, and the marks of its values.
+    """Finds the field of a topic's marks and reads the marks of its values; see the module.
 
-    `fields`    topic → field; None → of every topic that is not named
-    `registry`  for values in its format
-    `schemas`   topic → schema of values that are bare Avro records; None → of every topic with a field
+    `fields`    topic → field; None → all other topics `registry`  for values in its format `schemas`   topic → schema
+    of values that are bare Avro records; None → all other topics with a field
     """
 
     def __init__(
@@ -55,11 +54,11 @@ class MarkFields:
         self._decoders: dict[tuple[str | None, int, str], Any] = {}
 
     def field(self, topic: str) -> str | None:
-        """The field of a topic's marks; None when they are in headers alone."""
+        """Return the field of a topic's marks, or None if they are only in headers."""
         return self._fields.get(topic, self._fields.get(None))
 
     def marks(self, topic: str, headers: HeaderColumns | None, values: BytesColumn) -> Marks:
-        """The mark of each record that has one, a header's before a field's."""
+        """Return the mark of each record that has one; a header's takes precedence over a field's."""
         field = self.field(topic)
         return merged(headers, {} if field is None else dict(self._texts(topic, field, values)))
 
@@ -100,9 +99,9 @@ class MarkFields:
                 yield row, text.encode() if isinstance(text, str) else text
 
     def _decoder(self, schema: Schema | None, number: int, field: str) -> Any:
-        """Reads one field of what this schema wrote; None when it has no such field of text or bytes.
+        """Return a decoder for one field of this schema's values, or None if it has no such text or bytes field.
 
-        RegistryUnreachable; RegistryRefused for anything but an unknown id.
+        Raises RegistryUnreachable, and RegistryRefused except for an unknown id.
         """
         from kafkalite.avro.client import SCHEMA_NOT_FOUND, RegistryRefused
         from kafkalite.avro.decoder import AvroDecoder
@@ -123,18 +122,18 @@ class MarkFields:
 
 
 class OneSchema:
-    """A registry that knows the schema of a topic whose values are bare records."""
+    """A registry with only one schema, that of a topic whose values are bare records."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
 
     def schema(self, _schema_id: int) -> Schema:
-        """Of every id."""
+        """Return the schema, for any id."""
         return self._schema
 
 
 def one_field(schema: Schema, name: str) -> Schema | None:
-    """The schema that reads a record's field alone; None when it has none of text or bytes, or null."""
+    """Return a schema that reads only this field of a record, or None if the field is not text or bytes."""
     from kafkalite.avro.layout import nullable_part
     from kafkalite.avro.schema import Field, Type, parse, render
 
@@ -145,7 +144,7 @@ def one_field(schema: Schema, name: str) -> Schema | None:
 
 
 def json_text(value: bytes, field: str) -> bytes | None:
-    """The text in a field of a JSON object."""
+    """Return the text in a field of a JSON object, or None."""
     try:
         document = json.loads(value)
     except JSON_FAULTS:
@@ -155,7 +154,7 @@ def json_text(value: bytes, field: str) -> bytes | None:
 
 
 def with_field(value: bytes | None, field: str, mark: str) -> bytes:
-    """A JSON object with the mark as its last field; ValueError for a value that is none."""
+    """Add the mark as the last field of a JSON object. Raises ValueError if the value is not one."""
     body = b"" if value is None else value.rstrip()
     if not body.lstrip().startswith(b"{") or not body.endswith(b"}"):
         raise ValueError("the value is not a JSON object, so it cannot hold a mark")
@@ -165,7 +164,7 @@ def with_field(value: bytes | None, field: str, mark: str) -> bytes:
 
 
 def merged(headers: HeaderColumns | None, texts: Mapping[int, bytes]) -> Marks:
-    """Marks in headers, and of records that have none there those in texts, by record."""
+    """Return marks from headers, and from texts (by record) for records without one."""
     one = read_marks(headers)
     if not texts:
         return one

@@ -1,14 +1,14 @@
-"""An audit that never sleeps: rounds over what is new, verdicts of windows once they are closed, what changes later.
+"""Run a continuous audit: count new records in rounds, judge windows once they are closed, and report later changes.
 
-    round: counts ─▶ live, mirror, offline, consumers, loaded, each from where it was ─▶ verdicts ─▶ forget ─▶ save
+    round: counts ─▶ live, mirror, offline, consumers, loaded, each from its position ─▶ verdicts ─▶ forget ─▶ save
              │                    │
-             └── away? nothing is judged   └── away? it is judged when it is back
+             └── unreadable? nothing is judged     └── unreadable? it is judged once it is readable again
 
-A window is judged in a stage once its end and the stage's grace lie before the moment from which the counts and the
-stage were read last. What is wrong there is told then; a window that every stage has reached is told as a whole. News
-that come later, within `keep_s`, are told as changes.
+A window is judged in a stage once its end plus the stage's grace precede the start of the last read of both counts and
+stage. Faults are reported at that time. A window that was judged in every stage is reported as a whole. Records and
+counts that come later, within `keep_s`, are reported as changes.
 
-What was read and what was told are saved together (kafkalite.audit.saved), so that a restart counts nothing twice.
+Positions, counts and reports are saved together (kafkalite.audit.saved), so that a restart counts nothing twice.
 
 Thread rule: `run` belongs to one thread; `families`, `not_alive` and `not_ready` may be called from any.
 """
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 INTERVAL_S: Final = 5.0
 KEEP_S: Final = 3600.0
 STUCK_S: Final = 300.0
-"""A round that has not gone on for so long is stuck."""
+"""A round without progress for this long is stuck."""
 AWAY: Final = (KafkaError, ClientError, OSError, NothingToCompare)
-"""What says that a stage cannot be read now."""
+"""Errors that mean that a stage cannot be read now."""
 SAVE_S: Final = 10.0
 
 
 class WindowName(NamedTuple):
-    """Messages of a topic in a window."""
+    """A window of a topic."""
 
     topic: str
     start_ms: int
@@ -60,28 +60,28 @@ class WindowName(NamedTuple):
 
 
 class Wrong(NamedTuple):
-    """Something is wrong in a stage, or is not any more: `before` is what was told of it, None when nothing was."""
+    """New or changed faults in a stage; `before` is what was reported earlier, or None."""
 
     difference: Difference
     before: tuple[int, int, int] | None
     """Missing, duplicated, unreported."""
     missing: list[tuple[int, int]]
-    """Numbers, [first, end), of spans that reach into the window; RANGES_MAX of them at most."""
+    """Missing ranges [first, end), at most RANGES_MAX, of spans that reach into the window."""
     duplicated: list[int]
 
 
 class Closed(NamedTuple):
-    """Every stage has reached a window, or a change makes it complete or incomplete."""
+    """A window was judged in every stage, or a change made it complete or incomplete."""
 
     window: WindowName
     expected: int
     stages: list[str]
-    """Those that have all of it, once."""
+    """Stages that have every message of the window once."""
     wrong: list[str]
 
 
 class Away(NamedTuple):
-    """A stage, or the counts, cannot be read any more; or, without a reason, they can again."""
+    """A stage, or the counts, became unreadable, or readable again if there is no reason."""
 
     stage: str
     reason: str | None
@@ -93,7 +93,7 @@ COUNTS: Final = "counts"
 
 @dataclass(slots=True)
 class Numbers:
-    """What the page of metrics shows, made by each round as a whole."""
+    """The values on the metrics page; each round replaces them together."""
 
     up: dict[str, bool] = field(default_factory=dict)
     read_at_ms: dict[str, int] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Numbers:
     untracked: dict[str, int] = field(default_factory=dict)
     unmarked: dict[str, int] = field(default_factory=dict)
     wrong: dict[tuple[str, str], tuple[int, int, int]] = field(default_factory=dict)
-    """(stage, topic) → missing, duplicated, unreported in windows that are kept."""
+    """(stage, topic) → missing, duplicated, unreported in kept windows."""
     open_count: int = 0
     kept_count: int = 0
     rounds: int = 0
@@ -111,12 +111,10 @@ class Numbers:
 class Follower:
     """See the module.
 
-    `plan`        what is compared; its times are not used, and its grace is for stages that have none of their own
-    `tell`        is given each event, in order
-    `graces_s`    by the name of a stage
-    `interval_s`  between rounds
-    `keep_s`      how long windows are kept after their end
-    `recounts`    True: a stage whose log was restored is counted once more; False: that ends `run` (LogTruncated)
+    `plan`        what to compare; its times are ignored, and its grace is the default of stages `tell`        called
+    with each event, in order `graces_s`    grace by stage name `interval_s`  between rounds `keep_s`      how long
+    windows are kept after their end `recounts`    count a stage again if its log was restored; otherwise `run` raises
+    LogTruncated
     """
 
     def __init__(
@@ -138,32 +136,32 @@ class Follower:
         self._now_ms = now_ms
         self.horizon_ms = now_ms() - self._keep_ms
         self.first_ms = self.horizon_ms
-        """Windows that begin before are not judged: not all of them was read."""
+        """Windows that begin earlier are not judged, since they were not read completely."""
         self.reported = LastingReported()
         self.taken = Taken(plan.consumers)
         self.positions: dict[str, dict[TopicPartition, int]] = {}
-        """Next offsets of topics of counts, by whose they are."""
+        """Next offsets of the topics of counts, by cluster (live, offline)."""
         self.histories: dict[str, Histories] = {}
-        """Of the same."""
+        """Log histories of the same topics."""
         self.stages: dict[str, Stage] = {stage.name: stage for stage in stages_of(plan, self)}
         graces = graces_s or {}
         self._graces_ms = {name: round(1000 * graces.get(name, plan.grace_s)) for name in self.stages}
         self.told: dict[tuple[str, WindowName, str], tuple[int, int, int]] = {}
-        """(stage, window, server) → what is wrong there, as it was told."""
+        """(stage, window, server) → the faults as they were reported."""
         self.closed: dict[WindowName, bool] = {}
-        """Windows that were told as a whole → whether they were complete."""
+        """Windows reported as a whole → whether they were complete."""
         self.totals = {"complete": 0, "different": 0}
         self._counts_read_ms = 0
         self._away: dict[str, str] = {}
         self._beat = time.monotonic()
         self._numbers = Numbers()
         self.changed = False
-        """Whether something was told since this was set to False."""
+        """Whether an event was reported since this was set to False."""
 
     # --- rounds -------------------------------------------------------------------------------------------------------
 
     def run(self, stop: Event, save: Callable[[], object] | None = None) -> None:
-        """Rounds until `stop`. `save` is called between them: when something was told, every SAVE_S, and at the end."""
+        """Run rounds until `stop`. `save` is called after a round with events, every SAVE_S, and at the end."""
         saved_at = float("-inf")
         while not stop.is_set():
             self.round(stop)
@@ -175,7 +173,7 @@ class Follower:
             save()
 
     def round(self, stop: Event) -> None:
-        """Reads what is new and tells what follows. What is interrupted by `stop` goes on with the next one."""
+        """Count new records and report the results. A round interrupted by `stop` continues in the next one."""
         self.beat()
         if self._try(COUNTS, self._read_counts, stop):
             topics = sorted(topic for topic in self.reported.topics if self._plan.topics.fullmatch(topic))
@@ -190,11 +188,11 @@ class Follower:
         self._note()
 
     def beat(self) -> None:
-        """The round goes on."""
+        """Note progress of the round."""
         self._beat = time.monotonic()
 
     def _try(self, name: str, attempt: Callable[..., object], stop: Event) -> bool:
-        """Whether it worked to its end; who is away is told once."""
+        """Return whether an attempt completed. A failure is reported once while it lasts."""
         try:
             attempt()
         except LogTruncated:
@@ -223,7 +221,7 @@ class Follower:
         self._counts_read_ms = began
 
     def _read_reports(self, whose: str, client: Client) -> bool:
-        """Whether there is a topic of counts."""
+        """Read one cluster's topics of counts; return whether there are any."""
         there = topics_of_counts(client, self._plan.counts)
         known = self.positions.setdefault(whose, {})
         keys = [TopicPartition(name, partition) for name in there for partition in client.partitions(name)]
@@ -232,7 +230,7 @@ class Follower:
         histories = self.histories.setdefault(whose, Histories())
         moved = {key: known[key] for key in keys if known.get(key, 0) not in {0, ends[key].offset}}
         for divergence in histories.parted(client, moved):
-            del known[divergence.partition]  # what is known already is passed over
+            del known[divergence.partition]  # known reports are skipped when they are read again
         ranges = {}
         for key in keys:
             end = ends[key].offset
@@ -310,7 +308,7 @@ class Follower:
     def _numbers_of(
         self, stage: str, window: WindowName, server: str, found: tuple[int, int, int]
     ) -> tuple[list[tuple[int, int]], list[int]]:
-        """What is missing and what is doubled, by numbers, in spans that reach into the window."""
+        """Return the missing ranges and duplicated sequences in spans that reach into the window."""
         count = self.stages[stage].count
         missing: list[tuple[int, int]] = []
         duplicated: list[int] = []
@@ -349,10 +347,10 @@ class Follower:
         for window in [one for one in self.closed if one.start_ms + one.length_ms <= self.horizon_ms]:
             del self.closed[window]
 
-    # --- what others ask ----------------------------------------------------------------------------------------------
+    # --- metrics and health -------------------------------------------------------------------------------------------
 
     def _note(self) -> None:
-        """What the page of metrics shows from now on."""
+        """Update the values for the metrics page."""
         numbers, stages = self._numbers, self.stages
         numbers.up = {COUNTS: COUNTS not in self._away, **{name: name not in self._away for name in stages}}
         numbers.read_at_ms = {name: stage.read_at_ms for name, stage in stages.items()}
@@ -362,17 +360,17 @@ class Follower:
         numbers.unmarked = {name: sum(stage.count.unmarked.values()) for name, stage in stages.items()}
 
     def not_alive(self) -> list[str]:
-        """Reasons."""
+        """Return reasons why the audit is stuck, if it is."""
         stuck_s = time.monotonic() - self._beat
         return [f"no progress for {stuck_s:.0f} s"] if stuck_s > max(STUCK_S, 3 * self._interval_s) else []
 
     def not_ready(self) -> list[str]:
-        """Reasons: what cannot be read, and what has not been read yet."""
+        """Return what cannot be read, or else what was not read yet."""
         away = [f"{name}: {reason}" for name, reason in sorted(self._away.copy().items())]
         return away or [f"{name} was not read yet" for name, stage in self.stages.items() if not stage.read_at_ms]
 
     def families(self) -> Iterator[Family]:
-        """A source of metrics."""
+        """Yield the audit's metrics."""
         numbers = self._numbers
 
         def by_stage(name: str, kind: Any, text: str, values: Mapping[str, float]) -> Family:
@@ -408,7 +406,7 @@ class Follower:
 
 
 def stages_of(plan: Plan, follower: Follower) -> list[Stage]:
-    """In the order in which they are read and told."""
+    """Return the stages in the order in which they are read and reported."""
     make: dict[str, Any] = {
         "reported": follower.reported,
         "horizon_ms": follower.horizon_ms,

@@ -1,14 +1,14 @@
-"""Stages of an audit that goes on: each knows how far it was read, and reads on from there.
+"""Read the stages of a continuous audit: each stage keeps its positions and continues from there.
 
-    BrokerStage     a broker's records, up to what is committed
-    MirrorStage     the live broker's, up to where a mirror says it has copied
-    ConsumerStage   those that consumers have reported and that were not counted yet, wherever they stand
-    LoadedStage     files that were published since; of a file that compaction made, the rows that were not counted yet
+    BrokerStage     a broker's committed records
+    MirrorStage     the live broker's records, up to the mirror's progress
+    ConsumerStage   records that consumers have reported and that were not counted yet, at any offset
+    LoadedStage     newly published files; of a file made by compaction, only the rows that were not counted yet
 
-Positions move with the counts, a chunk or a file at a time, so that a round may end anywhere.
+Positions advance together with the counts, a chunk or a file at a time, so a round may end anywhere.
 
-A log that was restored, truncated or recreated below what a stage has counted ends the audit (LogTruncated), or has the
-stage count all of it once more, from the horizon on.
+If a log was restored, truncated or recreated below the offset that a stage has counted, the audit ends (LogTruncated),
+or the stage counts everything again from the horizon on.
 
 Thread rule: one thread at a time.
 """
@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 
 class Stage(abc.ABC):
-    """What all have; see the module. `read` takes in what is new of some topics, and raises when it cannot."""
+    """The base of all stages; see the module. `read` counts new records of some topics, and raises if it cannot."""
 
     def __init__(
         self,
@@ -75,17 +75,17 @@ class Stage(abc.ABC):
         self._histories = Histories()
         self.count = LastingCount(reported, horizon_ms)
         self.read_at_ms = 0
-        """Everything that was there at this time was read."""
+        """All records that existed at this time were read."""
         self._horizon_ms = horizon_ms
         self._beat = beat
         self._fields = fields
 
     @abc.abstractmethod
     def read(self, topics: list[str], stop: Event) -> None:
-        """KafkaError, ClientError, OSError, NothingToCompare; what was taken in by then is counted."""
+        """Count new records. Raises KafkaError, ClientError, OSError and NothingToCompare; earlier counts are kept."""
 
     def _is_other_history(self, client: Client, positions: Mapping[TopicPartition, int]) -> bool:
-        """Whether the stage begins once more, since a log was restored. LogTruncated where that was not asked for."""
+        """Return whether a log diverged and the stage starts again. Raises LogTruncated if that is not enabled."""
         parted = self._histories.parted(client, positions)
         if not parted:
             return False
@@ -103,15 +103,15 @@ class Stage(abc.ABC):
 
     @abc.abstractmethod
     def saved(self) -> dict[str, Any]:
-        """Where it stands, as JSON."""
+        """Return the stage's positions as JSON."""
 
     @abc.abstractmethod
     def restore(self, value: dict[str, Any]) -> None:
-        """What `saved` gave."""
+        """Load the result of `saved`."""
 
 
 class BrokerStage(Stage):
-    """See the module."""
+    """Reads a broker's committed records."""
 
     def __init__(self, name: str, client: Client, **options: Any) -> None:
         super().__init__(name, **options)
@@ -120,7 +120,7 @@ class BrokerStage(Stage):
         self._topic_ids: dict[str, str] = {}
 
     def limits(self) -> Mapping[TopicPartition, int] | None:
-        """Offsets up to which partitions are read; None: as far as they are committed."""
+        """Return offsets up to which to read each partition; None for all committed records."""
         return None
 
     def read(self, topics: list[str], stop: Event) -> None:
@@ -139,7 +139,7 @@ class BrokerStage(Stage):
         ranges = {}
         for key in keys:
             end = ends[key].offset if limits is None else min(ends[key].offset, limits.get(key, 0))
-            first = starts[key].offset if starts[key].offset >= 0 else end  # no record is so young
+            first = starts[key].offset if starts[key].offset >= 0 else end  # no record is that new
             start = max(first, self.positions.get(key, 0))
             if start < end:
                 self.positions[key] = start
@@ -155,7 +155,7 @@ class BrokerStage(Stage):
                         return
 
     def _forget_recreated(self, topics: Sequence[str]) -> None:
-        """A topic of the same name that is another one is read from its beginning."""
+        """Reset the positions of topics that were recreated under the same name."""
         for name in topics:
             topic_id = bytes(self.client.topic(name).topic_id).hex()
             if self._topic_ids.setdefault(name, topic_id) != topic_id:
@@ -177,7 +177,7 @@ class BrokerStage(Stage):
 
 
 class MirrorStage(BrokerStage):
-    """See the module."""
+    """Reads the live broker's records up to the mirror's progress."""
 
     def __init__(self, name: str, live: Client, offline: Client, mirror: str, **options: Any) -> None:
         super().__init__(name, live, **options)
@@ -189,7 +189,7 @@ class MirrorStage(BrokerStage):
 
 
 class ConsumerStage(Stage):
-    """See the module. The first of `clients` whose cluster was reported is the one that they read from."""
+    """Reads the records that consumers reported, from the first of `clients` whose cluster has reports."""
 
     def __init__(self, name: str, clients: list[Client], taken: Taken, **options: Any) -> None:
         super().__init__(name, **options)
@@ -249,14 +249,14 @@ class ConsumerStage(Stage):
 
 
 class CountedFile(NamedTuple):
-    """A loaded file that was counted: where it stands, and first and last offset of each partition."""
+    """A counted file: its topic and hour, and the first and last offset of each partition."""
 
     place: tuple[str, str | None, int | None]
     shares: dict[int, tuple[int, int]]
 
 
 class LoadedStage(Stage):
-    """See the module."""
+    """Reads the files that `kafkalite load` publishes."""
 
     def __init__(self, name: str, folder: str, **options: Any) -> None:
         super().__init__(name, **options)
@@ -279,7 +279,7 @@ class LoadedStage(Stage):
                     on_progress=self._go_on,
                 )
             except FileNotFoundError:
-                return  # compaction was here; the next round sees what it made
+                return  # compaction has replaced it; the next round reads the new file
             shares = {number: (share.first, share.last) for number, share in file.partitions.items()}
             self._counted[file.path] = CountedFile(place_of(file), shares)
             if stop.is_set():
@@ -300,12 +300,12 @@ class LoadedStage(Stage):
 
 
 def place_of(file: DataFile) -> tuple[str, str | None, int | None]:
-    """The topic and hour of a file."""
+    """Return a file's topic, date and hour."""
     return (file.topic, file.date, file.hour)
 
 
 def rows_of(files: Sequence[CountedFile]) -> Callable[[DataFile, Any], NDArray[np.bool_]]:
-    """Which rows of a batch were in files that were counted and are replaced."""
+    """Return a function that selects the rows of a batch that replaced files contained, which were counted."""
     spans: dict[int, Spans] = {}
     for file in files:
         for number, (first, last) in file.shares.items():
@@ -323,7 +323,7 @@ def rows_of(files: Sequence[CountedFile]) -> Callable[[DataFile, Any], NDArray[n
 
 
 def without(ranges: Sequence[tuple[int, int]], taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The parts of some ranges that lie in none of others; both in order, touching none of their own."""
+    """Return the parts of `ranges` that are in none of `taken`. Both are sorted, without touching ranges."""
     found, at = [], 0
     for first, end in ranges:
         reached = first

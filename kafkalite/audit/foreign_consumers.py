@@ -1,15 +1,15 @@
-"""Consumers of confluent-kafka, kafka-python and aiokafka, which report what they took as a stage of the audit.
+"""Consumers of confluent-kafka, kafka-python and aiokafka with audit: they report the records they took as a stage.
 
     consumer = AuditedConfluentConsumer({"bootstrap.servers": …, "group.id": "billing", "enable.auto.commit": False})
     consumer = AuditedKafkaPythonConsumer(KafkaConsumer(…, group_id="billing", enable_auto_commit=False), "billing")
     consumer = AuditedAioKafkaConsumer(AIOKafkaConsumer(…, enable_auto_commit=False), producer, "billing")
 
-What is not here is the consumer's own. Commits are the program's, since a report follows a commit. Each commits what
-was handed out, or the offsets that are given, and says in its metadata what it covers: whoever follows a consumer that
-died before its report makes it (kafkalite.audit.taken). aiokafka does not tell such metadata: there a consumer that
-dies between commit and report leaves what it had committed last as missing.
+Other attributes are the wrapped consumer's. The program commits, since a report follows a commit. A commit covers the
+records handed out, or the given offsets, and its metadata contains the taken ranges. If a consumer dies before its
+report, the partition's next consumer sends it (kafkalite.audit.taken). aiokafka cannot read that metadata, so with it
+the last commit of a consumer that dies before its report is missing.
 
-Thread rule: as the consumers, one thread, or task, at a time.
+Thread rule: as the consumers, one thread or task at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CONNECTING: Final = ("bootstrap.servers", "client.id", "security.", "ssl.", "sasl.", "broker.", "socket.")
-"""Settings of a consumer of confluent-kafka that a producer on the same cluster needs."""
+"""Settings of a confluent-kafka consumer that a producer on the same cluster needs."""
 PYTHON_CONNECTING: Final = ("bootstrap_servers", "client_id", "security_protocol", "ssl_", "sasl_", "api_version")
 SEND_TIMEOUT_S: Final = 30.0
 
@@ -37,9 +37,8 @@ SEND_TIMEOUT_S: Final = 30.0
 class AuditedConfluentConsumer:
     """See the module. `poll`, `consume`, `commit`, `subscribe`, `assign` and `close` are as confluent_kafka.Consumer's.
 
-    `config`       of that consumer, in which enable.auto.commit has to be False
-    `stage`        the name of the stage (default: the group's)
-    `audit_topic`  where reports go; the broker creates it, or it has to be there
+    `config`       of that consumer; enable.auto.commit must be False `stage`        the name of the stage (default: the
+    group's) `audit_topic`  the topic for reports; it must exist, or the broker must create topics automatically
     """
 
     def __init__(self, config: Mapping[str, Any], *, stage: str | None = None, audit_topic: str = AUDIT_TOPIC) -> None:
@@ -66,7 +65,7 @@ class AuditedConfluentConsumer:
         return getattr(self._consumer, name)
 
     def subscribe(self, topics: list[str], on_assign: Any = None, **callbacks: Any) -> None:
-        """As confluent_kafka.Consumer.subscribe."""
+        """Subscribe as confluent_kafka.Consumer.subscribe does."""
 
         def assigned(consumer: Any, partitions: list[Any]) -> None:
             self._fresh |= {TopicPartition(row.topic, row.partition) for row in partitions}
@@ -76,24 +75,24 @@ class AuditedConfluentConsumer:
         self._consumer.subscribe(topics, on_assign=assigned, **callbacks)
 
     def assign(self, partitions: list[Any]) -> None:
-        """As confluent_kafka.Consumer.assign."""
+        """Assign as confluent_kafka.Consumer.assign does."""
         self._fresh |= {TopicPartition(row.topic, row.partition) for row in partitions}
         self._consumer.assign(partitions)
 
     def poll(self, timeout: float = -1) -> Any:
-        """As confluent_kafka.Consumer.poll."""
+        """Poll as confluent_kafka.Consumer.poll does."""
         message = self._consumer.poll(timeout)
         self._take([] if message is None else [message])
         return message
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Any]:
-        """As confluent_kafka.Consumer.consume."""
+        """Consume as confluent_kafka.Consumer.consume does."""
         messages: list[Any] = self._consumer.consume(num_messages, timeout)
         self._take(messages)
         return messages
 
     def commit(self, message: Any = None, offsets: list[Any] | None = None, asynchronous: bool = True) -> Any:
-        """As confluent_kafka.Consumer.commit; what one covers that does not wait is reported when its answer came."""
+        """Commit as confluent_kafka.Consumer.commit does; an asynchronous commit is reported after its response."""
         from confluent_kafka import TopicPartition as Theirs
 
         if message is not None:
@@ -113,7 +112,7 @@ class AuditedConfluentConsumer:
         return done
 
     def close(self) -> None:
-        """As confluent_kafka.Consumer.close; what its last commits cover is reported."""
+        """Close as confluent_kafka.Consumer.close does; report the records of its last commits."""
         self._consumer.close()
         self._report(wait=True)
 
@@ -131,7 +130,7 @@ class AuditedConfluentConsumer:
         self._report(wait=False)
 
     def _left_behind(self, key: TopicPartition) -> str | None:
-        """The metadata of the group's last commit."""
+        """Return the metadata of the group's last commit, or None."""
         from confluent_kafka import KafkaException
         from confluent_kafka import TopicPartition as Theirs
 
@@ -169,9 +168,8 @@ class AuditedConfluentConsumer:
 class AuditedKafkaPythonConsumer:
     """See the module. `poll`, iteration, `commit`, `subscribe`, `assign` and `close` are as kafka.KafkaConsumer's.
 
-    `consumer`     a KafkaConsumer that has enable_auto_commit=False
-    `stage`        the name of the stage (default: the group's)
-    `audit_topic`  where reports go; the broker creates it, or it has to be there
+    `consumer`     a KafkaConsumer with enable_auto_commit=False `stage`        the name of the stage (default: the
+    group's) `audit_topic`  the topic for reports; it must exist, or the broker must create topics automatically
     """
 
     def __init__(self, consumer: Any, stage: str | None = None, *, audit_topic: str = AUDIT_TOPIC) -> None:
@@ -202,7 +200,7 @@ class AuditedKafkaPythonConsumer:
             yield row
 
     def poll(self, **options: Any) -> dict[Any, list[Any]]:
-        """As kafka.KafkaConsumer.poll."""
+        """Poll as kafka.KafkaConsumer.poll does."""
         found: dict[Any, list[Any]] = self._consumer.poll(**options)
         self._look_at_assignment()
         for key, rows in found.items():
@@ -211,7 +209,7 @@ class AuditedKafkaPythonConsumer:
         return found
 
     def commit(self, offsets: Mapping[Any, Any] | None = None, **options: Any) -> None:
-        """As kafka.KafkaConsumer.commit."""
+        """Commit as kafka.KafkaConsumer.commit does; then report the committed records."""
         from kafka.structs import OffsetAndMetadata
 
         if offsets is None:
@@ -228,11 +226,11 @@ class AuditedKafkaPythonConsumer:
         self._report()
 
     def commit_async(self, *_arguments: object, **_options: object) -> None:
-        """What it covers could not be reported: ValueError."""
+        """Raise ValueError: an asynchronous commit could not be reported."""
         raise ValueError("an audited consumer cannot commit asynchronously; use commit")
 
     def close(self, **options: Any) -> None:
-        """As kafka.KafkaConsumer.close, which commits nothing."""
+        """Close as kafka.KafkaConsumer.close does, without a commit."""
         self._consumer.close(**options)
         self._producer.close(timeout=SEND_TIMEOUT_S)
 
@@ -255,10 +253,9 @@ class AuditedKafkaPythonConsumer:
 class AuditedAioKafkaConsumer:
     """See the module. `getone`, `getmany`, iteration, `commit` and `stop` are as aiokafka.AIOKafkaConsumer's.
 
-    `consumer`     an AIOKafkaConsumer that has enable_auto_commit=False
-    `producer`     an AIOKafkaProducer on the same cluster, started, which stays the caller's
-    `stage`        the name of the stage, such as the group's
-    `audit_topic`  where reports go; the broker creates it, or it has to be there
+    `consumer`     an AIOKafkaConsumer with enable_auto_commit=False `producer`     a started AIOKafkaProducer on the
+    same cluster, which the caller stops `stage`        the name of the stage, such as the group's `audit_topic`  the
+    topic for reports; it must exist, or the broker must create topics automatically
     """
 
     def __init__(self, consumer: Any, producer: Any, stage: str, *, audit_topic: str = AUDIT_TOPIC) -> None:
@@ -278,13 +275,13 @@ class AuditedAioKafkaConsumer:
             yield row
 
     async def getone(self, *partitions: Any) -> Any:
-        """As aiokafka.AIOKafkaConsumer.getone."""
+        """Get one record as aiokafka.AIOKafkaConsumer.getone does."""
         row = await self._consumer.getone(*partitions)
         self.tally.took_one(TopicPartition(row.topic, row.partition), row.offset)
         return row
 
     async def getmany(self, *partitions: Any, **options: Any) -> dict[Any, list[Any]]:
-        """As aiokafka.AIOKafkaConsumer.getmany."""
+        """Get records as aiokafka.AIOKafkaConsumer.getmany does."""
         found: dict[Any, list[Any]] = await self._consumer.getmany(*partitions, **options)
         for key, rows in found.items():
             for row in rows:
@@ -292,7 +289,7 @@ class AuditedAioKafkaConsumer:
         return found
 
     async def commit(self, offsets: Mapping[Any, Any] | None = None) -> None:
-        """As aiokafka.AIOKafkaConsumer.commit."""
+        """Commit as aiokafka.AIOKafkaConsumer.commit does; then report the committed records."""
         if offsets is None:
             offsets = {key: await self._consumer.position(key) for key in self._consumer.assignment()}
         if offsets:

@@ -1,4 +1,4 @@
-"""Notices logs that were restored, truncated or recreated below what an audit has read of them.
+"""Detect logs that were restored, truncated or recreated below the offset up to which an audit has read them.
 
 Thread rule: one thread at a time.
 """
@@ -26,13 +26,15 @@ class Histories:
         self._rows: dict[TopicPartition, Position] = {}
 
     def note(self, reader: Reader, chunk: Chunk) -> None:
-        """A chunk was counted: keeps what its log ended with, once all of an answer was."""
+        """Note the position and mark at the end of a counted chunk, if it completes a response."""
         key = chunk.partition
         if reader.position(key) == chunk.next_offset:
             self._rows[key] = Position(chunk.next_offset, reader.mark(key))
 
     def parted(self, client: Client, positions: Mapping[TopicPartition, int]) -> list[Divergence]:
-        """Those of these positions whose log has another history now. Without a mark only one that ends before."""
+        """Return the positions whose log has diverged. A position without a mark diverges only if its log ends before
+        it.
+        """
         known = {key: Position(offset) for key, offset in positions.items() if offset > 0}
         known |= {
             key: self._rows[key] for key in known if key in self._rows and self._rows[key].offset == positions[key]
@@ -40,18 +42,18 @@ class Histories:
         return find_divergences(client, known) if known else []
 
     def offset(self, key: TopicPartition) -> int:
-        """Up to where a log was read at most; 0 where nothing is known."""
+        """Return the offset up to which a log was read, or 0 if unknown."""
         return self._rows[key].offset if key in self._rows else 0
 
     def clear(self) -> None:
-        """Everything is read once more."""
+        """Forget all positions, because everything is read again."""
         self._rows.clear()
 
     def saved(self) -> list[list[Any]]:
-        """All of it, as JSON."""
+        """Return the state as JSON."""
         return [[*key, row.offset, *row.mark] for key, row in self._rows.items()]
 
     def restore(self, rows: list[list[Any]]) -> None:
-        """What `saved` gave."""
+        """Load the result of `saved`."""
         for topic, partition, offset, *mark in rows:
             self._rows[TopicPartition(topic, partition)] = Position(offset, Mark(*mark))

@@ -1,11 +1,11 @@
-"""Producers' counts beside what each stage has: missing, duplicated, unreported messages, in windows that are closed.
+"""Compare producers' counts with each stage: missing, duplicated and unreported messages in closed windows.
 
-    missing      an increment vouches for it, the stage does not have it
-    duplicated   a record beyond the first of a message
-    unreported   the stage has it, no increment vouches for it: its producer died, or reports it soon
+    missing      reported by an increment, but not in the stage
+    duplicated   a record after the first of a message
+    unreported   in the stage, but in no increment: its producer died, or will report it soon
 
-A window is closed once its end, and a time of grace after it, have passed; an open one is not judged. Messages have
-numbers, so in the same window seven that are lost and seven that came twice do not cancel out.
+A window is closed once a grace period after its end has passed; open windows are not judged. Messages are identified
+individually, so seven lost and seven duplicated messages in a window do not cancel out.
 
 Pure functions.
 """
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class Difference(NamedTuple):
-    """What is wrong in one stage with the messages of one server in one window of a topic."""
+    """The faults in one stage, for the messages of one server in one window of a topic."""
 
     stage: str
     topic: str
     window_ms: int
-    """Where the window begins, in ms since 1970."""
+    """The window's start in ms since 1970."""
     length_ms: int
     server: str
     expected: int
@@ -44,25 +44,25 @@ class Difference(NamedTuple):
 
 @dataclass(slots=True)
 class Verdict:
-    """The whole of an audit."""
+    """The result of an audit."""
 
     differences: list[Difference] = field(default_factory=list)
     expected: int = 0
-    """Messages of closed windows."""
+    """Messages in closed windows."""
     window_count: int = 0
-    """Closed windows, by topic and length."""
+    """Number of closed windows, by topic and length."""
     open_count: int = 0
-    """Windows that are not judged yet."""
+    """Number of windows that are not judged yet."""
     topics: list[str] = field(default_factory=list)
 
     @property
     def complete(self) -> bool:
-        """Whether windows were judged, and every stage has every message of them once."""
+        """Whether windows were judged and every stage has every message in them once."""
         return self.window_count > 0 and not self.differences
 
 
 class Selection(NamedTuple):
-    """Which windows are judged: those that end by `closed_ms`, and lie between the others."""
+    """The windows to judge: those that end by `closed_ms` and lie between the other times."""
 
     topics: frozenset[str]
     closed_ms: int
@@ -70,7 +70,7 @@ class Selection(NamedTuple):
     until_ms: int | None = None
 
     def takes(self, topic: str, start_ms: int, end_ms: int) -> bool:
-        """Whether a window is asked for at all."""
+        """Return whether a window is selected, closed or not."""
         return (
             topic in self.topics
             and (self.since_ms is None or start_ms >= self.since_ms)
@@ -79,17 +79,17 @@ class Selection(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What a stage has of the windows that are asked for."""
+    """A stage's result for the selected windows."""
 
     groups: dict[Group, list[int]]
-    """By topic, start, length and server: expected, missing, duplicated, unreported."""
+    """(topic, start, length, server) → expected, missing, duplicated, unreported."""
     closed: set[tuple[str, int, int]]
-    """Topic, start and length."""
+    """(topic, start, length)."""
     still_open: set[tuple[str, int, int]]
 
 
 def judge_stage(reported: Reported, count: Count, selection: Selection) -> Judged:
-    """Every window that somebody counted or the stage has."""
+    """Judge every window that has reported messages or messages in the stage."""
     judged = Judged({}, set(), set())
     expected = expected_of(reported)
     for window in expected.keys() | count.windows.keys():
@@ -115,7 +115,7 @@ def judge_stage(reported: Reported, count: Count, selection: Selection) -> Judge
 
 
 def expected_of(reported: Reported) -> dict[Window, int]:
-    """Messages that increments vouch for."""
+    """Return the number of reported messages by window."""
     return {
         Window(topic, run, start): count
         for (topic, run), windows in reported.expected.items()
@@ -124,7 +124,9 @@ def expected_of(reported: Reported) -> dict[Window, int]:
 
 
 def judge(reported: Reported, stages: Mapping[str, Count], selection: Selection) -> Verdict:
-    """Every window that somebody counted or some stage has, in the order of stages, topics and windows."""
+    """Judge every window with reported messages or messages in a stage. The result is sorted by stage, topic and
+    window.
+    """
     verdict = Verdict(topics=sorted(selection.topics))
     closed: set[tuple[str, int, int]] = set()
     still_open: set[tuple[str, int, int]] = set()

@@ -1,12 +1,13 @@
-"""Counts of an audit that goes on for ever: late news is taken in, old windows are forgotten, memory stays bounded.
+"""Count marks continuously: accept late reports, forget old windows, and keep memory bounded.
 
-    marks ─▶ run unknown? ─▶ held, until its first increment tells how long its windows are
-        └──▶ bits, windows ─▶ no increment vouches yet ─▶ unclaimed ◀──claim── an increment that comes later
+    marks ─▶ unknown run? ─▶ held until its first increment gives the window length
+        └──▶ bits, windows ─▶ no increment yet? ─▶ unclaimed ◀──claim── a later increment
 
-What is older than the horizon is dropped, by whole windows; what still comes of it is late, and counted as such. A page
-whose messages are all there is one page for all of them, so that a billion messages are a million bytes.
+Data older than the horizon is dropped in whole windows; records that arrive after that count as late. All full pages
+share one page, so a billion messages take about a megabyte.
 
-What a broken or hostile program can make grow has a limit: pages, windows, held marks. What finds no room is untracked.
+Pages, windows and held marks are limited, so that a broken or hostile program cannot exhaust memory. Records beyond a
+limit count as untracked.
 
 Thread rule: one thread at a time.
 """
@@ -31,31 +32,31 @@ if TYPE_CHECKING:
     Key = tuple[str, int]
 
 PAGES_MAX: Final = 32_768
-"""Pages of a stage that are neither full nor empty: 256 MiB."""
+"""The most pages of a stage that are partly filled: 256 MiB."""
 WINDOWS_MAX: Final = 500_000
-"""Windows by run and topic of a stage."""
+"""The most windows of a stage, by run and topic."""
 HELD_MAX: Final = 1_000_000
-"""Marks of runs that nobody has reported yet."""
+"""The most marks of runs without reports."""
 UNCLAIMED_MAX: Final = 500_000
-"""Ranges of sequences that no increment vouches for yet; what is more stays unreported, even if one comes."""
+"""The most ranges of sequences without an increment; further ones stay unreported even if an increment follows."""
 AHEAD_MS: Final = 24 * 3600 * 1000
-"""A time further ahead is not believed."""
+"""Messages with a time further ahead are untracked."""
 
 
 class Unclaimed:
-    """Sequences that no increment vouches for yet, as ranges of one window each."""
+    """Sequences without an increment, as ranges of one window each."""
 
     def __init__(self) -> None:
         self.rows: NDArray[np.int64] = np.empty((0, 3), np.int64)
         """(first, end, window), by window and first."""
 
     def add(self, sequences: NDArray[np.int64], windows: NDArray[np.int64]) -> None:
-        """Sequences that are not there already, each with its window."""
+        """Add new sequences, each with its window."""
         new = np.stack((sequences, sequences + 1, windows), axis=1)
         self.rows = joined(np.concatenate((self.rows, joined(new))))
 
     def claim(self, first: int, end: int) -> dict[int, int]:
-        """Takes the sequences from `first` to `end` out; how many there were, by window."""
+        """Remove the sequences from `first` to before `end`; return how many there were, by window."""
         rows = self.rows
         low, high = np.maximum(rows[:, 0], first), np.minimum(rows[:, 1], end)
         hit = high > low
@@ -71,12 +72,12 @@ class Unclaimed:
         return found
 
     def forget(self, horizon_ms: int) -> None:
-        """Drops windows that begin before that."""
+        """Drop windows that begin before the horizon."""
         self.rows = self.rows[self.rows[:, 2] >= horizon_ms]
 
 
 def joined(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """In order, with those that touch put together."""
+    """Sort the rows and merge touching ones."""
     rows = rows[np.lexsort((rows[:, 0], rows[:, 2]))]
     if len(rows) < 2:
         return rows
@@ -86,7 +87,7 @@ def joined(rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class LastingReported(Reported):
-    """What increments say, as far back as the horizon."""
+    """The sum of increments since the horizon."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +96,7 @@ class LastingReported(Reported):
         self._identities: dict[tuple[Key, int], list[tuple[int, str, int, int]]] = {}
 
     def take(self, increment: Increment, horizon_ms: int, ahead_ms: int) -> bool:
-        """Whether it was news; what is all before the horizon, or too far ahead, is not."""
+        """Add an increment; return whether it was new. One that ended before the horizon or is too far ahead is not."""
         starts = [start for start, _ in increment.counts]
         newest = max(starts, default=horizon_ms) + increment.window_ms
         if newest <= horizon_ms or newest > ahead_ms + increment.window_ms or not self.add(increment):
@@ -108,7 +109,7 @@ class LastingReported(Reported):
         return True
 
     def spans_of(self, topic: str, run: int, start_ms: int) -> list[tuple[int, int]]:
-        """The spans that have messages in a window."""
+        """Return the spans that may have messages in a window."""
         key = (topic, run)
         found = []
         for first, end in self.spans(topic, run):
@@ -118,7 +119,7 @@ class LastingReported(Reported):
         return found
 
     def forget(self, horizon_ms: int) -> None:
-        """Drops windows that have ended by then, and spans that have no others."""
+        """Drop windows that ended before the horizon, and spans without other windows."""
         for (key, first), (_, high) in list(self._reach.items()):
             if high + self.windows_ms[key[1]] <= horizon_ms:
                 del self._reach[key, first]
@@ -137,7 +138,7 @@ class LastingReported(Reported):
             del self.servers[run], self.windows_ms[run]
 
     def saved(self) -> dict[str, Any]:
-        """All of it, as JSON."""
+        """Return the state as JSON."""
         return {
             "unreadable": self.unreadable,
             "runs": [[run, name, self.windows_ms[run]] for run, name in self.servers.items()],
@@ -150,7 +151,7 @@ class LastingReported(Reported):
         }
 
     def restore(self, value: dict[str, Any]) -> None:
-        """What `saved` gave."""
+        """Load the result of `saved`."""
         self.unreadable = value["unreadable"]
         for run, name, length in value["runs"]:
             self.servers[run], self.windows_ms[run] = name, length
@@ -181,23 +182,23 @@ class LastingCount(Count):
         self.untracked = 0
 
     def emptied(self) -> LastingCount:
-        """One with the same horizon that has counted nothing."""
+        """Return an empty count with the same horizon."""
         count = LastingCount(self._lasting, self.since_ms)
         count._ahead_ms = self._ahead_ms
         return count
 
     @property
     def since_ms(self) -> int:
-        """The horizon: what is older is late."""
+        """The horizon: older messages are late."""
         assert self._since_ms is not None, "there is a horizon"
         return self._since_ms
 
     def look_ahead(self, now_ms: int) -> None:
-        """What time it is; a message that says it is a day later is not believed."""
+        """Set the current time; messages with a time more than a day later are untracked."""
         self._ahead_ms = now_ms + AHEAD_MS
 
     def add_marks(self, topic: str, marks: Marks, count: int) -> None:
-        """As Count's; marks of runs that nobody has reported wait for that."""
+        """Add marks as Count does; marks of runs without reports are held."""
         assert self._since_ms is not None, "there is a horizon"
         self.late += int(np.count_nonzero(marks.timestamps < self._since_ms))
         believed = marks.timestamps <= self._ahead_ms
@@ -225,7 +226,7 @@ class LastingCount(Count):
             self.release(next(iter(self._held)))
 
     def release(self, run: int) -> None:
-        """Counts the marks of a run that waited; while nobody has reported it its windows have the usual length."""
+        """Count the held marks of a run; without reports its windows have the default length."""
         for topic, sequences, timestamps, server in self._held.pop(run, []):
             self._held_count -= len(sequences)
             order = np.argsort(sequences, kind="stable")
@@ -236,7 +237,7 @@ class LastingCount(Count):
                 self._add_page(topic, run, part, times)
 
     def claim(self, increments: Iterable[Increment]) -> None:
-        """Increments that were news."""
+        """Apply new increments."""
         for one in increments:
             self.servers[one.run] = self._reported.servers[one.run]
             self.release(one.run)
@@ -253,7 +254,7 @@ class LastingCount(Count):
                     seen.distinct += count
 
     def settle(self, closed_ms: int) -> None:
-        """Marks that wait although their windows are closed are counted: their producer is dead."""
+        """Count held marks whose windows are closed: their producer is dead."""
         for run, parts in list(self._held.items()):
             if min(int(times.min()) for _, _, times, _ in parts) + self._window_ms <= closed_ms:
                 self.release(run)
@@ -268,7 +269,7 @@ class LastingCount(Count):
         super()._add_page(topic, run, sequences, timestamps)
 
     def _make_room(self) -> bool:
-        """Whether there is room for one more page: full ones need none."""
+        """Return whether another page fits; full pages need no memory."""
         partial = sum(page is not FULL for page in self._pages.values())
         return partial < PAGES_MAX and len(self.windows) < WINDOWS_MAX
 
@@ -280,7 +281,7 @@ class LastingCount(Count):
             self._unclaimed_count += len(one.rows) - before
 
     def forget(self, horizon_ms: int) -> None:
-        """Drops windows that have ended by then, and pages whose messages are all older."""
+        """Drop windows that ended before the horizon, and pages whose messages are all older."""
         self._since_ms = max(horizon_ms, self._since_ms or horizon_ms)
         for window in [one for one in self.windows if one.start_ms + self.window_ms(one.run) <= horizon_ms]:
             del self.windows[window]
@@ -298,10 +299,10 @@ class LastingCount(Count):
         for run in [one for one in self.servers if one not in runs]:
             del self.servers[run]
 
-    # --- kept over a restart ------------------------------------------------------------------------------------------
+    # --- saved state --------------------------------------------------------------------------------------------------
 
     def saved(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """All of it, as JSON and as arrays by name."""
+        """Return the state as JSON and arrays by name."""
         partial = [(key, page) for key, page in self._pages.items() if page is not FULL]
         full = [key for key, page in self._pages.items() if page is FULL]
         meta = {
@@ -331,7 +332,7 @@ class LastingCount(Count):
         return meta, arrays
 
     def restore(self, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """What `saved` gave."""
+        """Load the result of `saved`."""
         self._since_ms = meta["since_ms"]
         for topic, run, start, distinct, duplicated, unreported in meta["windows"]:
             self.windows[Window(topic, run, start)] = SeenCounts(distinct, duplicated, unreported)

@@ -1,14 +1,14 @@
-"""confluent-kafka's Producer, whose messages carry marks and are counted.
+"""confluent-kafka's Producer with audit: messages carry marks and are counted.
 
     producer = AuditedConfluentProducer({"bootstrap.servers": "live:9092"}, server="web1")
     producer.produce("logs", value=b"GET /")
     producer.flush()
 
-Counts are sent by `produce` and `poll` when `report_interval_s` is over, and by `flush` in any case. A message counts
-once librdkafka has taken it: one that it then fails to deliver is missing. Transactions are not supported: what was
-aborted would be missing.
+`produce` and `poll` send the counts once `report_interval_s` has passed; `flush` always does. A message counts once
+librdkafka has accepted it, so one that it then fails to deliver is missing. Transactions are not supported, because
+aborted messages would be missing.
 
-Thread rule: as that Producer, any thread. Its queue full and counts to send: they wait for the next call.
+Thread rule: as that Producer, any thread. If its queue is full, counts wait for the next call.
 """
 
 from __future__ import annotations
@@ -32,13 +32,12 @@ QUEUE_PAUSE_S: Final = 0.1
 
 
 class AuditedConfluentProducer:
-    """See the module. What is not here is that Producer's own: `list_topics`, `purge`, `set_sasl_credentials`…
+    """See the module. Other attributes are that Producer's: `list_topics`, `purge`, `set_sasl_credentials`…
 
-    `producer`           a confluent_kafka.Producer, or the configuration for one
-    `server`             who makes the messages (default: this host's name)
-    `audit_topic`        where counts go; the broker creates it, or it has to be there
-    `window_s`           length of a window
-    `report_interval_s`  how long counts wait, at most, while the producer is used
+    `producer`           a confluent_kafka.Producer, or the configuration for one `server`             the origin of the
+    messages (default: this host's name) `audit_topic`        the topic for counts; it must exist, or the broker must
+    create topics automatically `window_s`           length of a window `report_interval_s`  how long counts wait at
+    most while the producer is used
     """
 
     def __init__(
@@ -61,7 +60,9 @@ class AuditedConfluentProducer:
         self._report_interval_s = report_interval_s
         self.tally = SentTally(server or socket.gethostname(), window_s=window_s)
         self._lock = threading.Lock()
-        """A message that is refused gives its number back before another gets one; counts leave in order."""
+        """Held so that a refused message frees its sequence before another message gets one, and counts are sent in
+        order.
+        """
         self._unsent: deque[Increment] = deque()
 
     def __enter__(self) -> Self:
@@ -87,7 +88,7 @@ class AuditedConfluentProducer:
         headers: Mapping[str, Any] | list[tuple[str, Any]] | None = None,
         **options: Any,
     ) -> None:
-        """As confluent_kafka.Producer.produce: key, partition and callbacks as there. Its BufferError included."""
+        """Produce as confluent_kafka.Producer.produce does, including key, partition, callbacks and BufferError."""
         stamp = timestamp or int(time.time() * 1000)
         own = list(headers.items()) if isinstance(headers, dict) else list(headers or ())
         with self._lock:
@@ -102,12 +103,12 @@ class AuditedConfluentProducer:
         self._report_if_due()
 
     def poll(self, timeout: float = -1) -> int:
-        """As confluent_kafka.Producer.poll."""
+        """Poll as confluent_kafka.Producer.poll does."""
         self._report_if_due()
         return int(self._producer.poll(timeout))
 
     def flush(self, timeout: float = -1) -> int:
-        """As confluent_kafka.Producer.flush, counts included; how many messages are still waiting."""
+        """Flush as confluent_kafka.Producer.flush does, including counts; return how many messages still wait."""
         deadline = None if timeout < 0 else time.monotonic() + timeout
         with self._lock:
             self._unsent += self.tally.take()
@@ -115,7 +116,7 @@ class AuditedConfluentProducer:
             pause = QUEUE_PAUSE_S if deadline is None else min(QUEUE_PAUSE_S, deadline - time.monotonic())
             if pause <= 0:
                 return len(self._producer) + len(self._unsent)
-            self._producer.flush(pause)  # not poll, which would leave messages to linger
+            self._producer.flush(pause)  # poll would let messages linger
         left = timeout if deadline is None else max(deadline - time.monotonic(), 0.0)
         return int(self._producer.flush(left))
 
@@ -127,7 +128,7 @@ class AuditedConfluentProducer:
             self._send_counts()
 
     def _send_counts(self) -> bool:
-        """False when librdkafka's queue has no room for them now."""
+        """Send the counts; return False if librdkafka's queue is full."""
         with self._lock:
             while self._unsent:
                 record = self._unsent[0].record()

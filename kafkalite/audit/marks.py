@@ -1,16 +1,16 @@
-"""The mark of a message: who made it, and its number, in one header, or as text in a field of its payload.
+"""Encode and decode the mark that identifies a message: in a header, or as text in a payload field.
 
     header kafkalite.audit
       0  version    u8   1
-      1  run        u64  big-endian, as all: drawn at random when a producer begins
+      1  run        u64  big-endian, as all: drawn at random when a producer starts
       9  sequence   i64  from 0, for each run and topic
-     17  timestamp  i64  ms since 1970; the message's own time, whatever a topic makes of its timestamp
+     17  timestamp  i64  ms since 1970; the message's own time, even if the topic changes its timestamp
      25  server     UTF-8, to the end
 
     text in a field     1:RUN:SEQUENCE:TIMESTAMP:SERVER     run in 16 hex digits, the other numbers in decimal
 
-Run and sequence name a message for good: two records with the same are one message stored twice. A record with several
-marks, since somebody has sent on what he read with its headers, has the last one's.
+Run and sequence identify a message permanently: two records with the same ones are one message stored twice. If a
+record has several marks, because a program forwarded a message with its headers, the last one counts.
 
 Pure functions over columns.
 """
@@ -43,24 +43,24 @@ TEXT: Final = re.compile(rb"1:([0-9a-f]{16}):(\d{1,19}):(-?\d{1,19}):(.{1,255})"
 
 
 class Marks(NamedTuple):
-    """The marks of some records, one a row."""
+    """The marks of some records, one per row."""
 
     records: NDArray[np.int64]
-    """Which record, by its place in the columns."""
+    """The index of each mark's record in the columns."""
     runs: NDArray[np.uint64]
     sequences: NDArray[np.int64]
     timestamps: NDArray[np.int64]
     servers: BytesColumn
-    """Their names, UTF-8."""
+    """The server names, UTF-8."""
 
     def server(self, row: int) -> str:
-        """The name in one of the marks."""
+        """Return the server of a mark."""
         name = self.servers[row]
         assert name is not None, "a mark has a server"
         return bytes(name).decode("utf-8", "replace")
 
     def chosen(self, picked: NDArray[np.int64]) -> Marks:
-        """Some of them, by an array of rows."""
+        """Return a selection of the marks by row."""
         return Marks(
             self.records[picked],
             self.runs[picked],
@@ -71,7 +71,7 @@ class Marks(NamedTuple):
 
 
 def server_bytes(server: str) -> bytes:
-    """A server's name as marks have it; ValueError for one that is empty or too long."""
+    """Return a server's name as bytes. Raises ValueError if it is empty or too long."""
     raw = server.encode()
     if not 0 < len(raw) <= SERVER_SIZE_MAX:
         raise ValueError(f"a server name must have 1 to {SERVER_SIZE_MAX} bytes, not {len(raw)}")
@@ -79,19 +79,19 @@ def server_bytes(server: str) -> bytes:
 
 
 def mark(run: int, sequence: int, timestamp: int, server: bytes) -> bytes:
-    """The mark of one message."""
+    """Return the mark of one message."""
     return FIXED.pack(VERSION, run, sequence, timestamp) + server
 
 
 def mark_text(run: int, sequence: int, timestamp: int, server: bytes) -> str:
-    """The mark of one message, as a field of its payload has it."""
+    """Return the mark of one message as text for a payload field."""
     return f"{VERSION}:{run:016x}:{sequence}:{timestamp}:{server.decode()}"
 
 
 def with_marks(
     columns: RecordColumns, timestamps: NDArray[np.int64], *, run: int, first: int, server: bytes
 ) -> RecordColumns:
-    """The records, each with a mark after its own headers; sequences count from `first`."""
+    """Return the records, each with a mark after its other headers; sequences start at `first`."""
     count = len(columns)
     rows = np.zeros(count, [*LAYOUT, ("server", f"S{len(server)}")])
     rows["version"] = VERSION
@@ -112,20 +112,21 @@ def with_marks(
 
 
 def joined(own: HeaderColumns, added: HeaderColumns) -> HeaderColumns:
-    """The headers of each record, and one more after them."""
+    """Return the headers of each record with one added after them."""
     counts = own.record_ends - own.record_starts
     ends = np.cumsum(counts + 1)
     starts = ends - counts - 1
     from_own = np.ones(int(ends[-1]) if len(ends) else 0, np.bool_)
     from_own[ends - 1] = False
-    # the own header at each place that is not a mark: its record's first, plus how many of that record came before
+    # Header indexes without the added marks: a record's first header, plus the number of headers before it in that
+    # record.
     picked = np.arange(int(counts.sum())) + np.repeat(own.record_starts - (np.cumsum(counts) - counts), counts)
     keys = interleaved(own.keys.chosen(picked), added.keys, from_own)
     return HeaderColumns(starts, ends, keys, interleaved(own.values.chosen(picked), added.values, from_own))
 
 
 def interleaved(one: BytesColumn, other: BytesColumn, from_one: NDArray[np.bool_]) -> BytesColumn:
-    """The items of both, those of `one` where it says so; order kept."""
+    """Return the items of both in order: those of `one` where `from_one` is true, those of `other` elsewhere."""
     base = memoryview(one.data).nbytes
     starts = np.empty(len(from_one), np.int64)
     ends = np.empty(len(from_one), np.int64)
@@ -139,7 +140,7 @@ def interleaved(one: BytesColumn, other: BytesColumn, from_one: NDArray[np.bool_
 
 
 def read_marks(headers: HeaderColumns | None) -> Marks:
-    """The mark of each record that has one; what only looks like one is none."""
+    """Return the mark of each record that has a valid one."""
     if headers is None or not len(headers.keys):
         return marks_of_texts([])
     keys, values = headers.keys, headers.values
@@ -151,7 +152,7 @@ def read_marks(headers: HeaderColumns | None) -> Marks:
     fixed = bytes_at(values, found, FIXED.size).view(LAYOUT)[:, 0]
     known = (fixed["version"] == VERSION) & (fixed["sequence"] >= 0)
     found, fixed = found[known], fixed[known]
-    # Records come in the order of their headers, so the one that a header belongs to is the last that begins before it.
+    # Records and their headers have the same order, so a header belongs to the last record that begins at or before it.
     records = np.searchsorted(headers.record_starts, found, "right") - 1
     last = np.append(records[1:] != records[:-1], True)[: len(records)]
     if not last.all():
@@ -166,7 +167,7 @@ def read_marks(headers: HeaderColumns | None) -> Marks:
 
 
 def marks_of_texts(texts: Iterable[tuple[int, bytes]]) -> Marks:
-    """Of texts, each with the place of its record, in order; what only looks like a mark is none."""
+    """Return the marks in texts, each with its record's index; texts that are not marks are ignored."""
     rows = []
     for record, text in texts:
         found = TEXT.fullmatch(text)
@@ -182,6 +183,6 @@ def marks_of_texts(texts: Iterable[tuple[int, bytes]]) -> Marks:
 
 
 def bytes_at(column: BytesColumn, picked: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
-    """The first `size` bytes of some items, a row each; they must be as long."""
+    """Return the first `size` bytes of each chosen item, one row each; every item must be that long."""
     data = np.frombuffer(memoryview(column.data), np.uint8)
     return np.ascontiguousarray(data[column.starts[picked][:, None] + np.arange(size)])

@@ -1,10 +1,10 @@
-"""`kafkalite.client`'s producers, whose messages carry marks and are counted.
+"""`kafkalite.client`'s producers with audit: messages carry marks and are counted.
 
     with AuditedProducer(client, server="web1") as producer:
         producer.send("logs", 0, [b"GET /", b"GET /favicon.ico"])
 
-Counts are sent by `send` when `report_interval_s` is over, and by `flush` and the end of the `with` block in any case.
-In a transaction they are part of it, so that what is aborted is not counted.
+`send` sends the counts once `report_interval_s` has passed; `flush` and the end of the `with` block always do. In a
+transaction the counts are part of it, so aborted messages are not counted.
 
 Thread rule: as Producer.
 """
@@ -34,12 +34,10 @@ if TYPE_CHECKING:
 class AuditedProducer(Producer):
     """A Producer whose messages are audited; see the module.
 
-    `server`             who makes the messages (default: this host's name)
-    `audit_topic`        where counts go; it is created with one partition when it is not there
-    `window_s`           length of a window
-    `report_interval_s`  how long counts wait, at most, while the producer is used
-    `mark_field`         the mark is put into this field of values, which are JSON objects, and not into a header
-    `options`            those of Producer
+    `server`             the origin of the messages (default: this host's name) `audit_topic`        the topic for
+    counts; created with one partition if missing `window_s`           length of a window `report_interval_s`  how long
+    counts wait at most while the producer is used `mark_field`         put the mark into this field of the values,
+    which are JSON objects, instead of a header `options`            those of Producer
     """
 
     def __init__(
@@ -69,9 +67,9 @@ class AuditedProducer(Producer):
         timestamp: int | None = None,
         codec: int | None = None,
     ) -> None:
-        """As Producer.send. Records are counted when they are handed over: what is then not delivered is missing.
+        """Send records as Producer.send does. They are counted now, so an undelivered one will be missing.
 
-        ValueError with `mark_field`, and nothing is sent, for a value that is no JSON object.
+        With `mark_field`, a value that is not a JSON object raises ValueError, and nothing is sent.
         """
         self._prepare(topic, partition)
         columns, now = stamped(records, timestamp)
@@ -84,18 +82,18 @@ class AuditedProducer(Producer):
             self._report()
 
     def send_batch(self, topic: str, partition: int, batch: Buffer) -> int:
-        """A batch as it is cannot be given marks: ValueError."""
+        """Raise ValueError: a ready-made batch cannot be marked."""
         del topic, partition, batch
         raise ValueError("an audited producer cannot send a ready-made batch; send its records")
 
     def flush(self) -> None:
-        """As Producer.flush, counts included."""
+        """Flush as Producer.flush does, including counts."""
         if self._transactions is None or self._manager.state == TransactionState.OPEN:
             self._report()
         super().flush()
 
     def abort_transaction(self) -> None:
-        """As Producer.abort_transaction; what is given up is not counted."""
+        """Abort as Producer.abort_transaction does; the aborted messages are not counted."""
         self.tally.forget()
         super().abort_transaction()
 
@@ -118,7 +116,7 @@ class AuditedProducer(Producer):
 
 
 class AuditedWriter(ColumnWriter):
-    """A ColumnWriter whose messages are audited: Arrow or NumPy columns in. Options are AuditedProducer's."""
+    """A ColumnWriter whose messages are audited: takes Arrow or NumPy columns. Options are AuditedProducer's."""
 
     def __init__(self, client: Client | str | Iterable[str], topic: str | None = None, **options: Any) -> None:
         super().__init__(client, topic)

@@ -1,9 +1,9 @@
-"""One audit: stages read in an order that makes no false alarm, compared with what producers have counted.
+"""Run one audit: read the stages in an order that causes no false alarms, and compare them with producers' counts.
 
-    1. increments      so that what is reported is there when a stage is read
-    2. progress        the mirror's word, from the offline broker; consumers' reports, from both
-    3. live            one reading: all of it, what lies below the progress (mirror), what consumers took there
-    4. offline         one reading: all of it, what consumers took there
+    1. increments      first, so that every reported message is there when a stage is read
+    2. progress        the mirror's, from the offline broker; consumers' reports, from both
+    3. live            one pass: all records, those below the mirror's progress, those that consumers took there
+    4. offline         one pass: all records, those that consumers took there
     5. loaded
 
 Thread rule: one thread at a time, that of the Clients.
@@ -48,16 +48,12 @@ LOADED_ATTEMPTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is compared.
+    """What to compare.
 
-    `mirror`      its name; its progress is in `offline`
-    `counts`      the topic of producers' counts, in `live`, and of consumers' reports, in both; also its `….classic`
-    `consumers`   stages of consumers
-    `fields`      where marks are in fields of payloads
-    `topics`      what a topic's whole name matches
-    `loaded`      directories of `kafkalite load`, by the name of their stage
-    `since_ms`, `until_ms`   which windows
-    `grace_s`     how long a window stays open after its end
+    `mirror`      its name; its progress is in `offline` `counts`      the topic of producers' counts in `live`, and of
+    consumers' reports in both; also its `….classic` `consumers`   stages of consumers `fields`      the payload fields
+    that contain marks `topics`      pattern for whole topic names `loaded`      directories of `kafkalite load`, by
+    stage name `since_ms`, `until_ms`   the windows to compare `grace_s`     how long a window stays open after its end
     """
 
     live: Client
@@ -74,7 +70,7 @@ class Plan:
 
 
 class NamedMessages(NamedTuple):
-    """Messages of one run that a stage misses, or has twice, by their numbers; RANGES_MAX of them at most."""
+    """Sequences of one run that a stage lacks or has twice; at most RANGES_MAX of each."""
 
     stage: str
     topic: str
@@ -83,12 +79,12 @@ class NamedMessages(NamedTuple):
     missing: list[tuple[int, int]]
     """[first, end)"""
     duplicated: dict[int, int]
-    """number → how often it came again"""
+    """sequence → number of further records"""
 
 
 @dataclass(slots=True)
 class Report:
-    """What came out."""
+    """The result of an audit."""
 
     verdict: Verdict
     stages: dict[str, Count]
@@ -97,10 +93,10 @@ class Report:
 
 
 def run_audit(plan: Plan, on_progress: Callable[[str, int], None] | None = None) -> Report:
-    """Reads and compares. `on_progress` is called with a stage and the records read of it.
+    """Read the stages and compare them. `on_progress` is called with a stage and the number of its records read so far.
 
-    NothingToCompare when there is no topic of counts, no topic in it that matches, no such mirror or consumer, or
-    nothing loaded.
+    Raises NothingToCompare without a topic of counts, a matching topic, the mirror, a consumer's report or loaded
+    files.
     """
     closed_ms = round((time.time() - plan.grace_s) * 1000)
     reported, taken = Reported(), Taken(plan.consumers)
@@ -133,7 +129,7 @@ def run_audit(plan: Plan, on_progress: Callable[[str, int], None] | None = None)
                 stages[name] = new_count()
                 stages[name].topics = frozenset(key.topic for key in spans)
                 views.append(View(stages[name], taken_in(spans)))
-        told = count_broker(
+        found = count_broker(
             client,
             topics,
             counted,
@@ -142,7 +138,7 @@ def run_audit(plan: Plan, on_progress: Callable[[str, int], None] | None = None)
             fields=plan.fields,
             on_progress=None if on_progress is None else functools.partial(on_progress, stage),
         )
-        notes.extend(f"{stage}: {text}" for text in told)
+        notes.extend(f"{stage}: {text}" for text in found)
 
     read_broker("live", plan.live, copied)
     if plan.offline is not None:
@@ -166,7 +162,7 @@ def read_loaded(
     on_progress: Callable[[int], None] | None,
     fields: MarkFields | None,
 ) -> Count:
-    """Counts what is loaded, again when compaction replaces files that are being read."""
+    """Count loaded files, and start again if compaction replaces one meanwhile."""
     for _ in range(LOADED_ATTEMPTS):
         count = new_count()
         try:
@@ -178,9 +174,9 @@ def read_loaded(
 
 
 def named_messages(verdict: Verdict, reported: Reported, stages: dict[str, Count]) -> list[NamedMessages]:
-    """The messages that the differences are made of, of runs that have some.
+    """Return the sequences behind the differences, for runs that have any.
 
-    Numbers know no windows: those of windows that are not judged may be among them.
+    Sequences are not tied to windows, so those of windows that are not judged may be included.
     """
     wanted = {(row.stage, row.topic, row.server) for row in verdict.differences if row.missing or row.duplicated}
     found = []

@@ -1,9 +1,9 @@
-"""What an audit that goes on knows, in one file: how far it was read and what was counted there, together.
+"""Save the state of a continuous audit in one file: positions and counts together.
 
     FILE   a NumPy archive (.npz): `meta` is JSON; pages of bits, unclaimed ranges, held marks of each stage are arrays
 
-It is written beside its place and renamed, so that a kill at any moment leaves the one before or the new one. From
-either the audit reads on where that one stood, and counts nothing twice.
+The file is written next to its destination and renamed, so a kill at any time leaves the old or the new one. From
+either of them the audit continues at its positions and counts nothing twice.
 
 Thread rule: that of the Follower.
 """
@@ -33,11 +33,11 @@ VERSION: Final = 1
 
 
 class StateError(ValueError):
-    """A file that is none, or of another audit; the message is one sentence."""
+    """The file is damaged or of another audit; the message is one sentence."""
 
 
 def save(follower: Follower, file: Path, about: dict[str, Any]) -> None:
-    """Writes it durably; OSError. `about` says which audit it is of."""
+    """Write the state durably. `about` identifies the audit. Raises OSError."""
     reported = follower.reported
     meta: dict[str, Any] = {
         "version": VERSION,
@@ -77,7 +77,9 @@ def save(follower: Follower, file: Path, about: dict[str, Any]) -> None:
 
 
 def load(follower: Follower, file: Path, about: dict[str, Any]) -> bool:
-    """Takes up what is there; False where there is none. StateError, OSError; the follower is of no use then."""
+    """Load the state; return False if there is no file. Raises StateError and OSError, which leave the follower
+    unusable.
+    """
     try:
         with file.open("rb") as source, np.load(source, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
@@ -94,7 +96,7 @@ def load(follower: Follower, file: Path, about: dict[str, Any]) -> bool:
 
 
 def require(file: Path, meta: dict[str, Any], about: dict[str, Any]) -> None:
-    """StateError for what another version, or another audit, wrote."""
+    """Raise StateError if another version or another audit wrote the file."""
     if meta["version"] != VERSION:
         raise StateError(f"{file} has version {meta['version']}; this release supports version {VERSION}")
     for key, value in about.items():
@@ -103,7 +105,7 @@ def require(file: Path, meta: dict[str, Any], about: dict[str, Any]) -> None:
 
 
 def restore(follower: Follower, meta: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-    """What `save` wrote."""
+    """Load the result of `save` into a follower."""
     follower.horizon_ms, follower.first_ms = meta["horizon_ms"], meta["first_ms"]
     for whose, topic, partition, at in meta["positions"]:
         follower.positions.setdefault(whose, {})[TopicPartition(topic, partition)] = at

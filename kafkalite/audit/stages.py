@@ -1,10 +1,11 @@
-"""What stages have, read: the audit topic, topics of brokers, parts of these that somebody says he has, loaded files.
+"""Read the stages of an audit: the audit topic, brokers' topics, parts of them, loaded files.
 
     a broker's records ─┬─▶ the broker's stage
-                        ├─ below the offsets that a mirror has copied ─▶ mirror        (views: no second reading)
-                        └─ in the ranges that consumers reported ─▶ a stage of theirs
+                        ├─ below the offsets that a mirror has copied ─▶ mirror        (views: no second pass)
+                        └─ in the ranges that consumers reported ─▶ their stages
 
-Brokers are read committed; of records, loaded ones too, only headers are decoded, and values where a field has marks.
+Brokers are read with read_committed. Only the headers of records are decoded, also of loaded ones, and values if a
+field contains marks.
 
 Thread rule: one thread at a time, that of the Clients.
 """
@@ -43,11 +44,11 @@ if TYPE_CHECKING:
 
 CHUNK_COUNT: Final = 100_000
 DECODED: Final = "decoded"
-"""The column of loaded files that Avro values were decoded into."""
+"""The column of loaded files for decoded Avro values."""
 
 
 class NothingToCompare(ValueError):
-    """What an audit was asked to read is not there; the message is one sentence."""
+    """The data to audit does not exist; the message is one sentence."""
 
 
 class View(NamedTuple):
@@ -58,7 +59,7 @@ class View(NamedTuple):
 
 
 def read_reports(client: Client, topic: str, reported: Reported, taken: Taken | None = None) -> None:
-    """Everything in a topic of counts and its classic one, and what consumers took. NothingToCompare without both."""
+    """Read a topic of counts, its classic one, and consumers' reports. Raises NothingToCompare without both topics."""
     there = topics_of_counts(client, topic)
     if not there:
         raise NothingToCompare(f"topic {topic}, which should hold the producers' counts, does not exist")
@@ -70,7 +71,7 @@ def read_reports(client: Client, topic: str, reported: Reported, taken: Taken | 
 
 
 def topics_of_counts(client: Client, topic: str) -> list[str]:
-    """The topic and its classic one, as far as they are there; a classic one that rules hide is none of ours."""
+    """Return the existing ones of the topic and its classic one; a classic one hidden by ACLs is skipped."""
     found = present(client, [topic])
     with contextlib.suppress(TopicAuthorizationFailed):
         found += present(client, [classic_topic(topic)])
@@ -78,7 +79,7 @@ def topics_of_counts(client: Client, topic: str) -> list[str]:
 
 
 def present(client: Client, topics: Iterable[str]) -> list[str]:
-    """Those that are there."""
+    """Return the existing topics."""
     found = []
     for name in topics:
         with contextlib.suppress(UnknownTopicOrPartition):
@@ -90,7 +91,7 @@ def present(client: Client, topics: Iterable[str]) -> list[str]:
 def committed(
     client: Client, ranges: Mapping[TopicPartition, tuple[int, int]], fields: Sequence[str], **options: Any
 ) -> Reader:
-    """Some columns of what is committed in these ranges of offsets; `options` are Reader's."""
+    """Return a reader of some columns of the committed records in these ranges; `options` are Reader's."""
     starts = {key: start for key, (start, _) in ranges.items()}
     ends = {key: end for key, (_, end) in ranges.items()}
     return Reader(client, starts, ends=ends, isolation=READ_COMMITTED, fields=fields, **options)
@@ -99,7 +100,7 @@ def committed(
 def ranges_of(
     client: Client, topics: Iterable[str], since_ms: int | None = None
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """[start, end) of each partition, as far as it is committed; from the first record that is not older."""
+    """Return each partition's committed range [start, end), from the first record that is not older than `since_ms`."""
     keys = [TopicPartition(name, partition) for name in topics for partition in client.partitions(name)]
     wanted = OFFSET_EARLIEST if since_ms is None else since_ms
     starts = client.list_offsets(dict.fromkeys(keys, wanted), isolation=READ_COMMITTED)
@@ -113,11 +114,11 @@ def ranges_of(
 
 
 def mirror_progress(source: Client, target: Client, name: str) -> dict[TopicPartition, int]:
-    """Up to where each partition of `source` is copied, as the mirror of that name wrote it into `target`.
+    """Return the offset up to which each partition of `source` is copied, according to the mirror's progress in
+    `target`.
 
-    A topic that was recreated since then is not copied at all.
-
-    NothingToCompare when no mirror of that name ever was.
+    A topic that was recreated since counts as not copied. Raises NothingToCompare if there is no progress of that
+    mirror.
     """
     source.refresh([])
     try:
@@ -131,7 +132,7 @@ def mirror_progress(source: Client, target: Client, name: str) -> dict[TopicPart
 
 
 def copied_below(reached: Mapping[TopicPartition, int]) -> Callable[[Chunk], NDArray[np.bool_]]:
-    """What of a chunk lies below these offsets."""
+    """Return a filter for the records of a chunk below these offsets."""
 
     def keeps(chunk: Chunk) -> NDArray[np.bool_]:
         kept: NDArray[np.bool_] = chunk.columns.offsets < reached.get(chunk.partition, 0)
@@ -141,7 +142,7 @@ def copied_below(reached: Mapping[TopicPartition, int]) -> Callable[[Chunk], NDA
 
 
 def taken_in(spans: Mapping[TopicPartition, Spans]) -> Callable[[Chunk], NDArray[np.bool_]]:
-    """What of a chunk is in these spans."""
+    """Return a filter for the records of a chunk in these spans."""
 
     def keeps(chunk: Chunk) -> NDArray[np.bool_]:
         if chunk.partition not in spans:
@@ -161,9 +162,9 @@ def count_broker(
     fields: MarkFields | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> list[str]:
-    """Counts a broker's records, and in views what they keep of them. Returns what to tell of it.
+    """Count a broker's records, and in views those that they keep. Returns notes about what was found.
 
-    A topic that is not there has none. `on_progress` is called with the records read so far.
+    A missing topic has no records. `on_progress` is called with the number of records read so far.
     """
     wanted = list(topics)
     there = present(client, wanted)
@@ -184,7 +185,7 @@ def count_broker(
 def by_columns(
     ranges: Mapping[TopicPartition, tuple[int, int]], fields: MarkFields | None
 ) -> Iterator[tuple[dict[TopicPartition, tuple[int, int]], list[str]]]:
-    """Ranges whose marks are in headers alone, and those that need values too, with the columns to read."""
+    """Split ranges into those with marks only in headers and those with marks in values, with the columns to read."""
     in_values = {key for key in ranges if fields is not None and fields.field(key.topic) is not None}
     for chosen, columns in ((ranges.keys() - in_values, ["headers"]), (in_values, ["headers", "values"])):
         if chosen:
@@ -192,12 +193,12 @@ def by_columns(
 
 
 def everything(chunk: Chunk) -> NDArray[np.bool_]:
-    """All records of a chunk."""
+    """Keep all records of a chunk."""
     return np.ones(len(chunk.columns.offsets), np.bool_)
 
 
 def add_chunk(views: Iterable[View], chunk: Chunk, fields: MarkFields | None = None) -> None:
-    """A chunk to each view that keeps some of it; marks are read once."""
+    """Add a chunk to each view that keeps some of it; marks are decoded once."""
     topic, columns = chunk.partition.topic, chunk.columns
     marks = read_marks(columns.headers) if fields is None else fields.marks(topic, columns.headers, columns.values)
     for view in views:
@@ -212,7 +213,7 @@ def add_chunk(views: Iterable[View], chunk: Chunk, fields: MarkFields | None = N
 
 
 def loaded_files(folder: str) -> list[DataFile]:
-    """What `kafkalite load` has published there. NothingToCompare."""
+    """Return the files that `kafkalite load` has published in a directory. Raises NothingToCompare."""
     target = Target(folder)
     if not target.exists:
         raise NothingToCompare(f"{folder} contains no loaded files")
@@ -232,11 +233,10 @@ def count_loaded(
     skips: Callable[[DataFile, Any], NDArray[np.bool_]] | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Counts the records of loaded files. NothingToCompare for files without marks, and without pyarrow.
+    """Count the records of loaded files.
 
-    `skips` says of a batch with partition and offset which of its rows are left out.
-
-    FileNotFoundError when compaction has replaced one meanwhile.
+    `skips` returns the rows to skip, for a batch with partition and offset. Raises NothingToCompare for files without
+    marks and without pyarrow, and FileNotFoundError if compaction has replaced a file.
     """
     try:
         import pyarrow as pa
@@ -259,7 +259,7 @@ def count_loaded(
 
 
 def mark_columns(schema: Any, file: DataFile, fields: MarkFields | None) -> list[str]:
-    """The columns that marks are read from. NothingToCompare when there are none."""
+    """Return the columns that contain marks. Raises NothingToCompare if there are none."""
     field = None if fields is None else fields.field(file.topic)
     found = [name for name in ("headers",) if name in schema.names]
     if field is not None:
@@ -272,7 +272,7 @@ def mark_columns(schema: Any, file: DataFile, fields: MarkFields | None) -> list
 
 
 def marks_of_batch(batch: Any, topic: str, fields: MarkFields | None) -> Marks:
-    """Of rows of a loaded file: in headers, in the value, or in the struct that a value was decoded into."""
+    """Return the marks in rows of a loaded file: in headers, the value, or the struct of the decoded value."""
     names = batch.schema.names
     headers = headers_of(batch.column("headers"), batch.num_rows) if "headers" in names else None
     field = None if fields is None else fields.field(topic)

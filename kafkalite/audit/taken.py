@@ -1,20 +1,20 @@
-"""What consumers say they took: ranges of offsets, by stage, cluster and partition.
+"""Report and collect the ranges of offsets that consumers took, by stage, cluster and partition.
 
-    topic   kafkalite.audit, beside the increments, on the cluster that the consumer reads from
+    topic   kafkalite.audit, like the increments, on the cluster that the consumer reads from
     key     taken/STAGE/TOPIC/PARTITION/FIRST
     value   {"version": 1, "taken": "billing", "cluster": "id of the cluster", "topic": "logs", "partition": 0,
              "ranges": [[first offset, end), …]}                                                             JSON
 
-A stage of consumers is the records that stand in these ranges. Ranges are sets, not counts: a record that was read
-again after a crash, or after a seek, is in one of them once more and is there once all the same. A message that stands
-twice in the log has two offsets, so it is two records of the stage too: that is duplicated data, and a second reading
-is not. A record that a consumer never got, though it got others around it, is in no range.
+A stage of consumers consists of the records in these ranges. Ranges are sets, not counts: a record that was read again
+after a crash or a seek is still in the stage once. A message that is in the log twice has two offsets, so it is two
+records of the stage: that is duplicated data, a second read is not. A record that a consumer never got is in no range,
+even if the records around it are.
 
     took ─▶ spans of offsets ──commit──▶ metadata of the commit: these spans ─▶ committed ─▶ report
-                                                       └─ its reader died before that: who follows reports them
+                                                       └─ the reader died before that: the next one reports them
 
-Reports are sent when offsets are committed, not before. The commit itself carries the same spans in its metadata, so a
-crash between commit and report loses nothing: whoever gets the partition next reads them there, and reports them.
+Reports are sent after offsets are committed. The commit itself contains the same spans in its metadata, so a crash
+between commit and report loses nothing: the partition's next consumer reads and reports them.
 
 Thread rule: one thread at a time.
 """
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PREFIX: Final = "kafkalite.audit/1 "
-"""What the metadata of a commit begins with."""
+"""The beginning of the metadata of a commit."""
 METADATA_SIZE_MAX: Final = 4000
-"""Brokers take 4096 bytes (offset.metadata.max.bytes)."""
+"""Brokers accept 4096 bytes (offset.metadata.max.bytes)."""
 RANGES_MAX: Final = 5000
-"""Of a report: some 200 KiB of JSON; what is more goes into the next one."""
+"""The most ranges of a report, about 200 KiB of JSON; further ranges go into the next one."""
 
 
 class Spans:
-    """A set of whole numbers, as ranges [first, end) that neither touch nor overlap."""
+    """A set of integers, as ranges [first, end) that neither touch nor overlap."""
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
         self.ranges: list[tuple[int, int]] = []
@@ -55,7 +55,7 @@ class Spans:
         return bool(self.ranges or self._waiting)
 
     def add(self, first: int, end: int) -> None:
-        """The numbers from `first` up to, not including, `end`."""
+        """Add the numbers from `first` to before `end`."""
         if self._waiting and self._waiting[-1][1] == first:
             self._waiting[-1] = (self._waiting[-1][0], end)
         else:
@@ -64,7 +64,7 @@ class Spans:
             self._settle()
 
     def add_offsets(self, offsets: NDArray[np.int64]) -> None:
-        """Numbers in order."""
+        """Add sorted numbers."""
         if len(offsets):
             cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
             starts, ends = offsets[np.concatenate(([0], cuts))], offsets[np.concatenate((cuts - 1, [len(offsets) - 1]))]
@@ -72,20 +72,20 @@ class Spans:
                 self.add(first, last + 1)
 
     def all(self) -> list[tuple[int, int]]:
-        """In order."""
+        """Return the ranges in order."""
         self._settle()
         return self.ranges
 
     def below(self, end: int) -> list[tuple[int, int]]:
-        """What is less than `end`."""
+        """Return the ranges below `end`."""
         return [(first, min(stop, end)) for first, stop in self.all() if first < end]
 
     def drop_below(self, end: int) -> None:
-        """Forgets what is less than `end`."""
+        """Remove the numbers below `end`."""
         self.ranges = [(max(first, end), stop) for first, stop in self.all() if stop > end]
 
     def has(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these are in the set."""
+        """Return which of these numbers are in the set."""
         rows = np.array(self.all(), np.int64).reshape(-1, 2)
         if not len(rows):
             return np.zeros(len(numbers), np.bool_)
@@ -109,10 +109,10 @@ class Spans:
 
 
 class TakenTally:
-    """What one consumer took, until it is committed and reported.
+    """The offsets that one consumer took, until they are committed and reported.
 
-    `stage`    the name of the stage, that of the group where nothing else is said
-    `cluster`  the id of the cluster that is read from; None: of the cluster where the reports are
+    `stage`    the name of the stage, by default the group's `cluster`  the id of the cluster that is read; None for the
+    cluster that contains the reports
     """
 
     def __init__(self, stage: str, cluster: str | None = None) -> None:
@@ -124,47 +124,47 @@ class TakenTally:
         self._unsent: list[Record] = []
 
     def knows(self, key: TopicPartition) -> bool:
-        """Whether a partition was begun with `begin` or `took`."""
+        """Return whether `begin` or `took` was called for a partition."""
         return key in self._taken
 
     def begin(self, key: TopicPartition, metadata: str | None) -> None:
-        """A partition came to this consumer, and this is the metadata of its last commit; what that says is reported.
+        """Start a partition that was assigned to this consumer; report the ranges in the metadata of its last commit.
 
-        It may have been reported already, which changes nothing.
+        They may have been reported already, which changes nothing.
         """
         self._taken[key] = Spans()
         self._report(key, spans_of_metadata(metadata))
 
     def took(self, key: TopicPartition, offsets: NDArray[np.int64]) -> None:
-        """Records were handed out, at these offsets, in order."""
+        """Note records that were handed out, by their sorted offsets."""
         self._taken.setdefault(key, Spans()).add_offsets(offsets)
 
     def took_one(self, key: TopicPartition, offset: int) -> None:
-        """A record was handed out."""
+        """Note a record that was handed out."""
         self._taken.setdefault(key, Spans()).add(offset, offset + 1)
 
     def took_range(self, key: TopicPartition, first: int, end: int) -> None:
-        """All records from `first` up to, not including, `end` were handed out."""
+        """Note that all records from `first` to before `end` were handed out."""
         self._taken.setdefault(key, Spans()).add(first, end)
 
     def metadata(self, key: TopicPartition, offset: int) -> str:
-        """What a commit of this offset has to carry."""
+        """Return the metadata for a commit of this offset."""
         return metadata_of(self._taken[key].below(offset)) if key in self._taken else ""
 
     def committed(self, key: TopicPartition, offset: int) -> None:
-        """The offset is committed: what was taken below it can be reported."""
+        """Note a committed offset: offsets taken below it can be reported."""
         spans = self._taken.get(key)
         if spans is not None:
             self._report(key, spans.below(offset))
             spans.drop_below(offset)
 
     def reports(self) -> list[Record]:
-        """What has to be sent to the audit topic, in order; sent twice it counts once. They are handed out once."""
+        """Return, once, the records for the audit topic, in order; sending one twice is harmless."""
         records, self._unsent = self._unsent, []
         return records
 
     def put_back(self, records: list[Record]) -> None:
-        """These could not be sent."""
+        """Take back reports that could not be sent."""
         self._unsent = records + self._unsent
 
     def _report(self, key: TopicPartition, ranges: list[tuple[int, int]]) -> None:
@@ -184,7 +184,9 @@ class TakenTally:
 
 
 def metadata_of(ranges: list[tuple[int, int]]) -> str:
-    """Spans as short text: each as how far behind the one before, and how long. What has no room is left out."""
+    """Encode ranges as short text: the gap to the previous one, and the length. Ranges beyond the size limit are
+    omitted.
+    """
     parts, size, before = [], len(PREFIX), 0
     for first, end in ranges:
         part = f"{first - before}+{end - first}"
@@ -197,7 +199,7 @@ def metadata_of(ranges: list[tuple[int, int]]) -> str:
 
 
 def spans_of_metadata(text: str | None) -> list[tuple[int, int]]:
-    """What `metadata_of` wrote; nothing for anybody else's text."""
+    """Decode the text of `metadata_of`; other text gives nothing."""
     if text is None or not text.startswith(PREFIX):
         return []
     found, reached = [], 0
@@ -216,14 +218,14 @@ def spans_of_metadata(text: str | None) -> list[tuple[int, int]]:
 
 
 class Taken:
-    """All reports of some stages, others are left out: (stage, cluster) → partition → spans."""
+    """The reports of some stages: (stage, cluster) → partition → spans. Other stages are ignored."""
 
     def __init__(self, stages: Iterable[str]) -> None:
         self._stages = frozenset(stages)
         self.spans: dict[tuple[str, str], dict[TopicPartition, Spans]] = {}
 
     def add_message(self, value: bytes | None, cluster: str | None) -> bool:
-        """Whether a message of the audit topic of this cluster is a report; one that cannot be understood is none."""
+        """Add a message of this cluster's audit topic if it is a report; return whether it is a valid one."""
         if value is None or b'"taken"' not in value:
             return False
         try:
@@ -239,12 +241,12 @@ class Taken:
         return True
 
     def of(self, stage: str, cluster: str | None) -> Mapping[TopicPartition, Spans]:
-        """What consumers of a stage took from a cluster."""
+        """Return the offsets that a stage's consumers took from a cluster."""
         return self.spans.get((stage, cluster or ""), {})
 
 
 def report_of(fields: Any) -> tuple[TopicPartition, list[tuple[int, int]]]:
-    """Of a report's JSON; ValueError, KeyError, TypeError."""
+    """Decode a report's JSON. Raises ValueError, KeyError and TypeError."""
     if fields["version"] != VERSION or not isinstance(fields["taken"], str):
         raise ValueError("the message is not a report")
     ranges = [(number(first), number(end)) for first, end in fields["ranges"]]

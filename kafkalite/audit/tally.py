@@ -1,13 +1,13 @@
-"""Gives marks to a producer's messages, and counts them by window until the counts are reported.
+"""Assign marks to a producer's messages and count them by window until the counts are reported.
 
     messages of a topic   sequence 0 ───────────────▶ 40,000 ──────────▶ 55,000 ───▶
     increments            │ windows of [0, 40,000)  │ of [40,000, 55,000) │
 
-An increment says how many messages of a span of sequences are in which window. Spans follow each other, so an increment
-that is sent twice has the same span and counts once, and a message in no span is known to be one that no increment
-vouches for: its producer died, or has not reported yet.
+An increment contains the number of messages by window for a span of sequences. Spans are contiguous, so an increment
+that is sent twice has the same span and counts once. A message outside all spans is unreported: its producer died, or
+has not reported yet.
 
-Thread rule: any thread (a lock). A process that was forked begins a run of its own.
+Thread rule: any thread (a lock). A forked process starts a new run.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 
 WINDOW_S: Final = 60.0
 REPORT_INTERVAL_S: Final = 10.0
-"""How long counts stay with the producer, at most, while it is used."""
+"""How long counts stay with the producer at most while it is used."""
 WINDOWS_PENDING_MAX: Final = 5000
-"""Counts of one topic that are not reported; more are reported at once."""
+"""The most unreported counts of a topic; beyond that they are reported at once."""
 NO_TIMESTAMP: Final = -1
 
 
 @dataclass(slots=True)
 class Span:
-    """What of one topic was marked since its last increment."""
+    """The messages of a topic marked since its last increment."""
 
     first: int = 0
     end: int = 0
@@ -52,7 +52,7 @@ class Span:
 
 
 class SentTally:
-    """See the module. `window_s` is the length of a window, in seconds."""
+    """See the module. `window_s` is the length of a window in seconds."""
 
     def __init__(self, server: str, *, window_s: float = WINDOW_S) -> None:
         self._server = server_bytes(server)
@@ -71,11 +71,11 @@ class SentTally:
 
     def _span(self, topic: str) -> Span:
         if self._process != os.getpid():
-            self._begin()  # what the parent has not reported yet is the parent's to report
+            self._begin()  # the parent reports its own counts
         return self._spans.setdefault(topic, Span())
 
     def mark_columns(self, topic: str, columns: RecordColumns, now_ms: int) -> RecordColumns:
-        """The records with their marks; they are counted. Those without a timestamp belong to `now_ms`."""
+        """Mark and count the records. Those without a timestamp get `now_ms`."""
         if not len(columns):
             return columns
         timestamps = times_of(columns, now_ms)
@@ -89,16 +89,16 @@ class SentTally:
         return marked
 
     def mark_values(self, topic: str, columns: RecordColumns, now_ms: int, field: str) -> RecordColumns:
-        """As `mark_columns`, with the marks in a field of values, which are JSON objects; ValueError."""
+        """Mark and count the records in a field of their values, which are JSON objects. Raises ValueError."""
         values = list(columns.values)
         for value in values:
-            with_field(value, field, "")  # before one is counted
+            with_field(value, field, "")  # check all before counting one
         texts = self.mark_texts(topic, times_of(columns, now_ms).tolist())
         marked = (with_field(value, field, text) for value, text in zip(values, texts, strict=True))
         return replace(columns, values=BytesColumn.from_items(marked))
 
     def mark_one(self, topic: str, timestamp: int) -> bytes:
-        """The mark of one message, counted; see `take_back`."""
+        """Mark and count one message; see `take_back`."""
         with self._lock:
             span = self._span(topic)
             made = mark(self.run, span.end, timestamp, self._server)
@@ -108,7 +108,7 @@ class SentTally:
         return made
 
     def mark_texts(self, topic: str, timestamps: Iterable[int]) -> list[str]:
-        """The marks of messages with these times (ms since 1970) as a field of a payload has them; they are counted."""
+        """Return and count marks as text for messages with these times (ms since 1970)."""
         found = []
         with self._lock:
             span = self._span(topic)
@@ -120,14 +120,14 @@ class SentTally:
         return found
 
     def take_back(self, topic: str, timestamp: int) -> None:
-        """The message of the last `mark_one` was refused: its number is free again."""
+        """Free the sequence of the last `mark_one`, because its message was refused."""
         with self._lock:
             span = self._spans[topic]
             span.end -= 1
             span.counts[timestamp // self.window_ms] -= 1
 
     def due(self, interval_s: float) -> bool:
-        """Whether there are counts to report, and it is time to."""
+        """Return whether there are counts that should be reported now."""
         with self._lock:
             waiting = [span for span in self._spans.values() if span.end > span.first]
             if not waiting or self._process != os.getpid():
@@ -136,7 +136,7 @@ class SentTally:
             return full or time.monotonic() - self._reported_at >= interval_s
 
     def take(self) -> list[Increment]:
-        """What was counted since the last time, to be sent once or more often."""
+        """Return the increments since the last call; sending one more than once is harmless."""
         with self._lock:
             taken: list[Increment] = []
             if self._process != os.getpid():
@@ -164,14 +164,14 @@ class SentTally:
             return taken
 
     def forget(self) -> None:
-        """Counts that are not taken are dropped: what they count was given up in an aborted transaction."""
+        """Drop the counts that were not taken, because their messages were aborted."""
         with self._lock:
             for topic, span in self._spans.items():
                 self._spans[topic] = Span(span.end, span.end)
 
 
 def times_of(columns: RecordColumns, now_ms: int) -> NDArray[np.int64]:
-    """Of each record, in ms since 1970; `now_ms` for those without one."""
+    """Return each record's time in ms since 1970; `now_ms` for records without one."""
     timestamps: NDArray[np.int64] = np.full(len(columns), now_ms, np.int64)
     if len(columns.timestamps):
         timestamps = np.where(columns.timestamps == NO_TIMESTAMP, now_ms, columns.timestamps)
