@@ -6,7 +6,7 @@
 Each resource is changed on its own, with all of its settings or none. A resource or a setting that the request names
 twice is INVALID_REQUEST. The resulting settings are checked together; a bad value is INVALID_CONFIG, for a broker
 INVALID_REQUEST, as in Kafka. A client metrics subscription without settings is deleted. As in Kafka, a broker keeps
-unknown names, without effect. Changes are durable before the response. Broker "" stands for all brokers; a broker's own
+unknown names, without effect. Changes are durable before the response. Broker "" means all brokers; a broker's own
 settings override these. Kafka 4.1 keeps min.insync.replicas only there, and never deletes it.
 
 Thread rule: runs on the I/O pool; `_changing` makes read, check and write of a resource one step.

@@ -1,7 +1,7 @@
 """AlterConfigs 0-2, IncrementalAlterConfigs 0-1 and ListConfigResources 0-1 of a broker in a cluster.
 
 The broker checks each resource of a change first (`alter_configs.settled_here`). It responds to invalid resources and
-changes levels of its own loggers; the rest goes to the controller, unchanged if that is the whole request. The results
+changes levels of its own loggers; the controller gets the rest, unchanged if that is the whole request. The results
 are joined in the order of the request. A broker cannot check another broker's settings: it accepts its own and all
 brokers'.
 

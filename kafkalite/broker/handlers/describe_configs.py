@@ -52,7 +52,7 @@ BROKER_LOGGER: Final = 8
 CLIENT_METRICS: Final = 16
 GROUP: Final = 32
 CLUSTER_DEFAULT: Final = ""
-"""The broker name that stands for all brokers."""
+"""The broker name that means all brokers."""
 
 _GUARDED: Final = {
     TOPIC: ResourceType.TOPIC,
@@ -152,7 +152,7 @@ def check_access(context: RequestContext, operation: AclOperation, kind: int, na
 
 
 def check_broker_name(context: RequestContext, name: str, *, cluster_default: bool = True) -> None:
-    """Raise InvalidRequest unless the name is this broker's or, with `cluster_default`, stands for all brokers."""
+    """Raise InvalidRequest unless the name is this broker's or, with `cluster_default`, means all brokers."""
     node_id = context.broker.cluster.node_id
     if name != str(node_id) and not (cluster_default and name == CLUSTER_DEFAULT):
         wanted = f"{node_id}, or empty for the cluster-wide default," if cluster_default else f"{node_id}"

@@ -79,7 +79,7 @@ _NAMES: Final = {
 }
 """Field that identifies an item of the response → the request's fields for it."""
 _NAMED_BY_VALUE: Final = frozenset({"name", "partition_index", "partition_id", "group_id", "key", "transactional_id"})
-"""Fields that a bare number or text in the request stands for."""
+"""Fields that a bare number or text in the request gives."""
 _UNKNOWN: Final = {"base_offset": -1, "high_watermark": -1, "node_id": -1}
 """Values of unknown fields in an error that differ from the message's defaults."""
 

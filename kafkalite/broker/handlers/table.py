@@ -1,7 +1,7 @@
 """The table of APIs: key, versions, handler, and whether it may block. ApiVersions reports it.
 
-`advertised` is the first version that clients are told, `oldest` the first version that is served. They differ only for
-Produce: librdkafka before 2.11.1 disables compression unless the range begins at 0 (KAFKA-18659), while Kafka 4 and
+`advertised` is the first version that ApiVersions reports, `oldest` the first version that is served. They differ only
+for Produce: librdkafka before 2.11.1 disables compression unless the range begins at 0 (KAFKA-18659), while Kafka 4 and
 this broker refuse 0 to 2. The connection serves Produce and Fetch in C, and gets their rows from `native_apis`.
 
 A function of (context, request) decides whether a request may block: `never`, `always`, or one in the handler's module.
@@ -100,7 +100,7 @@ class Row:
     """One API as this broker serves it: `handler` returns the response, `blocks` whether it needs the I/O pool.
 
     `item_us` and `unnamed` estimate a request's cost in microseconds: for each item that it names, and for what it does
-    not name, because a null list means everything, or one name stands for many items.
+    not name, because a null list means everything, or one name means many items.
     """
 
     __slots__ = (
@@ -170,7 +170,7 @@ class Row:
         return protocol.decode_request(self.key, version, body, objects_max=objects_max, pace=pace)
 
     def message(self, _version: int, response: object) -> object:
-        """Return the response as a message, whatever form the handler returned."""
+        """Return the response as a message, also if the handler returned bytes."""
         return response
 
     def encode(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 NO_LEADER_EPOCH: Final = -1
 USE_DEFAULT: Final = -1
-"""Stands for the broker's default in CreateTopics."""
+"""Means the broker's default in CreateTopics."""
 
 _CORDONED: Final = "the only broker's data directory is cordoned (cordoned.log.dirs)"
 

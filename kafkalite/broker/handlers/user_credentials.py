@@ -1,7 +1,7 @@
 """DescribeUserScramCredentials 0, AlterUserScramCredentials 0: administer SCRAM users (KIP-554).
 
 A change is durable before the response, and applies to the next authentication. The client sends a salted password, of
-which the broker stores the derived keys. Responses never contain anything that could replace a password.
+which the broker stores the derived keys. Responses never contain anything with which a client could authenticate.
 
 Thread rule: both run on the I/O pool.
 """

@@ -233,7 +233,7 @@ class LongRequests:
             del self.strands[strand.client]
 
     def _submit_to_pool(self, strand: _Strand) -> None:
-        OLD_OBJECTS.spare()  # until the pool has served the request, whatever this thread calls
+        OLD_OBJECTS.spare()  # until the pool has served the request, even if this thread calls `resume`
         try:
             self._pool.submit_ordered(self, self._run_on_pool)
         except RuntimeError:  # the pool is closed: the broker stops

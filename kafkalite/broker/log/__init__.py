@@ -27,8 +27,8 @@
 
 The package does not know requests, sockets or the protocol. It reports appends through listeners.
 
-The module that writes a file describes its layout. A format carries a version, and its module says how older files
-are read. When each response is durable: tests/power/README.md.
+The module that writes a file describes its layout. A format carries a version, and its module describes how older
+files are read. When each response is durable: tests/power/README.md.
 
 A starting replica keeps the longest intact prefix of its log and takes leader epochs from the batches that it reads. It
 quarantines damage only if no other replica is in sync or eligible to lead (KIP-966). A segment gets its file name only

@@ -67,7 +67,7 @@ class AssignedTopics:
         self._opener = logs.opener
         self._removals = logs.removals
         self._checkpoints = logs.checkpoints
-        self._checkpoints.complete = False  # until the first image says which partitions are here
+        self._checkpoints.complete = False  # until the first image has the partitions of this broker
         self._present: dict[tuple[str, int], str] = {}
         """Partition directories found at start."""
 

@@ -5,8 +5,8 @@
     partition.metadata   `version: 0` ⏎ `topic_id: <22 characters>`
 
 A missing or malformed checkpoint counts as absent (None), with one log line: it only saves work or repeats what the log
-contains. Only partition.metadata has a fact of its own, the topic id, so a damaged one raises an error. Writes replace
-the whole file. All functions may block.
+contains. Only partition.metadata has a fact that nothing else has, the topic id, so a damaged one raises an error.
+Writes replace the whole file. All functions may block.
 
 An empty checkpoint has no entries: Java brokers create these files empty and fill them at their first write. Source:
 CheckpointFile of Kafka 4.1.

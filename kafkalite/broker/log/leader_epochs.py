@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 UNDEFINED: Final = -1
-"""Stands for an unknown epoch or offset, as in Kafka."""
+"""Means an unknown epoch or offset, as in Kafka."""
 
 
 class LeaderEpochs:

@@ -66,7 +66,7 @@ logger = logging.getLogger(__name__)
 repeats = RepeatLogger(logger, lines=EVENT_LINES)
 
 ANY_EPOCH: Final = -1
-"""Stands for the current leader epoch, whichever it is."""
+"""Means the current leader epoch, whichever it is."""
 STRICT_EPOCHS_SINCE: Final = 2
 """First transaction.version in which a marker's producer epoch is above its transaction's (KIP-890)."""
 READ_ATTEMPTS_MAX: Final = 100

@@ -4,7 +4,7 @@
                {"version": 1, "ranges": [[position, end, offset, next offset, CRC-32C of the bytes], ...]}
 
 A range says that the bytes [position, end) are no batches and that offsets [offset, next offset) were there. An empty
-range stands for offsets missing at the end of the segment. The CRC covers the first SAMPLE_SIZE bytes and shows whether
+range means offsets missing at the end of the segment. The CRC covers the first SAMPLE_SIZE bytes and shows whether
 the bytes are still the same: if an intact copy of the segment was restored, its records are served. Without a valid
 file nothing is remembered, and the bytes are checked again before they are served. Another version is not read. Kafka
 ignores the file.

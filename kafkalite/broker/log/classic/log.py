@@ -241,7 +241,7 @@ class ClassicLog(PartitionLog):
     def find_timestamp(self, timestamp: int, upper_offset: int | None = None) -> OffsetAndTimestamp | None:
         """Return the start of the first segment whose file was written at `timestamp` (ms) or later, with that time.
 
-        Messages have no times of their own. None if every file is older. May block.
+        Messages have no times. None if every file is older. May block.
         """
         upper = self.high_watermark if upper_offset is None else min(upper_offset, self.high_watermark)
         for segment in self.segments:
