@@ -1,19 +1,19 @@
-"""Copies topics from one cluster to another, exactly once: records and progress in the same transactions.
+"""Copy topics from one cluster to another, exactly once: records and progress are in the same transactions.
 
-    mirror.py     Mirror: fetched batches to the target, as they are where that is allowed, else their records
-    progress.py   Progress: how far each source partition is copied, kept in the target
+    mirror.py     Mirror: copies fetched batches unchanged if possible, otherwise record by record
+    progress.py   Progress: the offset up to which each source partition is copied, stored in the target
     upstream.py   Upstream: which of the source's topics are copies themselves
-    topics.py     TopicFilter: which topics are copied; TargetTopics: the target's topics for them, their settings
-    offsets.py    OffsetMap: which offset of the target each source offset became, kept in the target
-    sync.py       SyncOptions, Synchroniser: what is carried beside records, every so often
-    groups.py     GroupOffsets: positions of consumer groups
-    rules.py      rules (ACLs), quotas, and which users need a password
-    status.py     MirrorStatus: what a mirror tells of itself
-    states.py     TopicStates: topics that are left behind, and when they are tried again
-    reports.py    what the progress in a target says of its mirrors
-    embedded.py   EmbeddedMirror: one inside a broker
+    topics.py     TopicFilter: which topics are copied; TargetTopics: creates the target's topics and their settings
+    offsets.py    OffsetMap: maps source offsets to target offsets, stored in the target
+    sync.py       SyncOptions, Synchroniser: periodically synchronizes everything but records
+    groups.py     GroupOffsets: committed offsets of consumer groups
+    rules.py      ACLs, quotas, and the users that need a password
+    status.py     MirrorStatus: health and metrics of a mirror
+    states.py     TopicStates: topics that are left behind, and when they are retried
+    reports.py    reports on mirrors from the progress in a target
+    embedded.py   EmbeddedMirror: a mirror inside a broker
 
-It is a program of the columnar client: everything goes through `kafkalite.client`.
+It uses only the columnar client, `kafkalite.client`.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Run a mirror inside a broker: a replica that pulls from the live cluster (section 4 of Kafka's paper, NetDB '11).
 
-    live cluster ─▶ Mirror, on a thread of its own ─▶ the broker around it, by its listener, as any client
+    live cluster ─▶ Mirror, on its own thread ─▶ the broker around it, through its listener, like any client
 
-It copies what `kafkalite mirror` copies, exactly once and from where it was, and lives as long as the broker: while the
-source is away it tries again, ever more slowly, and the broker serves what it has. It ends before the broker when
-another mirror of its name has begun. Whoever starts the broker without it imports nothing of this.
+It copies what `kafkalite mirror` copies, exactly once and from its last position, and runs as long as the broker. While
+the source is unreachable it retries with increasing delays, and the broker serves what it has. It ends early if another
+mirror with its name starts. A broker without a mirror imports nothing of this.
 
-Settings have MirrorMaker 2's names where it has them, and stand in a properties file beside those of the source's
-client; what begins with `target.` is of the client of the broker itself, where its listeners want one to sign in.
+Settings have MirrorMaker 2's names where those exist, in a properties file together with the source client's settings.
+Settings with `target.` belong to the client of the broker itself, if its listeners require authentication.
 
-Threads: one, made by `start` and ended by `stop`.
+Threads: one, which `start` starts and `stop` ends.
 """
 
 from __future__ import annotations
@@ -57,36 +57,38 @@ KEYS: Final = ("name", "bootstrap.servers", PREFIX, DATA_LOSS, *LISTS, *SWITCHES
 RETRY_S_MIN: Final = 0.2
 RETRY_S_MAX: Final = 15.0
 TIMEOUT_S: Final = 30.0
-"""For one answer."""
+"""Timeout of one request."""
 STOP_S: Final = 5.0
-"""What a mirror has for its last transaction; then what it waits for is broken off."""
+"""Time for a mirror's last transaction; after that its waits are interrupted."""
 BROKEN_STOP_S: Final = 0.5
-"""The same of one that cannot read its source anyway."""
+"""The same for a mirror that cannot read its source."""
 INTERRUPTED_S: Final = 5.0
-"""What it has to end then."""
+"""Time for a mirror to end after the interrupt."""
 CONNECT_TIMEOUT_S: Final = 4.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EmbeddedOptions:
-    """What a mirror in a broker copies, and from where."""
+    """The source and the topics of a mirror in a broker."""
 
     servers: str
     name: str
     values: Mapping[str, str]
-    """Settings of KEYS, as they were given."""
+    """The given settings of KEYS."""
     source: Security | None
     target: Security | None
 
     @classmethod
     def load(cls, servers: str | None, topics: str | None, file: Path | None) -> EmbeddedOptions:
-        """From the flags of `kafkalite start`, which count more than the file. ConfigError, StartupError."""
+        """Load from a file and the flags of `kafkalite start`, which take precedence. Raises ConfigError and
+        StartupError.
+        """
         texts = {} if file is None else read_properties(file)
         values = {key: text.strip() for key, text in texts.items() if key in KEYS}
         if servers is not None:
             values["bootstrap.servers"] = servers
         if topics is not None:
-            values["topics"] = re.sub(r",", r"[,]", topics)  # a flag's is one expression
+            values["topics"] = re.sub(r",", r"[,]", topics)  # a flag is one expression
         for key in texts:
             if key not in KEYS and not key.removeprefix(TARGET).startswith(OWN):
                 raise ConfigError(key, f"unknown setting of a mirror{near_miss(key, KEYS)}")
@@ -101,26 +103,26 @@ class EmbeddedOptions:
         )
 
     def pattern(self, key: str, default: str | None = None) -> str | None:
-        """A list of regular expressions as one; None without any and without a default."""
+        """Return a list of regular expressions as one, or the default if it is not set; None if there is neither."""
         text = self.values.get(key)
         return default if text is None else "|".join(parts_of(text)) or None
 
     def on(self, key: str) -> bool:
-        """Whether a switch is."""
+        """Return whether a switch is on."""
         return self.values.get(key, "false").lower() == "true"
 
     def seconds(self, key: str) -> float:
-        """An interval."""
+        """Return an interval in seconds."""
         return float(self.values.get(key, INTERVALS[key]))
 
 
 def parts_of(text: str) -> list[str]:
-    """What commas separate, but for those inside brackets, as in [,]."""
+    """Split at commas, except those inside brackets, as in [,]."""
     return [part.strip() for part in re.split(r",(?![^\[\]]*\])", text) if part.strip()]
 
 
 def check(values: Mapping[str, str]) -> None:
-    """ConfigError for the first that cannot be."""
+    """Raise ConfigError for the first invalid setting."""
     from kafkalite.client.cluster import parse_bootstrap
     from kafkalite.model import topic_name_error
 
@@ -154,7 +156,7 @@ def check(values: Mapping[str, str]) -> None:
 
 
 class EmbeddedMirror:
-    """See the module."""
+    """A mirror on its own thread; see the module."""
 
     def __init__(self, options: EmbeddedOptions) -> None:
         self._options = options
@@ -166,12 +168,12 @@ class EmbeddedMirror:
         self._thread = threading.Thread(target=self._run, name="kafkalite-mirror", daemon=True)
 
     def start(self, bootstrap_servers: str) -> None:
-        """Copies to the broker that serves there, from now on."""
+        """Start copying to the broker with these addresses."""
         self._target = bootstrap_servers
         self._thread.start()
 
     def stop(self) -> None:
-        """Commits what it has, if that is quick; idempotent."""
+        """Stop, after committing the open transaction if that is quick. Idempotent."""
         self._stop.set()
         if self._thread.ident is None:
             return
@@ -185,11 +187,11 @@ class EmbeddedMirror:
             logger.warning("mirror %s is still waiting for %s", self._options.name, self._options.servers)
 
     def families(self) -> Iterator[Family]:
-        """A source of metrics."""
+        """Yield the mirror's metrics."""
         return self.status.families()
 
     def notes(self) -> list[str]:
-        """What whoever asks for the broker's health should know."""
+        """Return notes for the broker's health page."""
         return self.status.not_ready() + self.status.left_behind()
 
     # --- its thread ---------------------------------------------------------------------------------------------------
@@ -204,7 +206,7 @@ class EmbeddedMirror:
             self._stop.wait(pause_s)
 
     def _went_well(self) -> bool:
-        """Mirrors; whether there is no reason to begin anew."""
+        """Run a mirror; return False if it should be restarted."""
         try:
             self._mirror_once()
         except ProducerFenced as error:
@@ -235,7 +237,7 @@ class EmbeddedMirror:
         self.status.lost(error)
 
     def _mirror_once(self) -> None:
-        """Until it is stopped or fails."""
+        """Run one mirror until it is stopped or fails."""
         options = self._options
         try:
             source = self._client(options.servers, options.source)

@@ -1,10 +1,11 @@
 """Synchronize committed offsets of consumer groups to the target (KIP-545's `sync.group.offsets`), exactly.
 
-    the source's groups ─▶ their positions in topics that are mirrored ─▶ OffsetMap ─▶ OffsetCommit in the target
+    the source's groups ─▶ their offsets in mirrored topics ─▶ OffsetMap ─▶ OffsetCommit in the target
 
-A group moves in the target only while it has no members there, and only forward, unless it still stands where this
-mirror has put it: who has read in the target is never set back, and nobody beyond what he has read in the source.
-Groups of both protocols (classic, KIP-848) are carried; in the target each is of the one that its members come with.
+A group's offsets are changed in the target only while it has no members there, and only forward, unless they are still
+those that this mirror has committed. So a group that has read in the target is never set back, and no group skips
+records that it has not read. Both protocols (classic, KIP-848) are supported; in the target a group has the protocol
+that its members use.
 
 Thread rule: one thread at a time, that of the Clients.
 """
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from kafkalite.mirror.offsets import OffsetMap
 
 EXCLUDE: Final = "console-consumer-.*|connect-.*|__.*"
-"""Groups that are left out unless somebody wants them: Kafka's default of `groups.exclude`."""
+"""Groups excluded by default: Kafka's default of `groups.exclude`."""
 EMPTY: Final = "Empty"
 HAS_MEMBERS: Final = frozenset(
     {
@@ -37,24 +38,24 @@ HAS_MEMBERS: Final = frozenset(
         ErrorCode.REBALANCE_IN_PROGRESS,
     }
 )
-"""A commit without a member's id is refused so where there are members."""
+"""Errors for a commit without a member id if the group has members."""
 
 
 class GroupFilter:
-    """Names that match `include` as a whole and not `exclude`."""
+    """Selects names that match `include` completely and not `exclude`."""
 
     def __init__(self, include: str = ".*", exclude: str = EXCLUDE) -> None:
-        """ValueError for a pattern that is none."""
+        """Raises ValueError for an invalid pattern."""
         self._include = compiled(include)
         self._exclude = compiled(exclude)
 
     def takes(self, group_id: str) -> bool:
-        """Whether this group's offsets are carried."""
+        """Return whether this group's offsets are synchronized."""
         return self._include.fullmatch(group_id) is not None and self._exclude.fullmatch(group_id) is None
 
 
 class GroupOffsets:
-    """See the module."""
+    """Synchronizes group offsets; see the module."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class GroupOffsets:
         *,
         named: Callable[[str], str],
     ) -> None:
-        """`note` is told what an operator should know; `named` is the target's name of a topic."""
+        """`note` is called with messages for the operator; `named` returns the target's name of a topic."""
         self._source = source
         self._target = target
         self._offsets = offsets
@@ -74,28 +75,28 @@ class GroupOffsets:
         self._note = note
         self._named = named
         self._put: dict[tuple[str, TopicPartition], int] = {}
-        """Where groups were put in the target."""
+        """The offsets that this mirror committed in the target."""
         self.carried: dict[str, dict[TopicPartition, int]] = {}
-        """Positions in the target, by group, that say what those in the source do."""
+        """The target offsets that equal the source's, by group."""
 
     def sync(self) -> None:
-        """Brings the groups' positions over. KafkaError, ClientError: the rest is left for the next time."""
+        """Synchronize the groups' offsets. After a KafkaError or ClientError the rest waits for the next time."""
         lowest: dict[TopicPartition, int] = {}
         starts = self._starts()
         for listing in self._source.groups.list():
             if listing.kind not in {CLASSIC, CONSUMER} or not self._filter.takes(listing.group_id):
                 continue
             if listing.kind == CLASSIC and listing.protocol_type not in {"", "consumer"}:
-                continue  # of Connect or a registry: what it keeps are no positions
+                continue  # a group of Connect or a registry, which has no offsets of records
             try:
                 for key, offset in self._carry(listing.group_id, starts).items():
                     lowest[key] = min(offset, lowest.get(key, offset))
-            except KafkaError as error:  # of this group alone, one that we may not see for instance
+            except KafkaError as error:  # only this group fails, for example for lack of permission
                 self._note(f"group {listing.group_id}: offsets not synchronized: {error}")
         self._offsets.thin(lowest)
 
     def _starts(self) -> dict[TopicPartition, int]:
-        """Where the target's partitions begin: a position before that would be out of range."""
+        """Return the first offsets of the target's partitions: an earlier committed offset would be out of range."""
         known = self._offsets.partitions
         names = {self._named(key.topic) for key in known}
         counts = self._target.with_retries(lambda: self._target.partition_counts(names))
@@ -104,11 +105,11 @@ class GroupOffsets:
         return {key: rows[self._in_target(key)].offset for key in there}
 
     def _in_target(self, key: TopicPartition) -> TopicPartition:
-        """The target's partition of one of the source."""
+        """Return the target's partition for a source partition."""
         return TopicPartition(self._named(key.topic), key.partition)
 
     def _carry(self, group_id: str, starts: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Brings a group's positions over; where it stands in the source, in partitions that are mirrored."""
+        """Synchronize a group's offsets; return its source offsets in mirrored partitions."""
         positions = {
             key: row
             for key, row in self._source.groups.committed(group_id).items()
@@ -140,7 +141,7 @@ class GroupOffsets:
                 self._target.groups.commit(group_id, {self._in_target(key): row for key, row in moved.items()})
         except KafkaError as error:
             if error.code in HAS_MEMBERS:
-                return  # somebody came meanwhile: from now on the group is the target's own
+                return  # a member joined meanwhile: from now on the target owns the group's offsets
             raise
         for key, row in wanted.items():
             if key in moved or there[key].offset == row.offset:

@@ -1,18 +1,19 @@
 """Mirror: copy topics from one cluster to another, with partition, key, value, headers and timestamp, exactly once.
 
-    source ─▶ fetched batches ─▶ as they are: new producer, new CRC        ─▶ transaction ─▶ target
-                    │            decoded and encoded again: small, cut,          ▲
-                    ▼            compacted, old formats, the broker's time       │
+    source ─▶ fetched batches ─▶ unchanged except producer and CRC, or     ─▶ transaction ─▶ target
+                    │            decoded and re-encoded: small, cut,             ▲
+                    ▼            compacted, old formats, log append time         │
               next offsets ──────────────────────────────────────────────── progress
 
-A transaction holds records and the progress that they mean (and, where groups are carried, which offsets they have).
-Whatever kills a mirror, the next one of its name takes the transactional id, which ends what was open, reads the
-progress and goes on: whoever reads committed data misses nothing and sees nothing twice. Offsets differ from the
-source's, as markers stand between.
+A transaction contains records and their progress (and, if groups are synchronized, their offsets). If a mirror is
+killed, the next one with its name takes the transactional id, which aborts the open transaction, reads the progress and
+continues. So read_committed consumers miss nothing and see nothing twice. Offsets differ from the source's, because
+transaction markers occupy some.
 
-The source is read committed: aborted records and markers are not copied, transactions of the source are not kept.
+The source is read with read_committed: aborted records and markers are not copied, and transactions of the source are
+not preserved.
 
-In memory are one fetch of each of the source's brokers, and at most five batches on their way to each of the target's.
+Memory holds one fetch of each of the source's brokers, and at most five batches in flight to each of the target's.
 
 Thread rule: one thread at a time; `stop` is an Event, set from anywhere.
 """
@@ -57,32 +58,32 @@ COMMIT_INTERVAL_S: Final = 1.0
 COMMIT_SIZE: Final = 64 * 1024 * 1024
 """Bytes fetched for a transaction, or a little more."""
 REFRESH_S: Final = 30.0
-"""How often new topics and partitions are looked for."""
+"""Interval of the checks for new topics and partitions."""
 GIVE_UP_S: Final = 300.0
-"""How long transactions may fail one after the other, counted from the first that did."""
+"""How long transactions may fail in a row, counted from the first failure."""
 STOP: Final = "stop"
 REWIND: Final = "rewind"
 RESTART: Final = "restart"
 ON_DATA_LOSS: Final = (STOP, REWIND, RESTART)
 RETRY_PAUSE_S: Final = 0.5
-"""After a transaction that failed; twice as long each time."""
+"""Pause after a failed transaction; it doubles each time."""
 RETRY_PAUSE_S_MAX: Final = 10.0
 REFUSAL_TIMEOUT_S: Final = 5.0
-"""How long the target may refuse a batch with an error that may pass, before its topic is left behind."""
+"""How long the target may refuse a batch with a retriable error before its topic is left behind."""
 TRIES_AT_END: Final = 3
-"""How often a run to the end tries a topic that is refused."""
+"""How often a run to the end tries a refused topic."""
 POLL_S: Final = 0.2
 MAX_WAIT_MS: Final = 100
 PASS_SIZE_MIN: Final = 16 * 1024
-"""Smaller batches are put together: a request for each would cost more than writing their records anew."""
+"""Smaller batches are merged: a request for each would cost more than re-encoding their records."""
 MERGE_SIZE: Final = 1024 * 1024
 MERGE_COUNT: Final = 50_000
 PLAIN_ATTRIBUTES: Final = CODEC_MASK | TRANSACTIONAL
-"""Codec and transactional bit: a batch with any other cannot be sent as it is."""
+"""Codec and transactional bit: a batch with other attributes cannot be sent unchanged."""
 
 
 class Fetched(NamedTuple):
-    """An answer's batches of one partition, valid until the next one of its leader."""
+    """The batches of one partition in a response, valid until the next response of its leader."""
 
     partition: TopicPartition
     records: memoryview
@@ -92,10 +93,10 @@ class Fetched(NamedTuple):
 
 
 class FetchedReader(Reader):
-    """A Reader that hands out what it fetched as it came."""
+    """A Reader that returns fetched batches undecoded."""
 
     def fetched(self, timeout_s: float) -> Iterator[Fetched]:
-        """As `answers`."""
+        """Yield the fetched batches, as `answers` does."""
         return cast("Iterator[Fetched]", self.answers(timeout_s))
 
     def _decode(self, position: ReadPosition, offset: int, row: Any) -> Iterator[Any]:
@@ -107,15 +108,15 @@ class Copied:
     """What was copied and committed, by topic."""
 
     topics: set[str] = field(default_factory=set)
-    """Those that were followed, whether they had records or not."""
+    """The topics being mirrored, with or without records."""
     skipped: set[str] = field(default_factory=set)
-    """Those that are the target's own: another mirror's copies, with its prefix."""
+    """Topics that are copies of the target's topics, made by another mirror with a prefix."""
     records: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     """Bytes of batches in the source."""
     transactions: int = 0
     notes: list[str] = field(default_factory=list)
-    """What an operator should know: ranges that were gone, recreated topics."""
+    """Messages for the operator: missing ranges, recreated topics."""
 
     @property
     def record_count(self) -> int:
@@ -127,24 +128,26 @@ class Copied:
 
 
 class Copier:
-    """Fetched batches to a producer: as they are where that is allowed, else their records."""
+    """Sends fetched batches to a producer, unchanged if possible, otherwise their records."""
 
     def __init__(self, producer: Producer, offsets: OffsetMap | None, named: Callable[[str], str]) -> None:
-        """`offsets` is told which records are sent; `named` is the target's name of a topic."""
+        """`offsets` records the offsets of what is sent; `named` returns the target's name of a topic."""
         self._producer = producer
         self._named = named
         self._offsets = offsets
         self._batches = BatchReader()
         self.mark = Mark()
-        """Of the last batch that was copied."""
+        """The mark of the last copied batch."""
         self.passed = 0
-        """Batches sent as they were."""
+        """Number of batches sent unchanged."""
 
     def close(self) -> None:
         self._batches.close()
 
     def copy(self, fetched: Fetched) -> int:
-        """Sends the records of an answer; how many. CorruptMessage names the offset of a damaged batch."""
+        """Send the records of a response; return their number. Raises CorruptMessage with the offset of a damaged
+        batch.
+        """
         try:
             return self._copy(fetched)
         except (BatchError, CompressionError) as error:
@@ -204,15 +207,15 @@ class Copier:
 
 
 def next_of_today(view: memoryview, position: int) -> BatchInfo | None:
-    """The header of the batch at `position`; None for a message set of magic 0 or 1."""
+    """Return the header of the batch at `position`, or None for a message set of magic 0 or 1."""
     try:
         return next_whole(view, position)
     except BatchError:
-        return None  # a reader takes it, or says what is wrong
+        return None  # a reader decodes it, or reports what is wrong
 
 
 def may_pass(info: BatchInfo, offset: int, end: int) -> bool:
-    """Whether a batch can be sent as it is, and is worth a request."""
+    """Return whether a batch can be sent unchanged and is large enough for its own request."""
     return (
         info.base_offset >= offset
         and info.last_offset < end
@@ -223,17 +226,17 @@ def may_pass(info: BatchInfo, offset: int, end: int) -> bool:
 
 
 def is_recreated(topic: TopicDescription, key: TopicPartition, row: CopiedUpTo) -> bool:
-    """Whether a topic is another one than that which the progress of this partition is of."""
+    """Return whether the topic was recreated since this partition's progress was written."""
     return key.topic == topic.name and any(topic.topic_id) and row.topic_id not in {topic.topic_id, ZERO_UUID}
 
 
 def refusal_of(error: KafkaError) -> str:
-    """The reason of a topic that is left behind."""
+    """Return the reason for leaving a topic behind."""
     return f"{error} ({error.name})"
 
 
 def check_prefix(prefix: str) -> None:
-    """ValueError for one that no topic's name may begin with."""
+    """Raise ValueError for a prefix that no topic name may begin with."""
     wrong = topic_name_error(prefix + "x")
     if wrong is not None or prefix.startswith(OWN_PREFIXES):
         raise ValueError(
@@ -242,20 +245,20 @@ def check_prefix(prefix: str) -> None:
 
 
 class Mirror:
-    """See the module. One at a time of each `name`: a newer one fences the older.
+    """Copies topics continuously; see the module. Only one runs per `name`: a newer one fences the older.
 
-    `name`               of the mirror: its progress and its transactional id
+    `name`               determines the progress topic and the transactional id
     `topics`             which topics are copied
-    `prefix`             what the target's names of topics begin with; MirrorMaker 2's way to keep two mirrors of
+    `prefix`             precedes the source's topic names in the target; as in MirrorMaker 2 it keeps two mirrors of
                          opposite directions from copying each other's copies
     `commit_interval_s`, `commit_size`   when a transaction ends: its age, the bytes fetched for it
-    `refresh_s`          how often new topics and partitions are looked for
-    `sync`               what is carried beside records; None: nothing
-    `config_exclude`     regular expressions for settings of topics that are not carried
-    `on_data_loss`       what to do when the source was restored or truncated: STOP, REWIND to where its history parts
-                         from what was copied, or RESTART from its beginning
-    `on_commit`          called after each transaction, with what was copied so far
-    `on_note`            called with what an operator should know, each once
+    `refresh_s`          interval of the checks for new topics and partitions
+    `sync`               what to synchronize besides records; None: nothing
+    `config_exclude`     regular expressions for topic settings that are not copied
+    `on_data_loss`       reaction to a restored or truncated source: STOP, REWIND to where its log diverges from
+                         what was copied, or RESTART from its beginning
+    `on_commit`          called after each transaction with what was copied so far
+    `on_note`            called with each message for the operator, once
     """
 
     def __init__(
@@ -276,7 +279,7 @@ class Mirror:
         on_commit: Callable[[Copied], None] | None = None,
         on_note: Callable[[str], object] | None = None,
     ) -> None:
-        """ValueError for a name, prefix or pattern that is none, and when source and target are the same cluster."""
+        """Raises ValueError for an invalid name, prefix or pattern, and if source and target are the same cluster."""
         check_prefix(prefix)
         self._source = source
         self._target = target
@@ -310,28 +313,28 @@ class Mirror:
         self.carried = Synchroniser(
             source, target, self._sync, topics=self._targets, offsets=self._offsets, note=self._note
         )
-        """What was carried beside records."""
+        """Synchronizes everything besides records."""
         self.states = TopicStates()
-        """Of the topics that are left behind."""
+        """The topics that are left behind."""
         self._prepare()
 
     def _prepare(self) -> None:
-        """Sets what changes while it copies to what it is before."""
+        """Initialize the state of a run."""
         self._reader = self._make_reader(await_topics=False)
         self._to_end = False
         self._ids: dict[str, bytes] = {}
         self._origins: dict[str, frozenset[Origin]] = {}
-        """Of what the source's topics are copies themselves."""
+        """The origins of source topics that are copies themselves."""
         self._reached: dict[TopicPartition, CopiedUpTo] = {}
-        """What the target has, of topics out of sight too."""
+        """The progress in the target, including topics that are not visible now."""
         self._committed: dict[TopicPartition, int] = {}
-        """Where each partition that is being copied goes on after a failure."""
+        """The offset at which each partition continues after a failure."""
         self._pending: dict[TopicPartition, int] = {}
         self._pending_marks: dict[TopicPartition, Mark] = {}
         self._leader_epochs: dict[TopicPartition, int] = {}
-        """Of the source's partitions, when their positions were last checked."""
+        """Of the source's partitions, at the last check of their history."""
         self._shaken = False
-        """Whether the source was away since then."""
+        """Whether the source was unreachable, or a leader changed, since then."""
         self._pending_records: dict[str, int] = {}
         self._pending_sizes: dict[str, int] = {}
         self._began = 0.0
@@ -339,13 +342,15 @@ class Mirror:
         self._looked = self._synced = -math.inf
         self._failing_since = 0.0
         self._done = -1
-        """Transactions that were committed when the first one failed that was not followed by a success."""
+        """Number of committed transactions when the current series of failures began."""
         self._pause_s = RETRY_PAUSE_S
         self._aborted: Exception | None = None
-        """Why the last transaction could not be committed; None when it could."""
+        """The error of the last transaction, or None if it was committed."""
         self.last_success: float | None = None
-        """When, by time.monotonic(), the last transaction was committed or there was nothing to copy. Any thread may
-        read it."""
+        """When the last transaction was committed or there was nothing to copy, by time.monotonic(). Any thread may
+        read
+        it.
+        """
 
     def _acknowledged(self, key: TopicPartition, base_offset: int, count: int) -> None:
         assert self._offsets is not None, "called only with them"
@@ -361,32 +366,32 @@ class Mirror:
 
     @property
     def created_topics(self) -> list[str]:
-        """Those that the target did not have."""
+        """The topics that were created in the target."""
         return self._targets.created
 
     @property
     def changed_settings(self) -> dict[str, dict[str, str | None]]:
-        """Of topics, that were made as they are in the source; None: taken away."""
+        """Topic settings that were changed to the source's values; None: removed."""
         return self._targets.changed
 
     @property
     def failing(self) -> Exception | None:
-        """Why it does not go on now: the source cannot be read, or no transaction be committed. Any thread."""
+        """Why the mirror makes no progress: the source cannot be read, or no transaction be committed. Any thread."""
         return self._aborted or self._reader.failing
 
     def lags(self) -> dict[str, int]:
-        """Offsets that are to be copied yet, by topic, as of the source's last answers. Any thread."""
+        """Return the number of offsets not copied yet, by topic, as of the source's last responses. Any thread."""
         found: dict[str, int] = {}
         for key, offset in list(self._committed.items()):
             try:
                 end = self._reader.readable_end(key)
             except KeyError:
-                continue  # it is being added, or dropped
+                continue  # it is being added or dropped
             found[key.topic] = found.get(key.topic, 0) + max(0, end - offset)
         return found
 
     def _source_id(self) -> str:
-        """ValueError when source and target are the same cluster."""
+        """Return the source's cluster id. Raises ValueError if source and target are the same cluster."""
         self._source.refresh([])
         self._target.refresh([])
         if self._source.cluster_id is not None and self._source.cluster_id == self._target.cluster_id:
@@ -404,17 +409,17 @@ class Mirror:
         )
 
     def close(self) -> None:
-        """Leaves an open transaction to time out, or to the next mirror of the name. Idempotent."""
+        """Close the clients. An open transaction times out or is aborted by the next mirror of the name. Idempotent."""
         self._reader.close()
         self._copier.close()
         self._producer.close()
 
     def run(self, stop: threading.Event, *, to_end: bool = False) -> Copied:
-        """Copies until `stop` is set, or all that the source has now.
+        """Copy until `stop` is set or, with `to_end`, until everything the source has now is copied.
 
-        ProducerFenced: a newer mirror of this name. TransactionAborted: none could be committed for GIVE_UP_S.
-        LogTruncated: the source was restored or truncated.
-        MirrorLoop: what it would copy are copies of the target's topics.
+        Raises ProducerFenced if a newer mirror of this name starts, TransactionAborted if no transaction can be
+        committed for GIVE_UP_S, LogTruncated if the source was restored or truncated, and MirrorLoop if it would copy
+        copies of the target's topics.
         """
         self._to_end = to_end
         self._reader.close()
@@ -437,7 +442,7 @@ class Mirror:
                 self._step_over(error)
 
     def _begun(self, stop: threading.Event) -> bool:
-        """Begins, once the target lets it, which all but a run to the end wait for. False: stopped before."""
+        """Begin once the target allows it. A run to the end does not wait for that. Returns False if stopped before."""
         began, pause_s = time.monotonic(), RETRY_PAUSE_S
         while not stop.is_set():
             try:
@@ -456,7 +461,7 @@ class Mirror:
         return False
 
     def _begin(self) -> None:
-        """Takes the transactional id, then reads how far the last mirror of the name was."""
+        """Take the transactional id, then load the progress of the last mirror of the name."""
         self._progress.create()
         self._producer.init_transactions()
         self._reached = self._progress.load()
@@ -468,7 +473,7 @@ class Mirror:
         self._failing_since = time.monotonic()
 
     def _step(self, stop: threading.Event) -> bool:
-        """One round, and what is due before and after it; whether that was the last one."""
+        """Run one round and what is due before and after it; return whether it was the last."""
         if self._looks():
             self._commit()
             self._take_topics()
@@ -487,17 +492,20 @@ class Mirror:
         return False
 
     def _looks(self) -> bool:
-        """Whether it is time to look for topics, or to try one again."""
+        """Return whether to check for topics now, or to retry one."""
         interval_s = math.inf if self._to_end and self._looked > 0 else self._refresh_s
         return time.monotonic() - self._looked > interval_s or self.states.is_due()
 
     def _at_end(self) -> bool:
-        """Whether all is copied, of a run to the end; what was left behind is tried once or twice more."""
+        """Return whether a run to the end has copied everything; topics left behind are retried a few times."""
         return self._to_end and self._reader.done and not self.states.untried(TRIES_AT_END)
 
     def _after_abort(self, error: TransactionAborted, stop: threading.Event) -> None:
-        """Gives the transaction up. A topic that the target refuses is left behind; else it is done again, ever more
-        slowly. Raises the error when none could be committed for GIVE_UP_S."""
+        """Handle a failed transaction.
+
+        If the target refuses a topic, the topic is left behind; otherwise the transaction is repeated after a growing
+        pause. Raises the error if none could be committed for GIVE_UP_S.
+        """
         refused = self._refused(error)
         if refused is not None:
             self._roll_back()
@@ -513,7 +521,7 @@ class Mirror:
         self._pause_s = min(2 * self._pause_s, RETRY_PAUSE_S_MAX)
 
     def _refused(self, error: TransactionAborted) -> tuple[str, str] | None:
-        """The source's topic whose records the target refused, and why; None when the transaction failed otherwise."""
+        """Return the source topic whose records the target refused, and the reason; None for other failures."""
         cause = error.__cause__
         while cause is not None and not isinstance(cause, DeliveryFailed):
             cause = cause.__cause__
@@ -527,7 +535,7 @@ class Mirror:
     # --- topics that are left behind ----------------------------------------------------------------------------------
 
     def _leave(self, name: str, reason: str) -> None:
-        """Copies a topic no longer, until it is tried again."""
+        """Leave a topic behind until it is retried."""
         if name in self._ids:
             self._forget(name)
         self._targets.forget(name)
@@ -536,14 +544,14 @@ class Mirror:
         self._write_if_possible(lambda: self._progress.write_state(self._producer, name, row))
 
     def _recover(self, names: Iterable[str]) -> None:
-        """These topics are left behind no longer."""
+        """Note that these topics are copied again."""
         keys = [TopicPartition(name, WHOLE_TOPIC) for name in names]
         if keys:
             self._write_if_possible(lambda: self._progress.withdraw(self._producer, keys))
             self.states.forget(names)
 
     def _recover_idle(self) -> None:
-        """Of the topics that are tried again, those that have nothing to be copied."""
+        """Recover retried topics that have nothing to copy."""
         idle = set()
         for name in self.states.tried:
             keys = [key for key in self._committed if key.topic == name]
@@ -552,21 +560,21 @@ class Mirror:
         self._recover(idle)
 
     def _write_if_possible(self, send: Callable[[], object]) -> None:
-        """As `_write`, of what may be missing: a topic's state is known here in any case."""
+        """Write as `_write`, but tolerate failure: the topic's state is kept in memory in any case."""
         try:
             self._write(send)
         except TransactionAborted:
             self._roll_back()
 
     def _synchronise(self) -> None:
-        """Carries what is wanted beside records, of topics that are being copied."""
+        """Synchronize everything besides records, for topics that are being copied."""
         there = self._source.with_retries(self._source.topics)
         self.carried.sync([topic for name, topic in there.items() if name in self._ids])
 
-    # --- what is copied -----------------------------------------------------------------------------------------------
+    # --- topics -------------------------------------------------------------------------------------------------------
 
     def _take_topics(self) -> None:
-        """Begins with partitions that are not being copied yet, ends with those that are gone."""
+        """Start copying new partitions, and stop copying deleted ones."""
         fresh: dict[TopicPartition, int] = {}
         there = self._source.with_retries(self._source.topics)
         for name in [name for name in self._ids if name not in there]:
@@ -600,7 +608,7 @@ class Mirror:
         self._reader.add({key: self._committed[key] for key in fresh}, ends)
 
     def _is_ready(self, topic: TopicDescription) -> bool:
-        """Whether the target has the topic and the source its partitions; it is left behind where not."""
+        """Return whether the target has the topic and the source its partitions; otherwise leave it behind."""
         away = [partition.partition for partition in topic.partitions if partition.leader < 0]
         if away and not all(TopicPartition(topic.name, number) in self._committed for number in away):
             self._leave(topic.name, f"partition {away[0]} has no leader in the source")
@@ -624,8 +632,10 @@ class Mirror:
     def _without_copies(
         self, topics: list[TopicDescription], there: Mapping[str, TopicDescription]
     ) -> list[TopicDescription]:
-        """Those of the topics that may be copied: not those that another mirror has brought here out of the target,
-        under a prefix of its own. MirrorLoop for one that has the target's name."""
+        """Return the topics to copy, without those that another mirror copied from the target under a prefix.
+
+        Raises MirrorLoop for a copy that has the same name in the target.
+        """
         self._upstream.refresh(there)
         target_id = self._target.cluster_id
         found = []
@@ -649,8 +659,10 @@ class Mirror:
         return found
 
     def _claim(self, fresh: dict[TopicPartition, int], taken: list[TopicDescription]) -> None:
-        """Writes the progress of partitions that have none, before their first record, then looks once more: of two
-        mirrors of opposite directions that begin together one at least sees the other. MirrorLoop."""
+        """Write the progress of new partitions before their first record, then check for loops again.
+
+        So of two mirrors of opposite directions that start together, at least one sees the other. Raises MirrorLoop.
+        """
         new = {key: CopiedUpTo(at, self._ids[key.topic]) for key, at in fresh.items() if key not in self._reached}
         known = self._progress.origins
         changed = {name for name, origins in self._origins.items() if known.get(name, frozenset()) != origins}
@@ -668,7 +680,7 @@ class Mirror:
         self._reached.update(new)
 
     def _write(self, send: Callable[[], object]) -> None:
-        """A transaction of the progress topic alone."""
+        """Run a transaction that writes only the progress topic."""
         assert not self._open, "what was copied is committed with its own progress"
         self._producer.begin_transaction()
         self._open = True
@@ -677,7 +689,7 @@ class Mirror:
         self._open = False
 
     def _begin_offsets(self, offsets: OffsetMap, fresh: dict[TopicPartition, int]) -> None:
-        """Which offsets these partitions will have is kept from here on."""
+        """Record the offsets of these partitions from here on."""
         in_target = {key: TopicPartition(self._targets.named(key.topic), key.partition) for key in fresh}
         names = {key.topic for key in in_target.values()}
         rows = self._target.with_retries(lambda: self._target.refresh(names)).topics
@@ -688,7 +700,7 @@ class Mirror:
             offsets.begin(key, self._committed[key], ids, ends[in_target[key]].offset, from_start=offset == 0)
 
     def _starts(self, topic: TopicDescription) -> Iterator[tuple[TopicPartition, int]]:
-        """Partitions that are not being copied yet, and where to begin with them."""
+        """Yield partitions that are not being copied yet, with their first offset to copy."""
         for partition in topic.partitions:
             key = TopicPartition(topic.name, partition.partition)
             if key in self._committed:
@@ -701,13 +713,13 @@ class Mirror:
             yield key, 0 if found is None else found.offset
 
     def _forget_old(self, topic: TopicDescription) -> None:
-        """A topic recreated under its old name begins again."""
+        """Restart a topic that was recreated under its name."""
         if self._ids.get(topic.name, topic.topic_id) != topic.topic_id:
             self._forget(topic.name)
         self._ids[topic.name] = topic.topic_id
 
     def _forget(self, name: str) -> None:
-        """A topic is not copied any more; how far it was is still known, should it only have been out of sight."""
+        """Stop copying a topic. Its progress stays known, in case it is only temporarily invisible."""
         old = [key for key in self._committed if key.topic == name]
         self._reader.drop(old)
         for key in old:
@@ -715,9 +727,9 @@ class Mirror:
         del self._ids[name]
 
     def _some_are_others(self) -> bool:
-        """Whether a topic of this transaction is not the one any more that it was begun with.
+        """Return whether a topic of this transaction was recreated since the transaction began.
 
-        Asked after the last fetch: an id that is still the same was so all the time, ids never come back.
+        It is checked after the last fetch. Ids are never reused, so an unchanged id was unchanged all the time.
         """
         wanted = {key.topic for key in self._pending}
         answer = self._source.with_retries(lambda: self._source.refresh(wanted))
@@ -730,11 +742,14 @@ class Mirror:
         ids = {row.name: row.topic_id for row in answer.topics if not row.error_code}
         return any(ids.get(name, self._ids[name]) != self._ids[name] for name in wanted)
 
-    # --- a source that went back --------------------------------------------------------------------------------------
+    # --- a restored or truncated source -------------------------------------------------------------------------------
 
     def _is_same_history(self, reached: Mapping[TopicPartition, CopiedUpTo]) -> bool:
-        """Whether what is to be committed follows what was copied before, asked after the source was away or a leader
-        has changed: both positions are of the source's log as it is."""
+        """Return whether the transaction continues the history of what was copied before.
+
+        It is checked after the source was unreachable or a leader has changed: both positions must be in the present
+        log.
+        """
         if not self._shaken or self._reader.failing is not None:
             return True
         self._shaken = False
@@ -745,15 +760,18 @@ class Mirror:
         return same
 
     def _check_history(self, reached: Mapping[TopicPartition, CopiedUpTo]) -> bool:
-        """Whether the source still has what these positions are of. LogTruncated where that is to stop the mirror; else
-        they are set back, and what is copied of their topics begins there with the next look."""
+        """Return whether the source still has the history of these positions.
+
+        If not, raise LogTruncated or, depending on `on_data_loss`, set the positions back; the next check for topics
+        then copies from there.
+        """
         positions = {key: Position(row.offset, row.mark) for key, row in reached.items() if row.offset > 0}
         found = find_divergences(self._source, positions)
         there = self._source.described({divergence.partition.topic for divergence in found})
         for divergence in found:
             name = divergence.partition.topic
             if name in there and reached[divergence.partition].topic_id not in {there[name].topic_id, ZERO_UUID}:
-                continue  # made anew meanwhile: the next look at the topics finds that
+                continue  # recreated meanwhile: the next check for topics finds that
             if self._on_data_loss == STOP:
                 others = f" (and {len(found) - 1} more partitions)" if len(found) > 1 else ""
                 raise LogTruncated(
@@ -771,7 +789,7 @@ class Mirror:
         return not found
 
     def _step_over(self, error: OffsetOutOfRange) -> None:
-        """Goes on after what aged out of the source. Raises the error when that is not what happened."""
+        """Skip records that the source has deleted. Raises the error if that is not the cause."""
         if not self._check_history({key: self._reached[key] for key in self._committed if key in self._reached}):
             self._take_topics()
             return
@@ -787,7 +805,7 @@ class Mirror:
     # --- copying ------------------------------------------------------------------------------------------------------
 
     def _round(self) -> None:
-        """One answer from a leader or more, and a commit when it is time."""
+        """Copy the responses of one or more leaders, and commit if it is time."""
         for fetched in self._answers():
             if not self._open:
                 self._producer.begin_transaction()
@@ -800,7 +818,7 @@ class Mirror:
             self._pending_records[topic] = self._pending_records.get(topic, 0) + count
             self._pending_sizes[topic] = self._pending_sizes.get(topic, 0) + len(fetched.records)
             if self._is_due() and not self._commit():
-                return  # what is left of the answer may be of a topic that is gone; the rest is fetched again
+                return  # the rest of the response may be of a deleted topic; it is fetched again
         if self._reader.failing is not None:
             self._shaken = True
         if self._is_due():
@@ -810,18 +828,20 @@ class Mirror:
             self._recover_idle()
 
     def _answers(self) -> Iterator[Fetched]:
-        """What the source has, of one leader or more. TopicFailed when it does not give a topic's records."""
+        """Yield fetched batches of one or more leaders. Raises TopicFailed if a topic's records cannot be fetched."""
         try:
             yield from self._reader.fetched(POLL_S)
         except KafkaError as error:
             failed, self._reader.failed = self._reader.failed, None
             if failed is None or isinstance(error, OffsetOutOfRange):
                 raise
-            self._commit()  # what was read before it is whole; if that fails, the topic fails in another round
+            self._commit()  # earlier batches are complete; if that fails, the topic fails in another round
             raise TopicFailed(failed.topic, refusal_of(error)) from error
 
     def _copied(self, fetched: Fetched) -> int:
-        """Sends the records of an answer; how many. TopicFailed when they cannot be read, or its topic is refused."""
+        """Send a response's records; return their number. Raises TopicFailed if they are unreadable or the topic is
+        refused.
+        """
         try:
             return self._copier.copy(fetched)
         except KafkaError as error:
@@ -839,7 +859,7 @@ class Mirror:
         return self._open and (late or sum(self._pending_sizes.values()) >= self._commit_size)
 
     def _commit(self) -> bool:
-        """Ends the transaction, with the progress that its records mean; False when it had to be rolled back."""
+        """Commit the transaction with its progress; return False if it was rolled back."""
         if not self._open:
             return True
         if self._some_are_others():
@@ -859,7 +879,7 @@ class Mirror:
         if recovered:
             self._progress.withdraw(self._producer, [TopicPartition(name, WHOLE_TOPIC) for name in recovered])
         if self._offsets is not None:
-            self._producer.flush()  # which offsets records have is told by their acknowledgements
+            self._producer.flush()  # acknowledgements contain the offsets of records
             try:
                 self._offsets.write(self._producer, self._pending)
             except OffsetUnknown:
@@ -885,7 +905,7 @@ class Mirror:
         return True
 
     def _roll_back(self) -> None:
-        """Gives the transaction up; every partition goes on where the last one ended."""
+        """Abort the transaction; every partition continues where the last one ended."""
         if self._open:
             self._producer.abort_transaction()
             self._open = False

@@ -1,26 +1,26 @@
 """Map source offsets to target offsets, so that consumer groups can continue in the target.
 
-A mirror keeps records in order, and not their offsets: the source has gaps (markers, aborted transactions, compaction),
-the target has others (the mirror's own markers and aborted transactions). What was copied is a list of runs, records
-whose offsets follow one another on both sides:
+A mirror keeps the order of records but not their offsets: the source has gaps (markers, aborted transactions,
+compaction), the target has others (the mirror's markers and aborted transactions). Copied records are stored as runs,
+whose offsets are consecutive on both sides:
 
     source   0 1 2 3 M 5 6 7 . . 10 11          M a marker, . compacted away
     target   0 1 2 3   4 5 6 M    8  9          runs (0, 0, 4)  (5, 4, 3)  (10, 8, 2)
 
     translate(6) = 5     translate(4) = 4, the next record     translate(12) = 10, the end
 
-Runs are kept by spans: a range of the source that was copied without a hole, with all runs in it, or, where nobody is
-likely to ask any more, without them; a position in one of those becomes its beginning. So a translated position is
-never beyond what the group has read. Where a mirror ran without keeping offsets, a position becomes the hole's
-beginning; before the first span nothing is known.
+Runs are stored in spans: a range of the source that was copied without a hole, with all its runs. Old spans are stored
+without runs, and their offsets are translated to the span's beginning. So a translated offset is never beyond what the
+group has read. If a mirror ran without recording offsets, an offset in that hole becomes the hole's beginning; before
+the first span nothing is known.
 
     topic    kafkalite.mirror-offsets.NAME, one partition, cleanup.policy=compact
     key      ["source cluster id", "topic", partition, first source offset of the span]      JSON
     value    {"next": end in the source, "target": first offset in the target, "end": end there,
               "ids": [the topic's in the source, in the target], "runs": [gap, gap, count, …] or null}
 
-The gaps of a run are those before it, in the source and in the target. It is written in the transactions that it
-describes, the last span again with each until it is full. Version 1; a reader ignores fields that it does not know.
+A run's gaps are those before it, in the source and in the target. Spans are written in the transactions that they
+describe, the last one again with each transaction until it is full. Version 1; a reader ignores unknown fields.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -51,22 +51,22 @@ if TYPE_CHECKING:
     from kafkalite.client import Client, Producer
 
 PREFIX: Final = "kafkalite.mirror-offsets."
-"""Topics of this prefix are mirrors' own and are not mirrored."""
+"""Topics with this prefix belong to mirrors and are not mirrored."""
 SETTINGS: Final = {"cleanup.policy": "compact"}
 RUNS_FULL: Final = 64
-"""With so many runs a span is full: the next transaction begins another."""
+"""A span with this many runs is full: the next transaction starts another."""
 RUNS_MAX: Final = 20_000
-"""Runs of a span at most, so that it is one record: a transaction with more makes several."""
+"""The most runs of a span, so that it fits one record; a larger transaction makes several spans."""
 EXACT_SPANS_MAX: Final = 4096
-"""Spans of a partition that keep their runs; older ones keep their beginning alone."""
+"""The most spans of a partition with runs; older ones keep only their beginning."""
 EXACT_SPANS_KEPT: Final = 256
-"""Spans that keep them though every group is past them: one that comes later may begin there."""
+"""Spans that keep their runs although every group is past them, for groups that appear later."""
 COARSE_SPANS_MAX: Final = 4096
-"""Spans without runs; with more, every second one becomes part of the one before it."""
+"""The most spans without runs; beyond that, every second one is merged into its predecessor."""
 
 
 class Run(NamedTuple):
-    """`length` records whose offsets follow one another on both sides."""
+    """`length` records whose offsets are consecutive on both sides."""
 
     source: int
     target: int
@@ -74,22 +74,24 @@ class Run(NamedTuple):
 
 
 class OffsetUnknown(Exception):
-    """A batch was acknowledged by a target that does not remember its offset any more."""
+    """The target acknowledged a batch without remembering its offset."""
 
 
 @dataclass(slots=True)
 class Span:
-    """The source from `first` up to `next`, and the target from `target` up to `end`; no runs: only that is known."""
+    """The source from `first` to before `next`, and the target from `target` to before `end`. Without runs no more is
+    known.
+    """
 
     first: int
     next: int
     target: int
     end: int
     runs: array[int] | None = field(default_factory=lambda: array("q"))
-    """source, target and count of each, one after the other."""
+    """Source, target and count of each run, one after the other."""
 
     def translate(self, offset: int) -> int:
-        """Of an offset in the span."""
+        """Translate an offset in the span."""
         if self.runs is None:
             return self.target
         at = bisect_right(self.runs[::3], offset) - 1
@@ -101,7 +103,7 @@ class Span:
         return self.runs[3 * at + 4] if 3 * at + 4 < len(self.runs) else self.end
 
     def add(self, runs: Iterable[Run], following: int) -> None:
-        """What a transaction has copied since; the source is copied up to `following` now."""
+        """Add the runs of a transaction, which has copied the source up to `following`."""
         assert self.runs is not None, "a span without runs does not grow"
         for run in runs:
             if not self.runs:
@@ -112,7 +114,7 @@ class Span:
 
 
 def runs_to_numbers(span: Span) -> list[int] | None:
-    """As a value of the topic has them: the gaps before each run, and its count."""
+    """Encode runs for a value of the topic: the gaps before each run, and its count."""
     if span.runs is None:
         return None
     found, source, target = [], span.first, span.target
@@ -124,7 +126,7 @@ def runs_to_numbers(span: Span) -> list[int] | None:
 
 
 def runs_from_numbers(numbers: list[int] | None, source: int, target: int) -> array[int] | None:
-    """The runs of a value of the topic, from a span's first offsets on."""
+    """Decode the runs in a value of the topic, starting at a span's first offsets."""
     if numbers is None:
         return None
     runs = array("q")
@@ -146,8 +148,10 @@ class PartitionOffsets:
         self._exact_from = next((i for i, span in enumerate(self.spans) if span.runs is not None), len(self.spans))
 
     def translate(self, offset: int) -> int | None:
-        """The target's offset of the first record that was copied from this one or after it; as far as is known. None
-        before the first span."""
+        """Return the target offset of the first copied record at or after this offset, as far as is known.
+
+        Returns None before the first span.
+        """
         at = bisect_right(self.spans, offset, key=lambda span: span.first) - 1
         if at < 0:
             return None
@@ -155,8 +159,10 @@ class PartitionOffsets:
         return span.translate(offset) if offset < span.next else span.end
 
     def forgets(self, below: int) -> Iterator[tuple[Span, bool]]:
-        """Gives up runs that nobody asks for who stands at `below` or after it, and those that are too many. The spans
-        that changed, and whether they are gone."""
+        """Drop runs that no group at or after `below` needs, and surplus ones. Yields changed spans and whether they
+        are
+        gone.
+        """
         while (exact := len(self.spans) - self._exact_from) > EXACT_SPANS_KEPT:
             span = self.spans[self._exact_from]
             if span.next > below and exact <= EXACT_SPANS_MAX:
@@ -175,13 +181,13 @@ class PartitionOffsets:
 
 
 class OffsetMap:
-    """See the module: every partition's offsets, and what the open transaction adds to them.
+    """The offsets of all partitions, and the additions of the open transaction; see the module.
 
-    sent(…), acknowledged(…) as batches go and are answered ─▶ write(…) into the transaction ─▶ settle(), or forget()
+    sent(…), acknowledged(…) as batches are sent and answered ─▶ write(…) into the transaction ─▶ settle() or forget()
     """
 
     def __init__(self, target: Client, name: str, source_id: str) -> None:
-        """ValueError for a name that no mirror can have."""
+        """Raises ValueError for an invalid mirror name."""
         self.topic = f"{PREFIX}{name}"
         wrong = topic_name_error(self.topic)
         if wrong is not None:
@@ -196,7 +202,7 @@ class OffsetMap:
         self._thinned: list[Record] = []
 
     def create(self) -> None:
-        """Makes the topic, unless it is there."""
+        """Create the topic if it is missing."""
         try:
             self._target.topic(self.topic)
         except UnknownTopicOrPartition:
@@ -204,14 +210,14 @@ class OffsetMap:
                 self._target.admin.create_topic(self.topic, 1, configs=SETTINGS)
 
     def load(self) -> None:
-        """What the last transaction left; as Progress.load."""
+        """Load what the last transaction left; see Progress.load."""
         end = self._target.end_offset(self.topic, 0)
         reader = ColumnReader(self._target, isolation_level="read_committed", columns=["key", "value"])
         batches = reader.read_numpy(self.topic, 0, self._target.start_offset(self.topic, 0), end)
         self.restore(pair for columns in batches for pair in zip(columns.keys, columns.values, strict=True))
 
     def restore(self, rows: Iterable[tuple[bytes | None, bytes | None]]) -> None:
-        """As `load`, from keys and values of the topic."""
+        """Load from keys and values of the topic."""
         found: dict[TopicPartition, dict[int, tuple[tuple[bytes, bytes], Span]]] = {}
         for key, value in rows:
             source_id, topic, partition, first = json.loads(key or b"[null, null, null, null]")
@@ -224,17 +230,17 @@ class OffsetMap:
         self.partitions = {}
         for where, kept in found.items():
             if kept:
-                ids = next(reversed(kept.values()))[0]  # what was written last is of the topic that there is
+                ids = next(reversed(kept.values()))[0]  # the last written entry belongs to the present topic
                 self.partitions[where] = PartitionOffsets(ids, [span for own, span in kept.values() if own == ids])
 
     def begin(self, key: TopicPartition, offset: int, ids: tuple[bytes, bytes], end: int, *, from_start: bool) -> None:
-        """A partition is copied from this offset on, to the target's `end` or after it. With `from_start` there is
-        nothing before it that is not copied yet."""
+        """Start recording a partition at this offset, which is copied to the target's `end` or after it.
+
+        With `from_start` no earlier record remains to be copied.
+        """
         known = self.partitions.get(key)
         if known is not None and (known.ids != ids or (known.spans and known.spans[-1].next > offset)):
-            known = (
-                None  # another topic of the name, or progress that was taken back: what is known is of other records
-            )
+            known = None  # another topic of the name, or reverted progress: the known offsets are of other records
         if known is None:
             known = self.partitions[key] = PartitionOffsets(ids)
         if not known.spans or known.spans[-1].next != offset:
@@ -243,11 +249,11 @@ class OffsetMap:
     # --- a transaction ------------------------------------------------------------------------------------------------
 
     def sent_run(self, key: TopicPartition, first: int, count: int) -> None:
-        """So many records from a source offset on, one after the other, were handed to the producer."""
+        """Note that `count` records from this source offset on, without gaps, were handed to the producer."""
         self._sent.setdefault(key, deque()).append((first, count))
 
     def sent_offsets(self, key: TopicPartition, offsets: NDArray[np.int64]) -> None:
-        """Records with these source offsets were handed to the producer."""
+        """Note that records with these source offsets were handed to the producer."""
         ends = np.flatnonzero(np.diff(offsets) != 1) + 1
         starts = [0, *ends.tolist()]
         queue = self._sent.setdefault(key, deque())
@@ -255,7 +261,7 @@ class OffsetMap:
             queue.append((int(offsets[start]), end - start))
 
     def acknowledged(self, key: TopicPartition, base_offset: int, count: int) -> None:
-        """As the producer tells: a batch has these offsets in the target. What was not `sent` is none of ours."""
+        """Note the target offset of an acknowledged batch. Batches without a `sent` are ignored."""
         queue = self._sent.get(key)
         if queue is None:
             return
@@ -277,9 +283,9 @@ class OffsetMap:
             count -= taken
 
     def write(self, producer: Producer, reached: Mapping[TopicPartition, int]) -> None:
-        """Into the producer's open transaction, all of whose batches are acknowledged: what it copied, up to where.
+        """Write the offsets copied by the open transaction, whose batches are all acknowledged.
 
-        OffsetUnknown: the transaction has to be done again.
+        Raises OffsetUnknown if the transaction must be repeated.
         """
         if self._unknown:
             raise OffsetUnknown
@@ -293,7 +299,7 @@ class OffsetMap:
         producer.send(self.topic, 0, records)
 
     def settle(self) -> None:
-        """The transaction is committed."""
+        """Apply the committed transaction."""
         for key, spans in self._written.items():
             known = self.partitions[key].spans
             known[-1:] = spans
@@ -301,14 +307,14 @@ class OffsetMap:
         self.forget()
 
     def forget(self) -> None:
-        """The transaction is over."""
+        """Forget the transaction."""
         self._sent.clear()
         self._runs.clear()
         self._written.clear()
         self._unknown = False
 
     def thin(self, lowest: Mapping[TopicPartition, int]) -> None:
-        """Gives up what nobody asks for who stands at `lowest` or after it; the next transaction says so."""
+        """Drop offsets that no group at or after `lowest` needs; the next transaction records that."""
         for key, known in self.partitions.items():
             for span, gone in known.forgets(lowest.get(key, known.spans[-1].next)):
                 record = self._record(key, known.ids, span)
@@ -327,7 +333,7 @@ class OffsetMap:
 
 
 def grown(last: Span, runs: list[Run], following: int) -> list[Span]:
-    """What takes the last span's place when these runs follow it: itself and more, or itself again where it is full."""
+    """Return the replacement of the last span when these runs follow it: extended, or with more spans if it is full."""
     held = 0 if last.runs is None else len(last.runs) // 3
     if last.runs is None or held >= RUNS_FULL:
         spans = [last, Span(last.next, last.next, last.end, last.end)]
@@ -346,7 +352,7 @@ def grown(last: Span, runs: list[Run], following: int) -> list[Span]:
 
 
 def span_from(first: int, value: bytes) -> tuple[tuple[bytes, bytes], Span]:
-    """The topic's ids, and the span, of a value of the topic."""
+    """Decode a value of the topic into the topic's ids and the span."""
     fields = json.loads(value)
     runs = runs_from_numbers(fields["runs"], first, fields["target"])
     source_id, target_id = fields["ids"]
@@ -356,5 +362,5 @@ def span_from(first: int, value: bytes) -> tuple[tuple[bytes, bytes], Span]:
 
 
 def as_json(value: object) -> bytes:
-    """Without spaces."""
+    """Encode a value without spaces."""
     return json.dumps(value, separators=(",", ":")).encode()

@@ -1,20 +1,20 @@
 """Store a mirror's progress in a compacted topic of the target, in the transactions that copy the records.
 
     topic    kafkalite.mirror.NAME, one partition, cleanup.policy=compact
-    key      ["source cluster id", "topic", partition]                          JSON; partition -1: of the whole topic
-    value    {"offset": next offset to copy, "topic_id": "of the source's topic"}   JSON, and where they apply
+    key      ["source cluster id", "topic", partition]                          JSON; partition -1: the whole topic
+    value    {"offset": next offset to copy, "topic_id": "of the source's topic"}   JSON, and if applicable
              "epoch": leader epoch, "batch": [first offset, CRC]     of the batch before the offset, see Mark
-             "target": "the target's topic"              where it has another name: the mirror has a prefix
-             "origins": [["cluster id", "topic"], …]     of what the source's topic is a copy itself
+             "target": "the target's topic"              if it has another name: the mirror has a prefix
+             "origins": [["cluster id", "topic"], …]     the topics of which the source's topic is a copy
              "left_behind": "why", "since": ms, "tries": n       of a whole topic that is not copied, with offset 0
 
-A partition's row is written before its first record is copied. So a mirror that begins sees in its source what the
-mirrors of the other direction copy, whichever of the two was first: see upstream.py.
+A partition's row is written before its first record is copied. So a new mirror sees in its source what mirrors of the
+opposite direction copy, in whichever order they started: see upstream.py.
 
-Records and progress become visible together or not at all, so that a mirror killed at any moment goes on where its last
-transaction ended. A topic and not a group's offsets, since those expire when a mirror rests for a week.
+Records and progress become visible together, so a mirror killed at any time continues where its last transaction ended.
+Progress is a topic and not a group's offsets, because those expire when a mirror is stopped for a week.
 
-Version 1. A value may get more fields; a reader ignores those that it does not know.
+Version 1. A reader ignores fields that it does not know.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -38,40 +38,42 @@ if TYPE_CHECKING:
     from kafkalite.client import Client, Producer
 
 PREFIX: Final = "kafkalite.mirror."
-"""Topics of this prefix are mirrors' own and are not mirrored."""
+"""Topics with this prefix belong to mirrors and are not mirrored."""
 SETTINGS: Final = {"cleanup.policy": "compact"}
 WHOLE_TOPIC: Final = -1
-"""In place of a partition, in the key of a topic's state."""
+"""Replaces the partition in the key of a topic's state."""
 
 
 class Origin(NamedTuple):
-    """A topic of a cluster, out of which another one was copied."""
+    """A topic of a cluster from which another topic was copied."""
 
     cluster_id: str
     topic: str
 
 
 class CopiedUpTo(NamedTuple):
-    """A source partition is copied up to, not including, `offset`; the topic had this id then."""
+    """A source partition is copied up to before `offset`; the topic had this id at that time."""
 
     offset: int
     topic_id: bytes
     mark: Mark = Mark()
-    """Of the last batch that was copied."""
+    """The mark of the last copied batch."""
 
 
 class Progress:
-    """See the module."""
+    """Reads and writes the progress of one mirror; see the module."""
 
     def __init__(self, target: Client, name: str, source_id: str, prefix: str | None = "") -> None:
-        """`prefix` is what the names of the target's topics begin with; None, for readers alone: any. ValueError for a
-        name that no mirror can have."""
+        """`prefix` precedes the names of the target's topics; None, for readers only, accepts any.
+
+        Raises ValueError for an invalid mirror name.
+        """
         self.topic = f"{PREFIX}{name}"
         self._prefix = prefix
         self.origins: dict[str, frozenset[Origin]] = {}
-        """Of the source's topics, as they are written with the progress."""
+        """The origins of the source's topics, which are written with the progress."""
         self.left_behind: dict[str, LeftBehind] = {}
-        """As of `load`."""
+        """The topics left behind, as of `load`."""
         wrong = topic_name_error(self.topic) if name else "it is empty"
         if wrong is not None:
             raise ValueError(f"{name!r} is not a valid mirror name: {wrong}")
@@ -79,7 +81,7 @@ class Progress:
         self._source_id = source_id
 
     def create(self) -> None:
-        """Makes the topic, unless it is there."""
+        """Create the topic if it is missing."""
         try:
             self._target.topic(self.topic)
         except UnknownTopicOrPartition:
@@ -87,7 +89,7 @@ class Progress:
                 self._target.admin.create_topic(self.topic, 1, configs=SETTINGS)
 
     def load(self) -> dict[TopicPartition, CopiedUpTo]:
-        """What the last transaction left. The transactional id must be taken: nobody else may be about to write."""
+        """Return the last transaction's progress. Take the transactional id first, so that no other mirror writes."""
         found: dict[TopicPartition, CopiedUpTo] = {}
         start = self._target.start_offset(self.topic, 0)
         end = self._target.end_offset(self.topic, 0)
@@ -104,7 +106,7 @@ class Progress:
                     continue
                 prefix = self._prefix
                 if fields is None or (prefix is not None and fields.get("target", topic) != prefix + topic):
-                    found.pop(where, None)  # withdrawn, or copied to a topic of another name
+                    found.pop(where, None)  # withdrawn, or copied to a topic with another name
                     continue
                 mark = Mark(fields.get("epoch", -1), *fields.get("batch", ()))
                 found[where] = CopiedUpTo(fields["offset"], uuid_bytes(fields["topic_id"]), mark)
@@ -112,7 +114,7 @@ class Progress:
         return found
 
     def write(self, producer: Producer, reached: Mapping[TopicPartition, CopiedUpTo]) -> None:
-        """Into the producer's open transaction."""
+        """Write progress in the producer's open transaction."""
         records = []
         for key, value in reached.items():
             fields: dict[str, object] = {"offset": value.offset, "topic_id": uuid_text(value.topic_id)}
@@ -133,8 +135,10 @@ class Progress:
             self.left_behind[topic] = left_behind_of(fields)
 
     def write_state(self, producer: Producer, topic: str, row: LeftBehind) -> None:
-        """Into the producer's open transaction: a topic is left behind. `withdraw` its key when it is copied again."""
-        fields = {"offset": 0, "topic_id": uuid_text(ZERO_UUID)}  # what older releases look for
+        """Record in the producer's open transaction that a topic is left behind. `withdraw` its key once it is copied
+        again.
+        """
+        fields = {"offset": 0, "topic_id": uuid_text(ZERO_UUID)}  # fields that older releases require
         fields |= {"left_behind": row.reason, "since": row.since_ms, "tries": row.tries}
         if self._prefix:
             fields["target"] = self._prefix + topic
@@ -142,7 +146,7 @@ class Progress:
         producer.send(self.topic, 0, [Record(-1, -1, self._key(TopicPartition(topic, WHOLE_TOPIC)), text)])
 
     def withdraw(self, producer: Producer, keys: Iterable[TopicPartition]) -> None:
-        """Deletes rows, in the producer's open transaction."""
+        """Delete rows in the producer's open transaction."""
         producer.send(self.topic, 0, [Record(-1, -1, self._key(key), None) for key in keys])
 
     def _key(self, key: TopicPartition) -> bytes:
@@ -150,10 +154,10 @@ class Progress:
 
 
 def left_behind_of(fields: Mapping[str, Any]) -> LeftBehind:
-    """The state in a value of the topic that has one."""
+    """Decode the left-behind state in a value of the topic."""
     return LeftBehind(reason=fields["left_behind"], since_ms=fields["since"], tries=fields["tries"])
 
 
 def origins_of(fields: Mapping[str, Any]) -> frozenset[Origin]:
-    """Those that a value of the topic has."""
+    """Decode the origins in a value of the topic."""
     return frozenset(Origin(*origin) for origin in fields.get("origins", ()))

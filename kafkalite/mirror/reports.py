@@ -1,4 +1,4 @@
-"""Report on a cluster's mirrors from their progress topics: what is copied per topic, what is not and why.
+"""Report on a cluster's mirrors from their progress topics: the copied offsets of each topic, and the reasons of failures.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -29,16 +29,16 @@ class TopicReport:
     topic: str
     target: str
     offsets: dict[int, int] = field(default_factory=dict)
-    """Up to where each partition of the source is copied."""
+    """The offset up to which each source partition is copied."""
     last_ms: int = -1
-    """When something of it was last written, in ms since 1970."""
+    """When a row of the topic was last written, in ms since 1970."""
     left_behind: LeftBehind | None = None
     lag: int | None = None
-    """Offsets to be copied yet; None where the source was not asked."""
+    """The number of offsets not copied yet, or None if the source was not asked."""
 
 
 def read_reports(target: Client, name: str | None = None) -> list[TopicReport]:
-    """Of one mirror, or of all that copy to `target`, in order. KeyError when there is no mirror of that name."""
+    """Return the reports of one or all mirrors that copy to `target`, sorted. Raises KeyError for an unknown name."""
     topics = [topic for topic in target.topics() if topic.startswith(PREFIX)]
     if name is not None:
         if PREFIX + name not in topics:
@@ -51,7 +51,7 @@ def read_reports(target: Client, name: str | None = None) -> list[TopicReport]:
 
 
 def reports_of(target: Client, progress: str) -> list[TopicReport]:
-    """What one progress topic has."""
+    """Return the reports in one progress topic."""
     key = TopicPartition(progress, 0)
     start = target.list_offsets({key: OFFSET_EARLIEST})[key].offset
     end = target.list_offsets({key: OFFSET_LATEST}, isolation=READ_COMMITTED)[key].offset
@@ -77,7 +77,7 @@ def reports_of(target: Client, progress: str) -> list[TopicReport]:
 
 
 def add_lags(reports: list[TopicReport], source: Client) -> None:
-    """Asks the source how much is to be copied of its topics; others, and those that are gone, keep None."""
+    """Add the lags of the source's topics; topics of other clusters and deleted ones keep None."""
     source.refresh([])
     for report in reports:
         if report.source_id != (source.cluster_id or ""):

@@ -1,8 +1,8 @@
 """Copy ACLs and quotas to the target, and report users that the target lacks.
 
-Rules and quotas become as they are in the source, those of the target's own stay. What a mirror has carried and the
-source no longer has is taken away again while it runs. Passwords cannot be carried: no cluster gives them out, salted
-or not (KIP-554), so what is carried of users is a list of those who need one.
+ACLs and quotas of the source are copied, and other ones of the target stay. If the source deletes one that this mirror
+has copied, it is deleted in the target, too. Passwords cannot be copied, because no cluster returns them, salted or not
+(KIP-554); so users that need a password are only reported.
 
 Thread rule: one thread at a time, that of the Clients.
 """
@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     from kafkalite.client import Client
 
 OUT_OF_REACH: Final = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.SECURITY_DISABLED})
-"""Nothing else will be answered differently."""
+"""Errors that would be the same for all other ACLs or quotas."""
 
 
 class RulesCopy:
-    """Rules of who may do what. MirrorMaker 2 carries those of topics, and takes writing out of them, since its targets
-    are copies; ours may become the one cluster, so all rules go over as they are."""
+    """Copies ACLs.
+
+    MirrorMaker 2 copies only topic ACLs, without WRITE, since its targets are copies. A target here may replace the
+    source, so all ACLs are copied unchanged.
+    """
 
     def __init__(self, source: Client, target: Client, note: Callable[[str], object]) -> None:
         self._source = source
@@ -37,7 +40,7 @@ class RulesCopy:
         self.carried: set[Acl] = set()
 
     def sync(self) -> None:
-        """KafkaError where one of the two has no authoriser, or does not let us."""
+        """Synchronize ACLs. Raises KafkaError if a cluster has no authorizer or the mirror lacks the permission."""
         wanted = set(self._source.acls.find())
         there = set(self._target.acls.find())
         missing = sorted(wanted - there)
@@ -65,14 +68,14 @@ class RulesCopy:
 
 
 def filter_of(acl: Acl) -> AclFilter:
-    """The one that means this rule alone."""
+    """Return the filter that matches only this ACL."""
     return AclFilter(
         acl.resource_type, acl.name, acl.pattern_type, acl.principal, acl.host, acl.operation, acl.permission
     )
 
 
 class QuotasCopy:
-    """Quotas of users, client ids and addresses (KIP-546)."""
+    """Copies quotas of users, client ids and addresses (KIP-546)."""
 
     def __init__(self, source: Client, target: Client, note: Callable[[str], object]) -> None:
         self._source = source
@@ -81,7 +84,7 @@ class QuotasCopy:
         self.carried: set[tuple[Entity, str]] = set()
 
     def sync(self) -> None:
-        """KafkaError where we may not ask."""
+        """Synchronize quotas. Raises KafkaError if the mirror lacks the permission."""
         wanted, there = self._source.quotas.list_all(), self._target.quotas.list_all()
         changes: dict[Entity, dict[str, float | None]] = {}
         for entity, values in wanted.items():
@@ -105,7 +108,7 @@ class QuotasCopy:
 
 
 class UsersMissing:
-    """Users of the source who sign in by SCRAM and cannot in the target."""
+    """Reports users that can authenticate by SCRAM in the source but not in the target."""
 
     def __init__(self, source: Client, target: Client, note: Callable[[str], object]) -> None:
         self._source = source
@@ -115,7 +118,7 @@ class UsersMissing:
         """User → mechanisms."""
 
     def sync(self) -> None:
-        """KafkaError where we may not ask."""
+        """Update the missing users. Raises KafkaError if the mirror lacks the permission."""
         wanted, there = self._source.users.list_all(), self._target.users.list_all()
         self.missing = {
             user: missing

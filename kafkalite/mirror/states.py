@@ -4,7 +4,7 @@
                              ▲                               │
                              └────── refused, twice the pause┘
 
-Threads: the mirror's changes it; `rows` is any thread's.
+Threads: the mirror's thread changes it; any thread may read `rows`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TopicFailed(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftBehind:
-    """One topic that is not copied. `since_ms` is a time since 1970, `tries` counts how often it was refused."""
+    """A topic that is not copied. `since_ms` is a time since 1970, `tries` the number of refusals."""
 
     reason: str
     since_ms: int
@@ -40,7 +40,7 @@ class LeftBehind:
 
 
 class TopicStates:
-    """See the module."""
+    """The topics left behind, with their retries; see the module."""
 
     def __init__(self) -> None:
         self._rows: dict[str, LeftBehind] = {}
@@ -49,21 +49,21 @@ class TopicStates:
 
     @property
     def rows(self) -> dict[str, LeftBehind]:
-        """The topics that are left behind, those that are being tried again among them."""
+        """The topics left behind, including those being retried."""
         return dict(self._rows)
 
     @property
     def tried(self) -> set[str]:
-        """Those that are being tried again."""
+        """The topics being retried."""
         return set(self._tried)
 
     def restore(self, rows: dict[str, LeftBehind]) -> None:
-        """What an earlier run has left behind; all of it is tried at once."""
+        """Load the topics that an earlier run left behind; all are retried at once."""
         self._rows.update(rows)
         self._retry_at.update(dict.fromkeys(rows, 0.0))
 
     def leave(self, topic: str, reason: str) -> LeftBehind:
-        """A topic was refused, once more maybe."""
+        """Note that a topic was refused, possibly again."""
         before = self._rows.get(topic)
         tries = 1 if before is None else before.tries + 1
         since_ms = int(time.time() * 1000) if before is None else before.since_ms
@@ -73,7 +73,7 @@ class TopicStates:
         return row
 
     def begin(self, topic: str) -> bool:
-        """Whether a topic may be copied now; one that was left behind is tried from here on."""
+        """Return whether a topic may be copied now; a topic left behind counts as retried from here on."""
         if topic not in self._rows or topic in self._tried:
             return True
         if self._retry_at[topic] > time.monotonic():
@@ -82,16 +82,16 @@ class TopicStates:
         return True
 
     def is_due(self) -> bool:
-        """Whether the pause of one is over."""
+        """Return whether a topic's pause is over."""
         now = time.monotonic()
         return any(at <= now and topic not in self._tried for topic, at in self._retry_at.items())
 
     def untried(self, tries: int) -> bool:
-        """Whether one of them was tried fewer times than that."""
+        """Return whether a topic was tried fewer times than this."""
         return any(row.tries < tries and topic not in self._tried for topic, row in self._rows.items())
 
     def forget(self, topics: Iterable[str]) -> None:
-        """These are copied again, or are not wanted any more."""
+        """Forget topics that are copied again or no longer wanted."""
         for topic in topics:
             self._rows.pop(topic, None)
             self._retry_at.pop(topic, None)

@@ -1,8 +1,8 @@
 """Health and metrics of a mirror: records copied, lag and errors.
 
-A status outlives the mirrors that it is about, one after the other, where one is made anew after a failure.
+A status outlives its mirrors: after a failure a new mirror continues it.
 
-Threads: the mirror's writes; `families` and `not_ready` are anybody's.
+Threads: the mirror's thread writes; any thread may call `families` and `not_ready`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from kafkalite.mirror.mirror import Mirror
 
 STALE_S: Final = 60.0
-"""Without a success for so long a mirror is not ready."""
+"""A mirror without success for this long is not ready."""
 
 
 class MirrorStatus:
-    """See the module."""
+    """The status of one mirror across restarts; see the module."""
 
     def __init__(self, name: str, source: str) -> None:
-        """`source` is what an operator knows it by: its address."""
+        """`source` is the source's address, as the operator knows it."""
         self._name = name
         self._source = source
         self._mirror: Mirror | None = None
@@ -36,17 +36,17 @@ class MirrorStatus:
         self._made = time.monotonic()
         self._last_success: float | None = None
         self.failures = 0
-        """Times that a mirror could not go on, and was made anew."""
+        """The number of restarts after a failure."""
         self.last_error = ""
         self.ended = ""
-        """Why it does not go on any more; empty while it does."""
+        """Why the mirror has ended for good, or ""."""
 
     def follows(self, mirror: Mirror) -> None:
-        """This is the one that works now."""
+        """Set the mirror that runs now."""
         self._mirror = mirror
 
     def lost(self, error: BaseException | None) -> None:
-        """It works no more; `error` says why, where it should."""
+        """Note that the mirror has ended, with its error if it failed."""
         mirror, self._mirror = self._mirror, None
         if mirror is not None:
             self._records.update(mirror.copied.records)
@@ -59,7 +59,7 @@ class MirrorStatus:
 
     @property
     def error(self) -> str:
-        """What goes wrong now; empty when nothing does."""
+        """The current error, or ""."""
         mirror = self._mirror
         if mirror is None:
             return self.ended or self.last_error or "it has not started yet"
@@ -68,13 +68,13 @@ class MirrorStatus:
 
     @property
     def seconds_since_success(self) -> float:
-        """Since the last transaction was committed, or the source had nothing new; since the start before the first."""
+        """Since the last transaction was committed or there was nothing new; since the start before the first."""
         mirror = self._mirror
         last = self._last_success if mirror is None else mirror.last_success or self._last_success
         return time.monotonic() - (self._made if last is None else last)
 
     def not_ready(self) -> list[str]:
-        """Reasons, none when it copies."""
+        """Return reasons why the mirror does not copy, if any."""
         mirror = self._mirror
         what = f"mirror {self._name} of {self._source}"
         if self.ended:
@@ -85,7 +85,7 @@ class MirrorStatus:
         return [f"{what} has copied nothing for {stale:.0f} s: {self.error or 'busy'}"] if stale > STALE_S else []
 
     def left_behind(self) -> list[str]:
-        """A sentence for each topic that is left behind."""
+        """Return a sentence for each topic that is left behind."""
         mirror = self._mirror
         rows = {} if mirror is None else mirror.states.rows
         return [
@@ -94,7 +94,7 @@ class MirrorStatus:
         ]
 
     def families(self) -> Iterator[Family]:
-        """A source of metrics."""
+        """Yield the mirror's metrics."""
         mirror = self._mirror
         copied = None if mirror is None else mirror.copied
         records = self._records + Counter({} if copied is None else dict(copied.records))

@@ -1,6 +1,6 @@
 """Synchronize everything but records (settings, ACLs, quotas, users, group offsets), periodically and at the end.
 
-A part that fails is noted and tried again at the next time; copying records does not wait for it to work.
+A part that fails is reported and retried the next time; copying records does not wait for it.
 
 Thread rule: one thread at a time, that of the Clients.
 """
@@ -29,7 +29,7 @@ INTERVAL_S: Final = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncOptions:
-    """What is carried beside records. Topics are created with their settings in any case."""
+    """What to synchronize besides records. Topics are created with their settings in any case."""
 
     topic_configs: bool = False
     """Changes of topics' settings (MirrorMaker 2: sync.topic.configs.enabled)."""
@@ -38,13 +38,13 @@ class SyncOptions:
     acls: bool = False
     quotas: bool = False
     users: bool = False
-    """That it is told which users need a password in the target."""
+    """Whether to report users that need a password in the target."""
     groups: GroupFilter = field(default_factory=GroupFilter)
     interval_s: float = INTERVAL_S
 
 
 class Synchroniser:
-    """See the module."""
+    """Runs the enabled parts; see the module."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Synchroniser:
         offsets: OffsetMap | None,
         note: Callable[[str], object],
     ) -> None:
-        """`offsets` are what group positions are translated by; `note` is told what an operator should know."""
+        """`offsets` translates group offsets; `note` is called with messages for the operator."""
         self._topics = topics if options.topic_configs else None
         self._note = note
         self.groups = (
@@ -67,7 +67,7 @@ class Synchroniser:
         self.users = UsersMissing(source, target, note) if options.users else None
 
     def sync(self, topics: Iterable[TopicDescription]) -> None:
-        """Everything that is wanted; `topics` are those that are mirrored."""
+        """Synchronize all enabled parts; `topics` are the mirrored ones."""
         if self._topics is not None:
             for topic in topics:
                 self._part(f"settings of {topic.name}", lambda name=topic.name: self._follow(name))  # type: ignore[misc]

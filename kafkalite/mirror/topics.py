@@ -1,9 +1,9 @@
 """Select the topics to mirror, and create the target's topics: same name and settings, at least as many partitions.
 
-A topic that the target lacks is created with the settings that the source's topic has of its own, as far as the target
-knows them; a topic that is there gets the partitions that it lacks, and keeps its settings unless it is to `follow` the
-source's. What belongs to a cluster, not to its data, is left out: what MirrorMaker 2 leaves out by default
-(`config.properties.exclude`), the replication factor, and the format of Kafka 0.7, whose topics become ordinary ones.
+A missing topic is created with the settings set on the source's topic, as far as the target supports them. An existing
+topic gets missing partitions and keeps its settings unless it should `follow` the source's. Settings that belong to a
+cluster and not to its data are not copied: MirrorMaker 2's default `config.properties.exclude`, the replication factor,
+and the format of Kafka 0.7, whose topics become ordinary ones.
 
 Thread rule: one thread at a time, that of the Clients.
 """
@@ -33,22 +33,24 @@ CONFIG_EXCLUDE: Final = (
 )
 """Kafka's default of `config.properties.exclude`."""
 NEVER_COPIED: Final = frozenset({"message.format", "remote.storage.enable"})
-"""What says how one cluster stores a topic: Kafka 0.7's format, tiered storage."""
+"""Settings of how one cluster stores a topic: Kafka 0.7's format, tiered storage."""
 OWN_PREFIXES: Final = (progress.PREFIX, offsets.PREFIX)
 OWN_SETTING: Final = "topic"
-"""Source of a setting that a topic has of its own, as Admin calls it."""
+"""The source of a setting that is set on the topic itself, as Admin reports it."""
 
 
 class TopicFilter:
-    """Names that match `include` as a whole and not `exclude`; never internal topics or mirrors' own. ValueError for a
-    pattern that is none."""
+    """Selects names that match `include` completely and not `exclude`; never internal topics or mirrors' topics.
+
+    Raises ValueError for an invalid pattern.
+    """
 
     def __init__(self, include: str = ".*", exclude: str | None = None) -> None:
         self._include = compiled(include)
         self._exclude = None if exclude is None else compiled(exclude)
 
     def takes(self, topic: TopicDescription) -> bool:
-        """Whether this topic is copied."""
+        """Return whether this topic is copied."""
         name = topic.name
         if topic.is_internal or name in INTERNAL_TOPICS or name.startswith(OWN_PREFIXES):
             return False
@@ -57,7 +59,7 @@ class TopicFilter:
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """ValueError says what is wrong with a pattern."""
+    """Compile a pattern; raise ValueError with the reason if it is invalid."""
     try:
         return re.compile(pattern)
     except re.error as error:
@@ -65,7 +67,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 class TargetTopics:
-    """See the module."""
+    """Creates and updates the target's topics; see the module."""
 
     def __init__(
         self,
@@ -77,10 +79,10 @@ class TargetTopics:
         config_exclude: Iterable[str] = CONFIG_EXCLUDE,
         note: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """`sample_topic` is one of the target's: its settings are those that the target knows. The target's topics have
-        the source's names with `prefix` before them. `config_exclude` are
-        regular expressions for settings that are left out, ValueError for one that is none; `note` is told what an
-        operator should know."""
+        """`sample_topic` is a topic of the target whose settings show which ones it supports. `prefix` precedes the
+        source's names in the target. `config_exclude` are regular expressions for settings that are not copied; an
+        invalid one raises ValueError. `note` is called with messages for the operator.
+        """
         self._source = source
         self._target = target
         self._sample_topic = sample_topic
@@ -89,13 +91,13 @@ class TargetTopics:
         self._note = note
         self._known: frozenset[str] = frozenset()
         self._counts: dict[str, int] = {}
-        """Partitions that the target's topics are known to have."""
+        """The known partition counts of the target's topics."""
         self.created: list[str] = []
         self.changed: dict[str, dict[str, str | None]] = {}
-        """Settings that were changed in the target after the source's, by topic; None: taken away."""
+        """Settings changed in the target to the source's values, by topic; None: removed."""
 
     def ensure(self, topic: TopicDescription) -> None:
-        """The target has the topic, with as many partitions. KafkaError when it refuses."""
+        """Ensure that the target has the topic with at least as many partitions. Raises KafkaError if it refuses."""
         wanted = len(topic.partitions)
         if self._counts.get(topic.name, 0) >= wanted:
             return
@@ -106,21 +108,24 @@ class TargetTopics:
                 self._target.admin.create_topic(name, wanted, configs=self._settings(topic.name))
                 self.created.append(name)
         elif there < wanted:
-            with contextlib.suppress(InvalidPartitions):  # somebody was faster
+            with contextlib.suppress(InvalidPartitions):  # another client was faster
                 self._target.admin.add_partitions(name, wanted)
         self._counts[topic.name] = max(there, wanted)
 
     def forget(self, name: str) -> None:
-        """The target's topic may be another than it was: `ensure` looks again."""
+        """Have `ensure` check the topic again, because the target's topic may have changed."""
         self._counts.pop(name, None)
 
     def named(self, name: str) -> str:
-        """The target's name of a topic of the source."""
+        """Return the target's name of a source topic."""
         return self._prefix + name
 
     def follow(self, name: str) -> None:
-        """The target's topic has the settings of its own that the source's has, and no others, but those that are left
-        out (KIP-894: what has the default in the source has the target's default there). KafkaError when it refuses."""
+        """Give the target's topic exactly the settings set on the source's topic, except excluded ones.
+
+        A setting with the default in the source gets the target's default (KIP-894). Raises KafkaError if the target
+        refuses.
+        """
         wanted = self._settings(name)
         there = {
             entry.name: entry.value
@@ -134,7 +139,7 @@ class TargetTopics:
             self.changed.setdefault(self.named(name), {}).update(changes)
 
     def _settings(self, name: str) -> dict[str, str]:
-        """Those that the source's topic has of its own, and that the target takes."""
+        """Return the settings set on the source's topic that the target supports."""
         if not self._known:
             self._known = frozenset(
                 entry.name for entry in self._target.admin.describe_topic_configs(self._sample_topic)

@@ -2,9 +2,9 @@
 
     the source's kafkalite.mirror.* ─▶ Upstream ─▶ "orders" is a copy of cluster B's "orders"
 
-Every mirror keeps its progress in its target, so the progress topics of a cluster list the topics that were copied into
-it. A row names the origins of its own source too: a ring of three clusters is found like one of two, once each mirror
-has seen the row of the one before it.
+Every mirror stores its progress in its target, so a cluster's progress topics list the topics that were copied into it.
+A row also contains the origins of its source's topic, so a ring of three clusters is detected like one of two, once
+each mirror has seen the row of the previous one.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -30,26 +30,26 @@ class MirrorLoop(ValueError):
 
 
 class Copy(NamedTuple):
-    """A topic of this cluster, and what it is a copy of."""
+    """A topic of this cluster and its origins."""
 
     topic: str
     origins: frozenset[Origin]
 
 
 class Upstream:
-    """See the module."""
+    """Reads the progress topics in the source; see the module."""
 
     def __init__(self, source: Client, note: Callable[[str], object]) -> None:
-        """`note` reports a progress topic that may not be read."""
+        """`note` is called if a progress topic cannot be read."""
         self._source = source
         self._note = note
         self._read: dict[str, tuple[bytes, int]] = {}
-        """The id of each progress topic, and up to where it was read."""
+        """The id of each progress topic, and the offset up to which it was read."""
         self._copies: dict[str, dict[str, Copy]] = {}
         """By progress topic and key."""
 
     def refresh(self, topics: Mapping[str, TopicDescription]) -> None:
-        """Reads what mirrors have written since the last time; `topics` are all that the source has."""
+        """Read new progress of mirrors; `topics` are all topics of the source."""
         present = {name: topic.topic_id for name, topic in topics.items() if name.startswith(PREFIX)}
         for name in [name for name, (topic_id, _) in self._read.items() if present.get(name) != topic_id]:
             del self._read[name]
@@ -85,7 +85,7 @@ class Upstream:
             rows[text.decode()] = Copy(fields.get("target", topic), origins)
 
     def origins(self, topic: str) -> frozenset[Origin]:
-        """Of which topics of other clusters this one of the source is a copy; none when it is no copy."""
+        """Return the topics of other clusters of which this source topic is a copy; empty if it is none."""
         found: set[Origin] = set()
         for rows in self._copies.values():
             for copy in rows.values():
@@ -94,7 +94,7 @@ class Upstream:
         return frozenset(found)
 
     def mirror(self, topic: str, origin: Origin) -> str:
-        """The name of the mirror that brought this origin to this topic of the source."""
+        """Return the name of the mirror that copied this origin to this source topic."""
         for name, rows in self._copies.items():
             if any(copy.topic == topic and origin in copy.origins for copy in rows.values()):
                 return mirror_of(name)
@@ -102,5 +102,5 @@ class Upstream:
 
 
 def mirror_of(progress_topic: str) -> str:
-    """The name of the mirror that keeps its progress there."""
+    """Return the name of the mirror with this progress topic."""
     return progress_topic.removeprefix(PREFIX)
