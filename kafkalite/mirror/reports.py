@@ -1,4 +1,4 @@
-"""Report on a cluster's mirrors from their progress topics: the copied offsets of each topic, and the reasons of failures.
+"""Report on a cluster's mirrors from their progress topics: copied offsets per topic, and the reasons of failures.
 
 Thread rule: one thread at a time, that of the Client.
 """
