@@ -1,14 +1,14 @@
-"""Where did this event go? Records by an id, over topics and time, with what became of them in each group.
+"""Find records by an id, over topics and time, and their state in each consumer group.
 
-    front.py        the front door: `search`, and what a search needs in one object
-    path.py, verdicts.py    hits in order, copies behind their origins; a verdict a group
-    following.py    the same question to what comes later
-    searches.py     slices, workers, hits as they come · damage.py: past what cannot be read
-    snapshot.py     which topics, and where each partition begins and ends
-    questions.py, document_paths.py, tracking_file.py    what is looked for, and where in a record
-    reach.py        how far it was seen
+    front.py        the entry point: `search`, and the arguments of a search in one object
+    path.py, verdicts.py    hits in order, copies after their originals; a verdict per group
+    following.py    the same search for later records
+    searches.py     slices, workers, hits as they are found
+    snapshot.py     selects the topics, and where each partition begins and ends
+    questions.py, document_paths.py, tracking_file.py    the id to find, and where in a record
+    reach.py        how far each partition was read
 
-Each uses only what stands below it. Names are imported when first used.
+Each module uses only those below it. Names are imported when first used.
 
     from kafkalite.track import search
 

@@ -1,9 +1,9 @@
-"""Paths into documents: which values of a JSON or Avro value are meant.
+"""Parse paths and select values of JSON or Avro documents.
 
-    $.order.id     names, one in another          $['odd name'].id     a name of any characters
-    $.items[0]     an item, from 0                $.items[*].id        each of them; of an object, each of its values
+    $.order.id     nested names                   $['odd name'].id     a name of any characters
+    $.items[0]     an item, from 0                $.items[*].id        every item; of an object, every value
 
-The `$` and the dot behind it may be left out. Thread rule: functions are pure.
+The `$` and the dot after it are optional. Thread rule: functions are pure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STEP: Final = re.compile(
 
 
 def parse_path(text: str) -> Path:
-    """ValueError says in a sentence why it is none."""
+    """Parse a path. Raises ValueError with the reason in one sentence."""
     rest = text.removeprefix("$")
     if rest and rest[0] not in ".[":
         rest = f".{rest}"
@@ -47,7 +47,7 @@ def parse_path(text: str) -> Path:
 
 
 def values_at(document: object, path: Path) -> list[object]:
-    """What stands at the path; nothing where a step leads nowhere."""
+    """Return the values at a path; empty if a step does not exist."""
     found = [document]
     for step in path:
         found = [inner for value in found for inner in _below(value, step)]

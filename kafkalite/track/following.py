@@ -1,6 +1,6 @@
-"""What comes after a search: the same question put to records as they arrive, from exactly where the search ends.
+"""Continue a search: match records as they arrive, from exactly where the search ends.
 
-Topics and partitions that are made meanwhile are followed from their beginning. Thread rule: one thread at a time.
+Topics and partitions created meanwhile are followed from their beginning. Thread rule: one thread at a time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.2
 REFRESH_S: Final = 3.0
-"""How often it is looked for new topics and partitions."""
+"""Interval of the checks for new topics and partitions."""
 
 
 def follow(
@@ -43,7 +43,9 @@ def follow(
     trouble: Callable[[str], None] = print,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[Hit]:
-    """Hits as they come, until `stopped`. `trouble` is told in a sentence what could not be read."""
+    """Yield hits as they arrive, until `stopped`. `trouble` is called with a sentence about records that cannot be
+    read.
+    """
     hunt = Hunt(questions, Window(), open_registry)
     starts = {key: asked.end for key, asked in seen.asked.items()}
     known = {*starts, *(TopicPartition(row.topic, row.partition) for row in seen.refused)}
@@ -65,7 +67,7 @@ def follow(
 
 
 def step_over(client: Client, reader: Reader, error: Exception, trouble: Callable[[str], None]) -> None:
-    """Goes on behind what is gone or damaged; a partition with any other trouble is given up."""
+    """Continue after deleted or damaged offsets; a partition with any other error is dropped."""
     key = reader.failed
     if key is None:
         raise error
@@ -94,12 +96,12 @@ def step_over(client: Client, reader: Reader, error: Exception, trouble: Callabl
 
 
 def add_new(client: Client, reader: Reader, topics: TopicFilter, known: set[TopicPartition]) -> set[TopicPartition]:
-    """Partitions that are new, which the reader reads from their beginning."""
+    """Add new partitions to the reader, from their beginning; return them."""
     try:
         found = {name: row for name, row in client.topics().items() if topics.matches(name)}
         keys, faults = reachable(client, found)
     except (KafkaError, ClientError):
-        return set()  # next time
+        return set()  # retried next time
     fresh = [key for key in keys if key not in known]
     starts = offsets_at(client, fresh, OFFSET_EARLIEST, READ_COMMITTED, faults)
     reader.add(starts)

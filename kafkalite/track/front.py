@@ -1,6 +1,6 @@
-"""The front door of a search: what is asked, of which topics and times, in one object that can be put again.
+"""The entry point of a search: its text, topics and time range in one object that can be run repeatedly.
 
-Thread rule: an Inquiry is immutable; what it begins belongs to one thread.
+Thread rule: an Inquiry is immutable; what it starts belongs to one thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EVERY_TOPIC: Final = ".*"
 
 
 class TooLarge(ValueError):
-    """A search would read more bytes than it may. `size`: about how many."""
+    """A search would read more bytes than allowed. `size` is the approximate number."""
 
     def __init__(self, size: int, size_max: int) -> None:
         super().__init__(
@@ -49,7 +49,7 @@ class TooLarge(ValueError):
 
 @dataclass(frozen=True)
 class Inquiry:
-    """See the module. Times in ms since 1970; `registry` is the address of a schema registry, for places of Avro."""
+    """The arguments of a search; times in ms since 1970. `registry` is a schema registry's address, for Avro places."""
 
     topics: TopicFilter
     questions: Questions
@@ -76,7 +76,7 @@ class Inquiry:
         limits: Limits = DEFAULT_LIMITS,
         size_max: int = SIZE_MAX,
     ) -> Inquiry:
-        """As it is written on a command line. ValueError, or StartupError of a file, says what is wrong."""
+        """Build an inquiry from command-line values. Raises ValueError, or StartupError for the tracking file."""
         if isolation_level not in ISOLATIONS:
             raise ValueError(f"isolation_level must be {' or '.join(ISOLATIONS)}, not {isolation_level!r}")
         found = load_tracking(tracking) if tracking is not None else None
@@ -92,7 +92,7 @@ class Inquiry:
         return cls(TopicFilter(topics), questions, window, isolation_level, registry, limits, size_max)
 
     def search(self, client: Client) -> Search:
-        """Takes the snapshot; UnknownTopicOrPartition where no topic is meant, TooLarge."""
+        """Take the snapshot and return the search. Raises UnknownTopicOrPartition without a topic, and TooLarge."""
         isolation = ISOLATIONS[self.isolation_level]
         seen = snapshot(client, self.topics, isolation, self.window.since)
         if seen.size > self.size_max:
@@ -115,7 +115,7 @@ class Inquiry:
         trouble: Callable[[str], None] = print,
         stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[Hit]:
-        """Hits as they come, from exactly where that search ends."""
+        """Yield hits as they arrive, from exactly where that search ends."""
         return follow(
             client,
             self.topics,
@@ -141,9 +141,9 @@ class Inquiry:
 
 
 def whole_path(client: Client, hits: Sequence[Hit], remark: Callable[[str], object] | None = None) -> list[Step]:
-    """What was found, with the originals of its letters and the letters of its originals, in order.
+    """Return the steps of the hits with the originals of their letters and the letters of their originals, in order.
 
-    `remark` is given a sentence where not all letters could be looked at.
+    `remark` is called with a sentence if not all letters could be examined.
     """
     found = [*hits, *origins_of(client, hits)]
     return steps_of([*found, *letters_of(client, found, remark=remark)])
@@ -167,15 +167,15 @@ def search(
     size_max: int = SIZE_MAX,
     workers: int = 0,
 ) -> Search:
-    """A search that is about to begin; use it as a context manager. `client` may be bootstrap servers.
+    """Return a search that has not started; use it as a context manager. `client` may be bootstrap servers.
 
-    `topics`     whole names or regular expressions (RE2) that whole names match, with commas between
-    `places`     "header:NAME,key,value,json:PATH,avro:PATH" (default: what `tracking`, a file, says; else any header,
+    `topics`     whole names or regular expressions (RE2) for whole names, separated by commas
+    `places`     "header:NAME,key,value,json:PATH,avro:PATH" (default: those in the file `tracking`, or else any header,
                  the key and the value)
-    `how`        "is", "begins", "contains" or "regex"; `negated`: what does not
-    `since`, `until`    times in ms since 1970, by the records' own timestamps in any order; one without is always in
+    `how`        "is", "begins", "contains" or "regex"; `negated` finds records that do not match
+    `since`, `until`    record timestamps in ms since 1970, in any order; records without one always match
 
-    ValueError for what is none, TooLarge for a search of more than `size_max` bytes, UnknownTopicOrPartition.
+    Raises ValueError for invalid arguments, TooLarge for more than `size_max` bytes, and UnknownTopicOrPartition.
     """
     inquiry = Inquiry.of(
         text,

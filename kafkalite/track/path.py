@@ -1,12 +1,13 @@
-"""The way of an event: all that was found, in order, copies behind what they are copies of.
+"""Order the records that were found about an event: copies come after their originals.
 
     orders-3-1842 ──▶ retry.billing.orders.10s-3-77   attempt 1, ValueError
                   └─▶ dlq.billing.orders-3-12         dead
 
-A letter (a record in a retry topic or among dead letters) names its origin in its headers, whoever wrote it
-(`kafkalite.failures.headers`). Letters of what was found are looked for too, as one without a value lacks the id.
+A letter (a record in a retry or dead-letter topic) names its original in its headers, in any known format
+(`kafkalite.failures.headers`). The letters of the hits are searched for too, because a letter without a value lacks the
+id.
 
-Thread rule: functions are pure but `letters_of` and `origins_of`, which belong to the Client's thread.
+Thread rule: functions are pure except `letters_of` and `origins_of`, which belong to the Client's thread.
 """
 
 from __future__ import annotations
@@ -34,21 +35,26 @@ if TYPE_CHECKING:
     Origin = tuple[TopicPartition, int]
 
 LETTER_TOPICS: Final = r"(retry|dlq)\..+|.+[-._]([dD][lL][tTqQ]|retry)([-._].*)?"
-"""Names of topics that hold letters: ours and share groups', Spring's and what Connect's are often called."""
+"""Names of letter topics: kafkalite's, share groups', Spring's, and common ones of Connect."""
 RETRY_TOPICS: Final = r"retry\..+|.+[-._]retry([-._].*)?"
 LETTERS_MAX: Final = 100_000
-"""Records of letter topics that are looked at for the origins of what was found."""
+"""The most records of letter topics that are examined for the origins of hits."""
 SLACK_MS: Final = 65 * 60 * 1000
-"""How far the timestamp of a letter may be before that of its origin: brokers take a record that is an hour ahead of
-their clock (message.timestamp.after.max.ms), and clocks differ."""
+"""How far a letter's timestamp may precede that of its original.
+
+Brokers accept records up to an hour ahead of their clock (message.timestamp.after.max.ms), and clocks differ.
+"""
 REMARKS_MAX: Final = 3
 ORIGINS_MAX: Final = 1000
-"""Originals that are read since only their letters were found."""
+"""The most originals that are read because only their letters were found."""
 
 
 class Step(NamedTuple):
-    """A record on the way. `letter` is what it says of the record that it is a copy of; `after_ms` the time since the
-    step before it, below 0 where clocks differ."""
+    """A record of an event's path.
+
+    `letter` describes the record of which it is a copy. `after_ms` is the time since the previous step, negative if
+    clocks differ.
+    """
 
     hit: Hit
     letter: FoundLetter | None
@@ -56,14 +62,14 @@ class Step(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """orders-3-1842: the record that it is a copy of; itself for any other."""
+        """The original record, such as orders-3-1842; the record itself if it is not a letter."""
         if self.letter is None:
             return str(self.hit)
         return origin_text(self.letter.letter.partition, self.letter.letter.offset)
 
 
 def steps_of(hits: Iterable[Hit]) -> list[Step]:
-    """In order of time, each record once, and no copy before its origin whatever the clocks say."""
+    """Return the steps by time, each record once, and no copy before its original even if clocks differ."""
     unique = {(hit.partition, hit.record.offset): hit for hit in hits}
     letters = {where: found_letter(hit.record.headers) for where, hit in unique.items()}
 
@@ -83,12 +89,12 @@ def steps_of(hits: Iterable[Hit]) -> list[Step]:
 
 
 def originals(steps: Iterable[Step]) -> list[Hit]:
-    """Those that are no letters."""
+    """Return the hits that are not letters."""
     return [step.hit for step in steps if step.letter is None]
 
 
 def origins_of(client: Client, hits: Sequence[Hit]) -> list[Hit]:
-    """The records that letters among the hits are copies of, where they are not among them and still there."""
+    """Return the originals of letters among the hits that are not hits themselves and still exist."""
     known = {(hit.partition, hit.record.offset) for hit in hits}
     wanted: dict[Origin, None] = {}
     for hit in hits:
@@ -101,7 +107,7 @@ def origins_of(client: Client, hits: Sequence[Hit]) -> list[Hit]:
             for chunk in client.read(*partition, offset, offset + 1, isolation=READ_COMMITTED):
                 found += [Hit(partition, record, 0, ()) for record in chunk.records()]
         except (KafkaError, ClientError):
-            continue  # it has gone, or we may not read it: the letter says where it was
+            continue  # deleted, or not permitted: the letter names its place
     return found
 
 
@@ -119,10 +125,10 @@ def letters_of(
     topics: str = LETTER_TOPICS,
     remark: Callable[[str], object] | None = None,
 ) -> list[Hit]:
-    """Letters of these records, by the origin that their headers name, in topics of such names and in those that
-    policies chose.
+    """Return the letters of these records, found by the origin in their headers, in topics with such names and in those
+    that policies chose.
 
-    `remark` is given a sentence where not all letters could be looked at.
+    `remark` is called with a sentence if not all letters could be examined.
     """
     origins = {(hit.partition, hit.record.offset): hit for hit in hits if found_letter(hit.record.headers) is None}
     if not origins:
@@ -133,7 +139,7 @@ def letters_of(
         names = "|".join([topics, *map(re.escape, sorted(routed(client)))])  # one part: it may fit only one of them
         seen = snapshot(client, TopicFilter(names), READ_COMMITTED, since=max(since, 0))
     except UnknownTopicOrPartition:
-        return []  # nobody has such topics
+        return []  # there are no such topics
     for name in sorted({partition.topic for partition, _ in origins}):
         questions = Questions(name, [Place(Kind.HEADER, "*")])
         with Search(client, seen, questions, limits=Limits(hits_max=LETTERS_MAX)) as search:

@@ -1,25 +1,23 @@
-"""What is looked for, and where in a record: questions, and how a record is held against one.
+"""Match records against a question: a text to find, and the places in a record to search.
 
-    header:correlation-id   the value of a header of that name; header:* of any
+    header:correlation-id   the value of a header with that name; header:* for any
     key                     the key
     value                   the value as text
-    json:$.order.id         a value of a JSON document: a text, or a number as it is written
+    json:$.order.id         a value of a JSON document: a string, or a number as it is written
     avro:order.id           a field of an Avro value in the registry's format: a string, an int or a long, a UUID
-    key-json:$.id           the same of a key that is JSON
-    key-avro:id             the same of a key that is Avro
+    key-json:$.id           the same in a JSON key
+    key-avro:id             the same in an Avro key
 
-| | key, header | value | json, avro |
-| --- | --- | --- | --- |
-| is | all of it; also a UUID in 16 bytes, a number in 4 or 8 | it stands there as a word | all of it |
-| begins, contains | its text | its text | its text; numbers of Avro are found whole alone |
-| regex | RE2 finds something in its text | the same | the same |
+| | key, header | value | json, avro | | --- | --- | --- | --- | | is | all of it; also a UUID in 16 bytes, a number in
+4 or 8 | contains it as a word | all of it | | begins, contains | its text | its text | its text; Avro numbers match
+only as a whole | | regex | RE2 matches within its text | the same | the same |
 
-A number's 4 or 8 bytes are big-endian, as Kafka's serialisers write them; a word is touched by no letter, digit or
-underscore.
+The 4 or 8 bytes of a number are big-endian, as Kafka's serializers write them. A word is not adjacent to a letter,
+digit or underscore.
 
-A question says which bytes a record that answers it has to hold, so that a reader need not decode the others
-(`Question.needles`): a JSON text may have been escaped, so an escape is one of them; a number of Avro is its varint. Of
-a regular expression, and of a question that is negated, nothing of that kind is known, and every record is decoded.
+A question gives the bytes that a matching record must contain (`Question.rows`), so that a reader need not decode the
+other records. JSON text may be escaped, so an escape is one of these; an Avro number is its varint. For a regular
+expression and a negated question there are no such bytes, and every record is decoded.
 
 Thread rule: questions are immutable; a Matcher belongs to one thread at a time.
 """
@@ -50,7 +48,7 @@ REGEX_BYTES_MAX: Final = 8 * 1024 * 1024
 ID_SIZE_MAX: Final = 4096
 NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
 ESCAPED: Final = re.compile(r"[\x00-\x1f\"\\\x7f]")
-"""Characters of JSON that are written with a backslash, or may be."""
+"""JSON characters that are, or may be, written with a backslash."""
 ANY_HEADER: Final = "*"
 PLACES_TEXT: Final = "header:NAME, key, value, json:PATH, avro:PATH, key-json:PATH or key-avro:PATH"
 
@@ -70,11 +68,11 @@ class Kind(StrEnum):
 JSON_KINDS: Final = frozenset({Kind.JSON, Kind.KEY_JSON})
 AVRO_KINDS: Final = frozenset({Kind.AVRO, Kind.KEY_AVRO})
 FIELDS: Final = {Kind.KEY: IN_KEY, Kind.KEY_JSON: IN_KEY, Kind.KEY_AVRO: IN_KEY, Kind.HEADER: IN_HEADERS}
-"""Which part of a record a place is in, for needles; a value otherwise."""
+"""The part of a record for needles, by place; others are in the value."""
 
 
 class How(StrEnum):
-    """How what is there compares with what is looked for."""
+    """The comparison of a value with the text to find."""
 
     IS = "is"
     BEGINS = "begins"
@@ -83,7 +81,7 @@ class How(StrEnum):
 
 
 class Place(NamedTuple):
-    """Where in a record. `name` is a header's; `path` of JSON and Avro."""
+    """A place in a record. `name` is a header's; `path` is for JSON and Avro."""
 
     kind: Kind
     name: str = ""
@@ -104,16 +102,16 @@ class Place(NamedTuple):
 
     @property
     def in_key(self) -> bool:
-        """Whether it is in the key, or is all of it."""
+        """Whether it is the key or inside it."""
         return FIELDS.get(self.kind) == IN_KEY
 
 
 EVERYWHERE: Final = (Place(Kind.HEADER, ANY_HEADER), Place(Kind.KEY), Place(Kind.VALUE))
-"""Where a question looks that does not say."""
+"""The default places of a question."""
 
 
 def split_names(text: str) -> list[str]:
-    """Parts between commas; one inside brackets or quotes is part of its part."""
+    """Split at commas, except those inside brackets or quotes."""
     parts, depth, quoted, start = [], 0, False, 0
     for place, character in enumerate(text):
         if character == "'":
@@ -129,7 +127,7 @@ def split_names(text: str) -> list[str]:
 
 
 def parse_places(text: str) -> tuple[Place, ...]:
-    """ "header:correlation-id,key,json:$.id"; ValueError says in a sentence what is wrong."""
+    """Parse places such as "header:correlation-id,key,json:$.id". Raises ValueError with the reason in one sentence."""
     places = [parse_place(part) for part in split_names(text)]
     if not places:
         raise ValueError(f"no place given; expected {PLACES_TEXT}")
@@ -137,7 +135,7 @@ def parse_places(text: str) -> tuple[Place, ...]:
 
 
 def parse_place(text: str) -> Place:
-    """One of them; ValueError."""
+    """Parse one place. Raises ValueError."""
     kind, separator, rest = text.partition(":")
     if kind in {Kind.KEY, Kind.VALUE} and not separator:
         return Place(Kind(kind))
@@ -149,7 +147,10 @@ def parse_place(text: str) -> Place:
 
 
 class Question:
-    """See the module. ValueError for an empty or overlong text, and an expression that is none."""
+    """A text and the places to search; see the module.
+
+    Raises ValueError for an empty or overlong text, and for an invalid expression.
+    """
 
     def __init__(
         self, text: str, places: Sequence[Place] = EVERYWHERE, how: How = How.IS, *, negated: bool = False
@@ -163,13 +164,13 @@ class Question:
         self.negated = negated
         self.expression = compiled(text, REGEX_BYTES_MAX) if how is How.REGEX else None
         self.binary = _binary(text) if how is How.IS else ()
-        """Other bytes that are the same key or header."""
+        """Other encodings of the text as a key or header."""
         number = int(text) if NUMBER.fullmatch(text) and text != "-0" else None
         fits = number is not None and INT64_MIN <= number <= INT64_MAX
         self.number = number if how is How.IS and fits else None
 
     def rows(self) -> list[tuple[bytes, int, int]] | None:
-        """What the needles of a reader are to be; None: every record has to be looked at."""
+        """Return the needles for a reader, or None if every record must be decoded."""
         if self.negated or self.how is How.REGEX:
             return None
         rows: list[tuple[bytes, int, int]] = []
@@ -189,8 +190,11 @@ class Question:
 
 
 class Questions:
-    """One question in the form that fits each topic: `rules` are (expression that a topic's whole name matches,
-    places), of which the first counts, and `places` is for all other topics."""
+    """One question with places for each topic.
+
+    `rules` are (expression for a topic's whole name, places); the first match applies. `places` is for all other
+    topics.
+    """
 
     def __init__(
         self,
@@ -206,21 +210,21 @@ class Questions:
         self._rules = [(compiled(name), Question(text, own, how, negated=negated)) for name, own in rules]
 
     def of(self, topic: str) -> Question:
-        """The one for this topic."""
+        """Return the question for this topic."""
         return next((question for name, question in self._rules if name.fullmatch(topic)), self._rest)
 
     def every(self) -> list[Question]:
-        """All there are."""
+        """Return all questions."""
         return [*(question for _, question in self._rules), self._rest]
 
     @property
     def needs_registry(self) -> bool:
-        """Whether something of it is Avro."""
+        """Whether any place is Avro."""
         return any(place.is_avro for question in self.every() for place in question.places)
 
 
 def needles_of(questions: Iterable[Question]) -> Needles:
-    """What a reader that is to serve all of these looks for."""
+    """Return the needles for a reader that serves all of these questions."""
     merged: dict[tuple[bytes, int], int] = {}
     for question in questions:
         rows = question.rows()
@@ -232,7 +236,7 @@ def needles_of(questions: Iterable[Question]) -> Needles:
 
 
 def _binary(text: str) -> tuple[bytes, ...]:
-    """A UUID as 16 bytes; a whole number as Kafka's serialisers of int and long write it."""
+    """Return a UUID as 16 bytes, and an integer as Kafka's serializers of int and long write it."""
     found: list[bytes] = []
     with contextlib.suppress(ValueError):
         found.append(uuid.UUID(text).bytes)
@@ -246,7 +250,7 @@ def _binary(text: str) -> tuple[bytes, ...]:
 
 
 def _escapes(text: str) -> list[bytes]:
-    """Of which one stands in a JSON document that holds this text without its bytes."""
+    """Return escapes of which one is in every JSON document that contains this text without its bytes."""
     found = [b"\\u"]
     if "/" in text:
         found.append(b"\\/")
@@ -263,7 +267,7 @@ def _avro_needles(question: Question) -> list[bytes]:
 
 
 def zigzag_varint(number: int) -> bytes:
-    """An int or a long as Avro writes it (specification 1.12, binary encoding)."""
+    """Encode an int or a long as Avro does (specification 1.12, binary encoding)."""
     rest = (number << 1) ^ (number >> 63)
     rest &= 2**64 - 1
     out = bytearray()
@@ -284,7 +288,7 @@ _JSON: Final = json.JSONDecoder(parse_int=Number, parse_float=Number, parse_cons
 
 
 class Matcher:
-    """Holds records against a question. `documents` decodes Avro; needed where a place is one of it."""
+    """Matches records against a question. `documents` decodes Avro, and is required if a place is Avro."""
 
     def __init__(self, question: Question, documents: Documents | None = None) -> None:
         self._question = question
@@ -294,10 +298,10 @@ class Matcher:
         if self._avro and documents is None:
             raise ValueError("Avro places require a schema registry")
         self.undecodable = 0
-        """Keys and values that were to be decoded and are not of that kind."""
+        """Number of keys and values that could not be decoded."""
 
     def found(self, columns: RecordColumns) -> Iterator[tuple[Record, int, tuple[Place, ...]]]:
-        """(record, type of its time, places) of each record that answers the question; negated: no places."""
+        """Yield (record, timestamp type, places) of each matching record; negated: no places."""
         decoded: dict[bool, Sequence[object]] = {}
         for in_key in self._avro if len(columns) else ():
             assert self._documents is not None, "checked when it was made"
@@ -320,7 +324,7 @@ class Matcher:
                 yield record, types[row] if types else 0, places
 
     def _parsed(self, raw: bytes | None) -> tuple[object, ...]:
-        """The JSON document, if it is one."""
+        """Return the JSON document in a tuple, or () if it is not one."""
         if raw is None:
             return ()
         try:
@@ -365,7 +369,9 @@ class Matcher:
         return isinstance(leaf, str) and self._is_text(leaf)
 
     def _is_avro(self, leaf: object, raw: bytes) -> bool:
-        """A text counts whose bytes are there: that of an enumeration, or of bytes, is one that was made for people."""
+        """Return whether an Avro value matches. The text of an enum, or of bytes, is not in the record and does not
+        count.
+        """
         question = self._question
         if isinstance(leaf, int) and not isinstance(leaf, bool):
             return self._is_text(str(leaf)) if question.expression is not None else leaf == question.number
@@ -385,7 +391,7 @@ class Matcher:
 
 
 def holds_word(raw: bytes, word: bytes) -> bool:
-    """Whether the bytes stand there with no letter, digit, underscore or character beyond ASCII touching them."""
+    """Return whether the word is in `raw`, not adjacent to a letter, digit, underscore or non-ASCII character."""
     return _word(word).search(raw) is not None
 
 

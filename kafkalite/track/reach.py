@@ -1,11 +1,11 @@
-"""How far a search has seen: a row a partition that adds up, so that "nothing was found" can be believed.
+"""Account for every offset that a search covers, one row per partition, so that an empty result can be trusted.
 
-    offsets asked for = records seen + markers + aborted + damaged + aged out + not seen + missing
+    requested offsets = records seen + markers + aborted + damaged + aged out + not seen + missing
 
-Missing offsets are those that compaction took out, or that no record ever had. What was not seen has a reason.
+Missing offsets were compacted, or never had a record. Offsets that were not seen have a reason.
 
-Thread rule: a Slice belongs to the worker that has it; a Reach is made of slices that nobody changes any more, or as
-they are at that moment.
+Thread rule: a Slice belongs to the worker that has it; a Reach is built from finished slices, or from their present
+state.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Slice:
-    """A part of a partition, from `start` up to, not including, `end`, and how far it was seen."""
+    """A part of a partition, from `start` to before `end`, and how far it was read."""
 
     key: TopicPartition
     start: int
@@ -42,7 +42,7 @@ class Slice:
         self.position = self.start
 
     def note(self, seen: Seen, next_offset: int) -> None:
-        """What a chunk was made of."""
+        """Add the counts of a chunk."""
         self.records += seen.records
         self.markers += seen.markers
         self.aborted += seen.aborted
@@ -50,10 +50,10 @@ class Slice:
 
 
 class Asked(NamedTuple):
-    """What of a partition is to be seen, as it was when the search began: offsets from `start` to `end`.
+    """The requested offsets of a partition when the search began, from `start` to `end`.
 
-    `open_to` is the high watermark, which is above `end` where a transaction is open, -1 elsewhere; `size` is about how
-    many bytes it has, -1 unknown.
+    `open_to` is the high watermark, which is above `end` while a transaction is open, else -1. `size` is the
+    approximate number of bytes, or -1 if unknown.
     """
 
     key: TopicPartition
@@ -65,11 +65,12 @@ class Asked(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """One partition. Offsets and their counts; `damaged` are ranges; partition -1: no partition of it is known.
+    """The result for one partition: offsets and their counts. `damaged` are ranges; partition -1: no partition is
+    known.
 
-    `open_from`   an open transaction begins here, and nobody knows yet what becomes of it; -1: there is none
-    `unseen`      offsets asked for that nobody looked at: `problem` says why
-    `deleted_to`  where the partition begins, if that is where the search does too: what was before it is gone
+    `open_from`   where an open transaction begins, whose outcome is unknown; -1: there is none `unseen`      requested
+    offsets that were not read; `problem` is the reason `deleted_to`  where the partition begins, if the search begins
+    there too: earlier records are deleted
     """
 
     topic: str
@@ -91,11 +92,11 @@ class Reach(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether every record was looked at that there was, and could be read."""
+        """Whether every existing record was examined and readable."""
         return not (self.aged_out or self.unseen or self.damaged or self.problem or self.open_from >= 0)
 
     def remarks(self) -> list[str]:
-        """What a reader of the result has to know, a sentence each."""
+        """Return sentences that a reader of the result must know."""
         found = []
         if self.problem:
             found.append(f"{self.unseen} offsets were not read: {self.problem}" if self.unseen else self.problem)
@@ -121,7 +122,7 @@ class Reach(NamedTuple):
 
 
 def reach_of(asked: Asked, slices: list[Slice]) -> Reach:
-    """The sum of a partition's slices."""
+    """Return the sum of a partition's slices."""
     key, start, end, open_to = asked.key, asked.start, asked.end, asked.open_to
     unseen = sum(part.end - part.position for part in slices)
     damaged = sorted(span for part in slices for span in part.damaged)

@@ -1,9 +1,9 @@
-"""A search: partitions cut into slices, workers that read them, hits as they come, and a sum that adds up.
+"""Run a search: partitions are cut into slices that workers read; hits come as they are found, with a full accounting.
 
-    snapshot ─▶ slices, newest first ─▶ workers: a client and a reader with needles each ─▶ hits ─▶ whoever iterates
+    snapshot ─▶ slices, newest first ─▶ workers: a client and a reader with needles each ─▶ hits ─▶ the iterating thread
                                                      └▶ records seen, markers, gaps, damage ─▶ reach
 
-The end is fixed before anything is read, so a search over a topic that is written to ends too, and what follows it (see
+The end is fixed before anything is read. So a search over a topic that is being written ends, and a continuation (see
 `kafkalite.track.following`) begins exactly there.
 
 Thread rule: a Search belongs to one thread; `cancel` may be called from any.
@@ -40,28 +40,28 @@ if TYPE_CHECKING:
 
 HITS_MAX: Final = 10_000
 SIZE_MAX: Final = 20 * 1024**3
-"""Bytes of a search that begins unasked."""
+"""Bytes that a search may read without confirmation."""
 TIME_MAX_S: Final = 300.0
 WORKERS_MAX: Final = 8
 FETCH_SIZE: Final = 2 * 1024 * 1024
-"""What a slice reads beyond its end is at most this."""
+"""A slice reads at most this much beyond its end."""
 SLICE_SIZE_MIN, SLICE_SIZE_MAX = 16 * 1024**2, 256 * 1024**2
 SLICES_AIM: Final = 64
-"""A search is cut into about so many."""
+"""The approximate number of slices of a search."""
 SLICE_OFFSETS: Final = 200_000
-"""Offsets of a slice where no broker says how large a partition is."""
+"""Offsets of a slice if no broker reports the partition's size."""
 HELD_MAX: Final = 16
 """Partitions that one worker reads at a time."""
 POLL_S: Final = 0.1
 CHUNK_COUNT: Final = 20_000
-"""Records that are matched before a worker looks whether it is to end."""
+"""Records that are matched before a worker checks whether to stop."""
 FETCH_WAIT_MS: Final = 100
 RETRY_S: Final = 10.0
-"""How long a partition that does not answer is asked again."""
+"""How long an unresponsive partition is retried."""
 
 
 class Hit(NamedTuple):
-    """A record that answers the question. `places` say where; `timestamp_type` 1: the broker's time."""
+    """A matching record. `places` are the matching places; `timestamp_type` 1 is log append time."""
 
     partition: TopicPartition
     record: Record
@@ -73,22 +73,22 @@ class Hit(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What ends a search before its end."""
+    """Limits that end a search early."""
 
     hits_max: int = HITS_MAX
     time_max_s: float = TIME_MAX_S
     workers: int = 0
-    """0: one a core, at most WORKERS_MAX."""
+    """0: one per core, at most WORKERS_MAX."""
 
 
 class Window(NamedTuple):
-    """Records' times in ms since 1970: from `since` up to, not including, `until`."""
+    """A time range in ms since 1970: from `since` to before `until`."""
 
     since: int | None = None
     until: int | None = None
 
     def holds(self, timestamp: int) -> bool:
-        """Whether a record of this time is meant; one without a time is."""
+        """Return whether a timestamp is in the range; records without one always are."""
         if timestamp < 0:
             return True
         return (self.since is None or timestamp >= self.since) and (self.until is None or timestamp < self.until)
@@ -99,7 +99,7 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 class Hunt:
-    """What to do with chunks: matchers by topic, for one worker. `registry` is closed with it."""
+    """Matches chunks for one worker, with a matcher per topic."""
 
     def __init__(
         self, questions: Questions, window: Window, open_registry: Callable[[], RegistryClient] | None = None
@@ -111,12 +111,12 @@ class Hunt:
         self._matchers: dict[str, Matcher] = {}
 
     def close(self) -> None:
-        """The registry's connection."""
+        """Close the registry's connection."""
         if self._registry is not None:
             self._registry.close()
 
     def hits(self, chunk: Chunk) -> tuple[list[Hit], int]:
-        """Of a chunk's records, and how many values could not be decoded."""
+        """Return a chunk's hits, and the number of values that could not be decoded."""
         if not len(chunk.columns):
             return [], 0
         matcher = self._matcher(chunk.partition.topic)
@@ -141,7 +141,8 @@ class Hunt:
 
 
 class Search:
-    """See the module. Iterate over it for hits, in the order in which they are found; then look at `reach`.
+    """A running search; see the module. Iterate over it for hits, in the order in which they are found; then check
+    `reach`.
 
     1. Nothing is read before the first iteration.
     2. Use it as a context manager, or `close` it: its threads and connections end within POLL_S.
@@ -175,7 +176,7 @@ class Search:
         self.owned: Client | None = None
         """A client that is closed with it."""
         self.ended_by = ""
-        """Why it ended before its end; "" where it did not."""
+        """Why it ended early, or ""."""
 
     def __enter__(self) -> Self:
         return self
@@ -184,11 +185,11 @@ class Search:
         self.close()
 
     def cancel(self) -> None:
-        """Ends it from any thread; whoever iterates comes to the end."""
+        """End the search from any thread; the iteration then ends."""
         self._end_by("it was cancelled")
 
     def close(self) -> None:
-        """Waits for the workers. Idempotent."""
+        """Stop, and wait for the workers. Idempotent."""
         self._stopped.set()
         while any(thread.is_alive() for thread in self._threads):
             self._drain()
@@ -208,23 +209,23 @@ class Search:
         except queue.Empty:
             return
 
-    # --- what came of it ----------------------------------------------------------------------------------------------
+    # --- result -------------------------------------------------------------------------------------------------------
 
     @property
     def reach(self) -> list[Reach]:
-        """How far each partition was seen, by topic and number; those that could not be asked too."""
+        """The result of each partition, sorted, including those that could not be read."""
         rows = [reach_of(asked, self._slices[key]) for key, asked in self.snapshot.asked.items()]
         return sorted([*rows, *self.snapshot.refused])
 
     @property
     def complete(self) -> bool:
-        """Whether every record that there was has been looked at."""
+        """Whether every existing record was examined."""
         return all(row.complete for row in self.reach)
 
     # --- iterating ----------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Hit]:
-        """ClientError and others that no partition alone is to blame for are raised when all workers have ended."""
+        """Yield hits. Errors that concern no single partition are raised after all workers have ended."""
         deadline = time.monotonic() + self._limits.time_max_s
         self._begin()
         running, count = len(self._threads), 0
@@ -264,7 +265,7 @@ class Search:
             with self._client.twin() as client:
                 client.retry_timeout_s = min(client.retry_timeout_s, RETRY_S)
                 self._work(client, hunt)
-        except Exception as error:  # noqa: BLE001  # whoever iterates is to know, whatever it is
+        except Exception as error:  # noqa: BLE001  # the iterating thread raises it
             self._failure = self._failure or error
             self._stopped.set()
         finally:
@@ -272,7 +273,7 @@ class Search:
             self._put(None)
 
     def _put(self, hits: list[Hit] | None) -> None:
-        """Waits while nobody takes them."""
+        """Queue hits; wait while the queue is full."""
         while True:
             try:
                 self._found.put(hits, timeout=POLL_S)
@@ -304,14 +305,14 @@ class Search:
                 except (KafkaError, ClientError) as error:
                     self._meet(client, reader, held, error)
                 if self._stopped.is_set():
-                    return  # with chunks that nobody has looked at
+                    return  # chunks may remain unexamined
                 for key in [key for key in held if reader.position(key) >= held[key].end]:
                     part = held.pop(key)
                     part.position = part.end
                     reader.drop([key])
 
     def _refill(self, reader: Reader, held: dict[TopicPartition, Slice]) -> None:
-        """The newest slices of partitions that this worker does not hold."""
+        """Take the newest slices of partitions that this worker does not hold."""
         with self._lock:
             passed: list[Slice] = []
             while self._waiting and len(held) < HELD_MAX and len(passed) < HELD_MAX:
@@ -336,7 +337,7 @@ class Search:
                 return
 
     def _meet(self, client: Client, reader: Reader, held: dict[TopicPartition, Slice], error: Exception) -> None:
-        """A partition's trouble: gone offsets and damage are stepped over, for anything else the slice ends here."""
+        """Handle a partition's error: skip deleted and damaged offsets; any other error ends the slice."""
         key = reader.failed
         if key is None or key not in held:
             raise error
@@ -366,7 +367,7 @@ class Search:
 
 
 def cut(asked: Asked, total: int) -> list[Slice]:
-    """A partition's slices; `total` is the size of the whole search in bytes, -1 unknown."""
+    """Return a partition's slices; `total` is the size of the whole search in bytes, or -1 if unknown."""
     length = asked.end - asked.start
     if length <= 0:
         return []

@@ -1,7 +1,7 @@
-"""What a search is about: topics by name, and where each partition begins and ends at the moment it begins.
+"""Select the topics of a search, and where each partition begins and ends when the search starts.
 
-What cannot be asked is no reason to stop: a topic that we may not read and a partition without a leader become rows
-that say so. Thread rule: one thread at a time, that of the Client.
+Errors do not stop it: a topic without permission and a partition without a leader become rows with the reason. Thread
+rule: one thread at a time, that of the Client.
 """
 
 from __future__ import annotations
@@ -23,24 +23,26 @@ if TYPE_CHECKING:
     from kafkalite.client.cluster import TopicDescription
 
 INTERNAL: Final = "__"
-"""Topics of this beginning are searched only by their own names."""
+"""Topics with this prefix are searched only by their exact names."""
 
 
 class Snapshot(NamedTuple):
-    """`asked` by partition, and what cannot be asked."""
+    """The requested offsets by partition, and what cannot be read."""
 
     asked: dict[TopicPartition, Asked]
     refused: list[Reach]
 
     @property
     def size(self) -> int:
-        """Bytes, about; -1 where a broker does not say."""
+        """Approximate size in bytes, or -1 if a broker does not report it."""
         sizes = [row.size for row in self.asked.values() if row.end > row.start]
         return -1 if any(size < 0 for size in sizes) else sum(sizes)
 
 
 class TopicFilter:
-    """Whole names or regular expressions (RE2) that whole names match, with commas between. ValueError."""
+    """Selects topics by whole names or regular expressions (RE2) for whole names, separated by commas. Raises
+    ValueError.
+    """
 
     def __init__(self, text: str) -> None:
         self.parts = split_names(text)
@@ -54,14 +56,14 @@ class TopicFilter:
                 raise ValueError(f"{part!r} is not a valid regular expression: {error}") from None
 
     def matches(self, name: str) -> bool:
-        """Whether a topic of this name is meant."""
+        """Return whether a topic with this name is selected."""
         return any(
             name == part or (not name.startswith(INTERNAL) and expression.fullmatch(name))
             for part, expression in zip(self.parts, self._expressions, strict=True)
         )
 
     def without_topic(self, names: Iterable[str]) -> list[str]:
-        """The parts that fit none of the names."""
+        """Return the parts that match none of the names."""
         listed = list(names)
         return [
             part
@@ -71,7 +73,9 @@ class TopicFilter:
 
 
 def topics_of(client: Client, topics: TopicFilter) -> tuple[dict[str, TopicDescription], list[Reach]]:
-    """The topics meant, and those named that we may not read; UnknownTopicOrPartition where a part fits none."""
+    """Return the selected topics, and those that may not be read. Raises UnknownTopicOrPartition if a part matches
+    none.
+    """
     known = client.with_retries(client.topics)
     found = {name: row for name, row in known.items() if topics.matches(name)}
     refused: list[Reach] = []
@@ -88,10 +92,10 @@ def topics_of(client: Client, topics: TopicFilter) -> tuple[dict[str, TopicDescr
 
 
 def snapshot(client: Client, topics: TopicFilter, isolation: int, since: int | None = None) -> Snapshot:
-    """Where each partition's search begins and ends.
+    """Return where each partition's search begins and ends.
 
-    With `since`, in ms since 1970, it begins at the first record that is not older, and at the beginning where no
-    record has a time. It always ends where the partition does: a record of an earlier time may follow any younger one.
+    With `since`, in ms since 1970, it begins at the first record that is not older, or at the beginning if no record
+    has a timestamp. It always ends at the partition's end: a record with an earlier timestamp may follow any later one.
     """
     found, refused = topics_of(client, topics)
     keys, faults = reachable(client, found)
@@ -108,7 +112,7 @@ def snapshot(client: Client, topics: TopicFilter, isolation: int, since: int | N
         begin, end, top = starts[key], ends[key], tops.get(key, ends[key])
         start = firsts.get(key, -1)
         if start < 0:
-            start = begin if key in timeless else end  # nothing is so young
+            start = begin if key in timeless else end  # nothing is that new
         start = min(start, end)
         share = (end - start) / max(top - begin, 1)
         size = round(sizes[key] * min(share, 1.0)) if key in sizes else -1
@@ -120,7 +124,7 @@ def snapshot(client: Client, topics: TopicFilter, isolation: int, since: int | N
 def without_times(
     client: Client, keys: Iterable[TopicPartition], faults: dict[TopicPartition, str]
 ) -> set[TopicPartition]:
-    """Those partitions in which no record has a time: Kafka's formats 0, and Kafka 0.7's."""
+    """Return the partitions without timestamps: message format 0, and Kafka 0.7's."""
     return {
         key for key, at in offsets_at(client, keys, OFFSET_MAX_TIMESTAMP, READ_UNCOMMITTED, faults).items() if at < 0
     }
@@ -129,7 +133,7 @@ def without_times(
 def reachable(
     client: Client, topics: Mapping[str, TopicDescription]
 ) -> tuple[list[TopicPartition], dict[TopicPartition, str]]:
-    """Partitions with a leader, and those without."""
+    """Return partitions with a leader, and those without one with the reason."""
     keys: list[TopicPartition] = []
     faults: dict[TopicPartition, str] = {}
     brokers = {broker.node_id for broker in client.brokers()}
@@ -146,7 +150,7 @@ def reachable(
 def offsets_at(
     client: Client, keys: Iterable[TopicPartition], stamp: int, isolation: int, faults: dict[TopicPartition, str]
 ) -> dict[TopicPartition, int]:
-    """ListOffsets for all that answer; why others do not goes to `faults`."""
+    """Return the offsets from ListOffsets; partitions that fail are added to `faults`."""
     wanted = [key for key in keys if key not in faults]
     if not wanted:
         return {}
@@ -164,7 +168,7 @@ def offsets_at(
 
 
 def parted(keys: list[TopicPartition]) -> list[list[TopicPartition]]:
-    """By topic, and those of one topic one by one."""
+    """Split partitions by topic, or those of one topic one by one."""
     by_topic: dict[str, list[TopicPartition]] = {}
     for key in keys:
         by_topic.setdefault(key.topic, []).append(key)
@@ -172,14 +176,14 @@ def parted(keys: list[TopicPartition]) -> list[list[TopicPartition]]:
 
 
 def fault_of(error: Exception) -> str:
-    """In one sentence, with the protocol's name where it has one."""
+    """Return the error in one sentence, with the protocol's name if it has one."""
     if isinstance(error, KafkaError):
         return f"{error} ({error.name})"
     return f"it cannot be reached: {error}" if isinstance(error, UNREACHED) else str(error)
 
 
 def sizes_of(client: Client, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Bytes on the leaders' disks; nothing where we may not ask."""
+    """Return the bytes on the leaders' disks; empty without the permission."""
     try:
         return client.admin.partition_sizes(keys)
     except (KafkaError, ClientError):

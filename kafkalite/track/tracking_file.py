@@ -1,4 +1,4 @@
-"""tracking.toml: where each topic keeps its ids, so that nobody has to say it again.
+"""Load tracking.toml, which lists the places of the ids in each topic.
 
     places = "header:correlation-id,key"        # of all other topics (default: any header, the key, the value)
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class TrackingFile(NamedTuple):
-    """See the module."""
+    """The contents of the file; see the module."""
 
     places: tuple[Place, ...] = EVERYWHERE
     rules: tuple[tuple[str, tuple[Place, ...]], ...] = ()
 
 
 def load_tracking(path: Path) -> TrackingFile:
-    """StartupError says in a sentence what is wrong with it."""
+    """Load a file. Raises StartupError with the reason in one sentence."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -52,7 +52,7 @@ def load_tracking(path: Path) -> TrackingFile:
 
 
 def text_of(value: object) -> str:
-    """ValueError for what is no text."""
+    """Return a string; raise ValueError for anything else."""
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is not a string of places")  # noqa: TRY004  # as for any other that is none
     return value

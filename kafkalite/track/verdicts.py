@@ -1,15 +1,13 @@
-"""What became of a record in each group: by committed offsets, the group's ledger, and letters that name it.
+"""Determine a record's state in each group from committed offsets, the group's ledger, and letters.
 
-| state | what is known |
-| --- | --- |
-| processed, read | the group has gone past it; with a ledger it was processed, without one we know that it was read |
-| waiting | the group has not come to it yet: at most so many records before it |
-| waits for GROUP | the same, and its policy lets that group decide first, which has not |
-| trying, retrying, parked, redriven | a letter of it stands in a retry topic, or it is in hand |
-| dead, unreadable, skipped, ignored, lost | the group has given it up: the reason says why |
-| redriven, then processed | it was a dead letter, and is not any more |
+| state | meaning | | --- | --- | | processed, read | the group is past it; with a ledger it was processed, without one
+it was only read | | waiting | the group has not reached it yet; the lag is the most records before it | | waits for
+GROUP | waiting, and its policy lets that group decide first, which has not | | trying, retrying, parked, redriven | a
+letter of it is in a retry topic, or it is being processed | | dead, unreadable, skipped, ignored, lost | the group has
+given it up, for the reason given | | redriven, then processed | it was a dead letter, and is no longer |
 
-Committed offsets are asked before the ledger is read up to its end, so that what was moved is not taken for processed.
+Committed offsets are read before the ledger is read to its end, so that a record moved meanwhile is not reported as
+processed.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -43,10 +41,10 @@ AFTER_DEATH: Final = "redriven, then processed"
 
 
 class Verdict(NamedTuple):
-    """What became of a record, `orders-3-1842`, in a group. Times in ms since 1970, 0 where there is none.
+    """The state of a record, such as `orders-3-1842`, in a group. Times in ms since 1970, or 0.
 
-    `lag`     offsets before it that the group has not come to, when it waits; -1 otherwise, or not known
-    `attempt` failures so far · `due`: when it is tried again · `since`: when it last failed
+    `lag`     offsets before it that a waiting group has not reached; -1 otherwise or if unknown `attempt` failures so
+    far · `due`: time of the next attempt · `since`: time of the last failure
     """
 
     record: str
@@ -59,11 +57,11 @@ class Verdict(NamedTuple):
     since: int = 0
     lag: int = -1
     letter: str = ""
-    """Where the letter is that speaks for it: topic and partition, with the offset where that was found."""
+    """The place of its letter: topic and partition, with the offset if it was found."""
 
     @property
     def text(self) -> str:
-        """For people, without times."""
+        """The state for people, without times."""
         if self.state == State.RETRYING:
             return f"retrying (attempt {self.attempt})"
         if self.state == WAITING and self.lag >= 0:
@@ -72,7 +70,7 @@ class Verdict(NamedTuple):
 
 
 class Groups:
-    """The groups that read some topics, as they are now. `remarks` say what could not be asked."""
+    """The groups that read some topics, as they are now. `remarks` say what could not be read."""
 
     def __init__(self, client: Client, topics: Iterable[str]) -> None:
         wanted = set(topics)
@@ -111,11 +109,11 @@ class Groups:
         return [name.removeprefix(f"{LEDGER}.") for name in topics if name.startswith(f"{LEDGER}.")]
 
     def verdicts(self, steps: Sequence[Step]) -> list[Verdict]:
-        """One for each original record and each group that reads its topic."""
+        """Return a verdict for each original record and each group that reads its topic."""
         letters: dict[tuple[str, str], Step] = {}
         for step in steps:
             if step.letter is not None and step.letter.letter.group:
-                letters[step.origin, step.letter.letter.group] = step  # the last one counts
+                letters[step.origin, step.letter.letter.group] = step  # the last letter counts
         found: list[Verdict] = []
         for step in steps:
             if step.letter is None:
@@ -126,7 +124,7 @@ class Groups:
         return found
 
     def _readers(self, hit: Hit, letters: Mapping[tuple[str, str], Step]) -> set[str]:
-        """Groups that have to do with the topic of a record."""
+        """Return the groups that read the topic of a record or have a letter of it."""
         named = {group for origin, group in letters if origin == str(hit)}
         reading = {
             group
@@ -157,7 +155,7 @@ class Groups:
         return Verdict(str(hit), group, self._waits_for(group, hit) or WAITING, lag=lag)
 
     def _waits_for(self, group: str, hit: Hit) -> str:
-        """ "waits for fraud" where the policy says so, and fraud has not decided."""
+        """Return "waits for GROUP" if the policy says so and that group has not decided, else ""."""
         ledger = self.ledgers.get(group)
         for other in () if ledger is None or ledger.policy is None else ledger.policy.get("after", ()):
             committed = self.committed.get(other, {}).get(hit.partition)
@@ -168,7 +166,7 @@ class Groups:
 
 
 def by_row(record: str, group: str, row: Row, letter: Step | None) -> Verdict:
-    """As the ledger has it."""
+    """Return the verdict from the group's ledger."""
     where = f"{row.letter_topic}-{row.letter_partition}" if row.letter_topic else ""
     if letter is not None and (not where or str(letter.hit.partition) == where):
         where = str(letter.hit)
@@ -179,7 +177,7 @@ def by_row(record: str, group: str, row: Row, letter: Step | None) -> Verdict:
 
 
 def by_letter(record: str, group: str, step: Step) -> Verdict:
-    """Of a group that keeps no ledger, as the last letter of it says."""
+    """Return the verdict of a group without a ledger, from its last letter."""
     assert step.letter is not None, "a step with a letter"
     letter, reason = step.letter.letter, step.letter.reason
     retried = compiled(RETRY_TOPICS).fullmatch(step.hit.partition.topic) is not None
