@@ -2,8 +2,8 @@
 
     from kafkalite.classic import Consumer, ConsumerConfig, Producer, ProducerConfig, ProducerData
 
-Names are 0.7's, in snake case; each class says which of Kafka's it stands for. They are imported when first used, so
-that the message sets in this package cost nobody a ZooKeeper client.
+Names are 0.7's, in snake case; each class names its counterpart in Kafka. They are imported when first used, so that
+using the message sets in this package loads no ZooKeeper client.
 """
 
 # How 0.7.2 works. "`kafkalite.classic`, fact 3" in a comment refers to the third of these facts.

@@ -1,10 +1,10 @@
-"""A queue and a sender thread for one broker: 0.7's AsyncProducer.
+"""Send the events for one broker asynchronously, with a queue and a thread: 0.7's AsyncProducer.
 
     send ─▶ queue (queue.size) ─▶ send thread: batch.size events, or queue.time ms after the last batch ─▶ event handler
 
 If the queue is full, `send` raises QueueFull at once (queue.enqueueTimeout.ms = 0), waits without limit (negative), or
-waits that many milliseconds first. A batch that fails is logged, lost and counted in `failed_count`.
-Source: `kafkalite.classic`, fact 6.
+waits that many milliseconds first. A batch that fails is logged, lost and counted in `failed_count`. Source:
+`kafkalite.classic`, fact 6.
 
 Thread rule: any thread may send; hooks of the callback handler that see the queue run on the send thread.
 """
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _END: Final = QueueItem(None, "", -1)
-"""After it nothing is sent any more."""
+"""The last item; nothing is sent after it."""
 
 
 class AsyncProducer:
-    """kafka.producer.async.AsyncProducer: one broker's; `create` makes one on its own."""
+    """kafka.producer.async.AsyncProducer, for one broker. `create` builds one from settings."""
 
     def __init__(self, producer: SyncProducer, config: QueueSettings, handlers: named.Handlers | None = None) -> None:
         handlers = handlers or named.handlers(config)
@@ -65,7 +65,9 @@ class AsyncProducer:
         event_handler: EventHandler | None = None,
         callback_handler: CallbackHandler | None = None,
     ) -> Self:
-        """For the broker that `host` and `port` of the settings name. Objects beat what the settings name by class."""
+        """Build a producer for the broker with the settings' `host` and `port`. Objects take precedence over named
+        classes.
+        """
         if not isinstance(config, AsyncProducerConfig):
             config = AsyncProducerConfig.from_properties(dict(config))
         handlers = named.handlers(
@@ -80,7 +82,7 @@ class AsyncProducer:
         self.close()
 
     def send(self, topic: str, event: Any, partition: int = ANY_PARTITION) -> None:
-        """Queues one event; QueueFull when it was dropped, QueueClosed after close()."""
+        """Queue one event. Raises QueueFull if it was dropped, and QueueClosed after close()."""
         if self._closed:
             raise QueueClosed("the producer is closed")
         item = self._callback.before_enqueue(QueueItem(event, topic, partition))
@@ -97,11 +99,11 @@ class AsyncProducer:
         self._callback.after_enqueue(item, added=True)
 
     def leave(self) -> None:
-        """In a forked child: what is queued is the parent's to send."""
+        """Close in a forked child; the parent sends the queued events."""
         self._closed = True
 
     def close(self) -> None:
-        """Sends what is queued, then closes the connection."""
+        """Send the queued events, then close the connection."""
         if self._closed:
             return
         self._callback.close()
@@ -139,6 +141,6 @@ class AsyncProducer:
             return
         try:
             self._event_handler.handle(batch, self._producer, self._encoder)
-        except Exception:  # whatever an application's handler does, the thread goes on
+        except Exception:  # an application's handler may raise anything; the thread must continue
             self.failed_count += len(batch)
             logger.exception("lost a batch of %d events that could not be sent", len(batch))

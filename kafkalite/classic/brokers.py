@@ -1,11 +1,11 @@
 """Find live brokers and the partitions of topics for a producer, from ZooKeeper or a fixed list.
 
-With ZooKeeper the answers are cached and dropped when a watch fires: which topic, or which brokers, changed. While the
-connection is away they are all there is, and sending goes on; when it is back they are asked for again. Source:
+With ZooKeeper the results are cached. A watch drops those of a changed topic, or of changed brokers. While the
+connection is lost the cached results are used, so sending continues; after a reconnection they are read again. Source:
 `kafkalite.classic`, facts 3 and 6.
 
 Thread rule: any thread; a lock guards the caches, and is not held while ZooKeeper is asked. Watches fire on kazoo's
-thread and only drop.
+thread and only drop results.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ class Address(NamedTuple):
 
 
 class Brokers(Protocol):
-    """What a producer needs to know."""
+    """The brokers and partitions for a producer."""
 
     def partitions(self, topic: str) -> list[BrokerPartition]:
-        """In the order in which a partitioner's index counts."""
+        """Return a topic's partitions, in the order of a partitioner's index."""
         ...
 
     def address(self, broker_id: int) -> Address | None:
-        """None while no live broker has this id."""
+        """Return a broker's address, or None while no live broker has this id."""
         ...
 
     def refresh(self) -> None:
-        """Forgets what may be out of date."""
+        """Forget results that may be outdated."""
         ...
 
     def close(self) -> None: ...
 
 
 class FixedBrokers:
-    """`broker.list`: `id:host:port,id:host:port`. Brokers pick the partition themselves."""
+    """`broker.list`: `id:host:port,id:host:port`. The brokers choose the partition."""
 
     def __init__(self, text: str) -> None:
         self._addresses: dict[int, Address] = {}
@@ -78,14 +78,14 @@ class FixedBrokers:
         return self._addresses.get(broker_id)
 
     def refresh(self) -> None:
-        """Nothing can change."""
+        """Do nothing, since the list is fixed."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, since nothing is open."""
 
 
 class ZooKeeperBrokers:
-    """`zk.connect`: what brokers registered."""
+    """`zk.connect`: the brokers registered in ZooKeeper."""
 
     def __init__(self, config: ProducerConfig) -> None:
         assert config.zk_connect is not None
@@ -96,12 +96,14 @@ class ZooKeeperBrokers:
         )
         self._client.add_listener(self._on_state)
         self._lock = threading.Lock()
-        self._version = 0  # rises when something was forgotten, so that an answer older than that is not kept
+        self._version = 0  # rises when results are forgotten, so that an older answer is not cached
         self._partitions: dict[str, list[BrokerPartition]] = {}
         self._addresses: dict[int, Address] | None = None
 
     def partitions(self, topic: str) -> list[BrokerPartition]:
-        """A topic nobody has yet is offered to partition 0 of every live broker. NoBrokersForPartition without any."""
+        """Return a topic's partitions, or partition 0 of every live broker for a new topic. Raises
+        NoBrokersForPartition.
+        """
         with self._lock:
             known, version = self._partitions.get(topic), self._version
         if known is None:
@@ -161,10 +163,10 @@ class ZooKeeperBrokers:
         return drop
 
     def _on_state(self, state: str) -> None:
-        if state == SessionState.CONNECTED:  # again: the watches went with the connection
+        if state == SessionState.CONNECTED:  # reconnected: the watches were lost with the connection
             self.refresh()
 
 
 def brokers_of(config: ProducerConfig) -> Brokers:
-    """The brokers that a producer's settings name."""
+    """Return the brokers for a producer's settings."""
     return FixedBrokers(config.broker_list) if config.broker_list else ZooKeeperBrokers(config)

@@ -1,13 +1,13 @@
 """A blocking socket to one broker's 0.7 port that sends requests and receives responses.
 
-The protocol has no correlation: a channel on which a request failed half way is closed, never used on. Connecting is
-tried again with pauses of 1, 10, 100 ... ms, as 0.7 does, until connect_timeout_s seconds have passed.
+The protocol has no correlation ids, so a channel is closed if a request fails half way. Connecting is retried with
+pauses of 1, 10, 100 ... ms, as in 0.7, until connect_timeout_s seconds have passed.
 
-The kernel keeps the timeouts of a connected socket (SO_SNDTIMEO, SO_RCVTIMEO), so that a frame is one system call, an
-answer two, and for each the GIL is given away once. A timeout is one in which not a byte went or came.
+The kernel enforces the timeouts of a connected socket (SO_SNDTIMEO, SO_RCVTIMEO), so a frame takes one system call and
+a response two, each with one release of the GIL. A timeout expires when not a single byte was sent or received in it.
 
-Thread rule: one thread at a time; whoever shares a channel brings a lock. `interrupt` alone may be called from another,
-and is for good.
+Thread rule: one thread at a time; users that share a channel need a lock. Only `interrupt` may be called from another
+thread; it is final.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CONNECT_TIMEOUT_S: Final = 5.0
 SOCKET_TIMEOUT_S: Final = 30.0
 SOCKET_BUFFER_SIZE: Final = 102_400
 RESPONSE_SIZE_MAX: Final = 512 * 1024 * 1024
-"""A response larger than this is not read."""
+"""The largest response that is accepted."""
 _PAUSE_S_FIRST: Final = 0.001
 _PAUSE_S_MAX: Final = 60.0
 _SIZE: Final = struct.Struct(">i")
@@ -34,7 +34,7 @@ _TIMEVAL: Final = struct.Struct("@ll")
 
 
 class Channel:
-    """Connects when it is first used."""
+    """A connection that opens at its first use."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Channel:
         return f"{self.host}:{self.port}"
 
     def send(self, frame: bytes) -> None:
-        """Sends a request that has no answer; ConnectionFailed, and the channel closed, when it cannot be."""
+        """Send a request that has no response. Raises ConnectionFailed, after closing the channel."""
         try:
             self._connection().sendall(frame)
         except BlockingIOError as error:
@@ -79,7 +79,7 @@ class Channel:
             raise ConnectionFailed(f"sending to {self.address} failed: {error}") from error
 
     def request(self, frame: bytes) -> memoryview:
-        """Sends a request and returns its response without the size field."""
+        """Send a request and return its response without the size field."""
         self.send(frame)
         try:
             return self._receive(self._answer_size())
@@ -94,18 +94,18 @@ class Channel:
             raise
 
     def close(self) -> None:
-        """Closes the socket; the next use connects again."""
+        """Close the socket; the next use connects again."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def leave(self) -> None:
-        """In a forked child: the socket is the parent's."""
+        """Release the socket in a forked child; it belongs to the parent."""
         if self._socket is not None:
             forks.abandon([self._socket.fileno()])
 
     def interrupt(self) -> None:
-        """Ends what another thread waits for on this channel, be it a connection; none is made any more."""
+        """End another thread's wait on this channel, including a connection attempt; no new connection is made."""
         self._interrupted.set()
         for current in (self._socket, self._connecting):
             if current is not None:
@@ -117,7 +117,7 @@ class Channel:
             raise ConnectionFailed(self._origin.refusal("channel"))
         if self._socket is None:
             self._socket = self._connect()
-            if self._interrupted.is_set():  # looked at once the socket is where `interrupt` finds it
+            if self._interrupted.is_set():  # checked once `interrupt` can find the socket
                 self.close()
                 raise ConnectionFailed(f"the channel to {self.address} was closed")
         return self._socket
@@ -142,22 +142,22 @@ class Channel:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_size)
-            if self._receive_buffer_size is not None:  # else the kernel makes it as large as the reader is fast
+            if self._receive_buffer_size is not None:  # otherwise the kernel adapts it to the reader
                 made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_size)
             return made
 
     def _open(self) -> socket.socket:
-        """A socket to the first of the host's addresses that takes one, OSError when none does."""
+        """Return a socket connected to the first of the host's addresses that accepts. Raises OSError if none does."""
         failure = OSError("the host has no address")
         for family, kind, protocol, _, address in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
             try:
                 made = socket.socket(family, kind, protocol)
-            except OSError as error:  # a family that the kernel does not have
+            except OSError as error:  # an address family that the kernel does not support
                 failure = error
                 continue
             self._connecting = made
             try:
-                if self._interrupted.is_set():  # looked at once the socket is where `interrupt` finds it
+                if self._interrupted.is_set():  # checked once `interrupt` can find the socket
                     raise OSError("interrupted")  # noqa: TRY301
                 made.settimeout(self._connect_timeout_s)
                 made.connect(address)
@@ -180,7 +180,7 @@ class Channel:
         return size
 
     def _receive(self, size: int) -> memoryview:
-        """Exactly `size` bytes, in a buffer of their own: message sets wait in queues."""
+        """Receive exactly `size` bytes into a new buffer, since message sets wait in queues."""
         current = self._connection()
         target = memoryview(bytearray(size))
         filled = 0
@@ -193,6 +193,6 @@ class Channel:
 
 
 def _timeval(timeout_s: float) -> bytes:
-    """Seconds as the kernel's struct timeval, which takes 0 for no limit."""
+    """Encode seconds as the kernel's struct timeval, in which 0 means no limit."""
     microseconds = max(1, round(timeout_s * 1_000_000))
     return _TIMEVAL.pack(microseconds // 1_000_000, microseconds % 1_000_000)

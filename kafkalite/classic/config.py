@@ -1,11 +1,11 @@
 """Settings of the 0.7 clients: 0.7's keys, defaults and ranges, from a properties file, a mapping, or by attribute.
 
     ConsumerConfig.from_properties({"groupid": "g", "zk.connect": "127.0.0.1:2181"})
-    ConsumerConfig(groupid="g", zk_connect="127.0.0.1:2181")         '.' is written '_', camel case likewise
+    ConsumerConfig(groupid="g", zk_connect="127.0.0.1:2181")         '.' becomes '_', camel case snake case
     ConsumerConfig.load("consumer.properties")
 
-Unknown keys are ignored, as 0.7 does. A number that is none, or out of its range, is an InvalidConfig at once. A pair
-of a `topic:number` list that makes no sense is logged and left out. Source: `kafkalite.classic`, fact 7. Immutable.
+Unknown keys are ignored, as in 0.7. A value that is not a number, or out of range, raises InvalidConfig at once. An
+invalid pair in a `topic:number` list is logged and skipped. Source: `kafkalite.classic`, fact 7. Immutable.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 INT32_MAX: Final = 2**31 - 1
 PORT_MAX: Final = 65_535
 FETCH_SIZE_MAX: Final = 64 * 1024 * 1024
-"""Default of fetch.size.max, a key of ours: up to here a message larger than fetch.size is fetched again."""
+"""Default of fetch.size.max, a key that 0.7 lacks: messages larger than fetch.size are refetched up to this size."""
 CODECS: Final = (0, 1, 2)
 """none, gzip, snappy."""
 SMALLEST: Final = "smallest"
@@ -36,12 +36,12 @@ LARGEST: Final = "largest"
 
 
 def _setting(key: str, default: Any, *, low: int | None = None, high: int = INT32_MAX) -> Any:
-    """One row: 0.7's key, its default, and the range of a number."""
+    """Define a setting: 0.7's key, its default, and the range of a number."""
     return field(default=default, metadata={"key": key, "low": low, "high": high})
 
 
 def read_properties(path: str | Path) -> dict[str, str]:
-    """A Java properties file; InvalidConfig when it cannot be read."""
+    """Read a Java properties file. Raises InvalidConfig if it cannot be read."""
     from kafkalite.errors import StartupError
     from kafkalite.settings.properties import read_properties as read
 
@@ -52,7 +52,7 @@ def read_properties(path: str | Path) -> dict[str, str]:
 
 
 def csv_map(key: str, text: str) -> dict[str, int]:
-    """`topic:number,topic:number`; a pair that is malformed is logged and left out."""
+    """Parse `topic:number,topic:number`; a malformed pair is logged and skipped."""
     found: dict[str, int] = {}
     for pair in filter(None, (part.strip() for part in text.split(","))):
         topic, separator, number = pair.rpartition(":")
@@ -65,7 +65,7 @@ def csv_map(key: str, text: str) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the tables below share."""
+    """The base of the settings below."""
 
     def __post_init__(self) -> None:
         for row in fields(self):
@@ -73,7 +73,7 @@ class Settings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], **more: Any) -> Self:
-        """From 0.7's keys; `more` is by attribute and wins."""
+        """Build settings from 0.7's keys; `more`, by attribute, takes precedence."""
         values: dict[str, Any] = {}
         for row in fields(cls):
             key = row.metadata["key"]
@@ -83,7 +83,7 @@ class Settings:
 
     @classmethod
     def load(cls, path: str | Path, **more: Any) -> Self:
-        """From a properties file."""
+        """Build settings from a properties file."""
         return cls.from_properties(read_properties(path), **more)
 
     @staticmethod
@@ -107,14 +107,14 @@ class ZooKeeperSettings(Settings):
 
     @property
     def connection_timeout_s(self) -> float:
-        """The session timeout unless it is set."""
+        """The connection timeout; by default the session timeout."""
         return (self.zk_connection_timeout_ms or self.zk_session_timeout_ms) / 1000
 
 
-# The next two are without slots: two bases with slots of their own cannot be joined in ProducerConfig.
+# The next two have no slots: ProducerConfig could not inherit from two bases with slots.
 @dataclass(frozen=True, kw_only=True)
 class SendSettings(Settings):
-    """What every producer's connections need."""
+    """Keys for the connections of all producers."""
 
     buffer_size: int = _setting("buffer.size", 102_400, low=1)
     connect_timeout_ms: int = _setting("connect.timeout.ms", 5000, low=1)
@@ -126,7 +126,7 @@ class SendSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class QueueSettings(SendSettings):
-    """What an asynchronous producer needs beyond that, and classes by name: see `kafkalite.classic.handlers`."""
+    """Keys of asynchronous producers, and class names: see `kafkalite.classic.handlers`."""
 
     compression_codec: int = _setting("compression.codec", 0, low=0, high=max(CODECS))
     compressed_topics: tuple[str, ...] = _setting("compressed.topics", ())
@@ -176,7 +176,7 @@ class ProducerConfig(ZooKeeperSettings, QueueSettings):
     zk_read_num_retries: int = _setting("zk.read.num.retries", 3, low=0)
 
     def __post_init__(self) -> None:
-        super(ProducerConfig, self).__post_init__()  # noqa: UP008  # a class with slots is made anew
+        super(ProducerConfig, self).__post_init__()  # noqa: UP008  # a dataclass with slots is a new class
         if self.producer_type not in {"sync", "async"}:
             raise InvalidConfig(f"producer.type must be sync or async, not {self.producer_type!r}")
         if bool(self.zk_connect) == bool(self.broker_list):
@@ -209,7 +209,7 @@ class ConsumerConfig(ZooKeeperSettings):
     shallow_iterator: bool = _setting("shallowiterator.enable", default=False)
 
     def __post_init__(self) -> None:
-        super(ConsumerConfig, self).__post_init__()  # noqa: UP008  # a class with slots is made anew
+        super(ConsumerConfig, self).__post_init__()  # noqa: UP008  # a dataclass with slots is a new class
         if not self.groupid:
             raise InvalidConfig("a consumer needs groupid")
         if "/" in self.groupid:
@@ -217,12 +217,12 @@ class ConsumerConfig(ZooKeeperSettings):
 
     @property
     def fetch_size_limit(self) -> int:
-        """The most that is fetched for one message, bytes: fetch.size where that is larger than fetch.size.max."""
+        """The most bytes fetched for one message: fetch.size.max, or fetch.size if that is larger."""
         return max(self.fetch_size, self.fetch_size_max)
 
     @property
     def rebalance_backoff_s(self) -> float:
-        """zk.synctime.ms unless it is set."""
+        """The backoff; by default zk.synctime.ms."""
         own = self.rebalance_backoff_ms
         return (self.zk_sync_time_ms if own is None else own) / 1000
 

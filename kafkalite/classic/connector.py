@@ -1,18 +1,19 @@
-"""A consumer's membership in its group: registration, streams, rebalances and commits (ZookeeperConsumerConnector).
+"""Run a consumer's membership in its group: registration, streams, rebalances and commits (ZookeeperConsumerConnector).
 
     create streams ─▶ id node, watches ─▶ rebalance ─▶ fetchers run ─▶ shutdown
                                             ▲    │
           a node changed, a session lost ───┘    └─ fails: pause, again, rebalance.retries.max times
 
-A rebalance stops the fetchers, clears the streams, commits (always), reads the group afresh, gives the owner nodes
-back, claims its share, and starts fetchers. Changes that come meanwhile are merged into one more; one that failed for
-good is begun again after RETRY_S. A lost session means everything again; a connection that stays away longer than the
-session may last stops the fetchers, since others may own the partitions by now. Until then a lost connection changes
-nothing. Source: `kafkalite.classic`, fact 5 and the list of differences after the facts.
+A rebalance stops the fetchers, clears the streams, commits (always), reads the group again, releases the owner nodes,
+claims its share, and starts fetchers. Changes during a rebalance cause one more. A rebalance whose attempts all failed
+is started again after RETRY_S. After a lost session the member registers and rebalances again. If the connection is
+lost for longer than the session may last, the fetchers stop, because other members may own the partitions by then;
+before that a lost connection changes nothing. Source: `kafkalite.classic`, fact 5 and the list of differences after the
+facts.
 
 Thread rule: any thread may commit or shut down. `_rebalancing` is held through a rebalance; `_wake` guards the flags
-that kazoo's callbacks set. Threads: one watcher, one committer, one fetcher a broker, and at the end one that leaves
-the group, so that a ZooKeeper that is silent holds up a shutdown for LEAVE_TIMEOUT_S and no longer.
+that kazoo's callbacks set. Threads: one watcher, one committer, one fetcher per broker, and at the end one that leaves
+the group, so that an unresponsive ZooKeeper delays a shutdown by at most LEAVE_TIMEOUT_S.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
-"""Pause before a registration that ZooKeeper did not take, or a rebalance that failed for good, is tried again."""
+"""Pause before a failed registration or rebalance is tried again."""
 LEAVE_TIMEOUT_S: Final = 6.0
-"""For so long a shutdown waits for ZooKeeper to take the offsets and the end of the session: 0.7's session timeout."""
+"""How long a shutdown waits for ZooKeeper to store offsets and end the session: 0.7's session timeout."""
 
 
 class ConsumerConnector:
@@ -72,10 +73,10 @@ class ConsumerConnector:
         )
         self._rebalancing = threading.Lock()
         self._subscription: Subscription | None = None
-        self._queues: dict[tuple[str | None, int], ChunkQueue] = {}  # (topic or None for all, stream number)
+        self._queues: dict[tuple[str | None, int], ChunkQueue] = {}  # (topic or None for all topics, stream number)
         self._streams: list[KafkaStream] = []
         self._fetchers: list[Fetcher] = []
-        self._owners: dict[tuple[str, BrokerPartition], str] = {}  # every node that may be ours, claimed or half so
+        self._owners: dict[tuple[str, BrokerPartition], str] = {}  # nodes that may be ours, even half claimed
         self._positions: dict[tuple[str, BrokerPartition], ConsumedPosition] = {}
         self._wake = threading.Condition(threading.Lock())
         self._changed = False  # guarded by _wake, as are the three below
@@ -94,7 +95,9 @@ class ConsumerConnector:
     def create_message_streams(
         self, topic_counts: Mapping[str, int], decoder: Decoder | None = None
     ) -> dict[str, list[KafkaStream]]:
-        """Topic to as many streams as asked. Once for each connector; RebalanceFailed when the group finds no order."""
+        """Return topic → streams of the given number. Once per connector. Raises RebalanceFailed if the group does not
+        settle.
+        """
         if not topic_counts or any(count < 1 for count in topic_counts.values()):
             raise InvalidConfig("expected a map from topics to stream counts of at least 1")
         streams: dict[str, list[KafkaStream]] = {}
@@ -106,7 +109,7 @@ class ConsumerConnector:
     def create_message_streams_by_filter(
         self, topic_filter: TopicFilter, stream_count: int = 1, decoder: Decoder | None = None
     ) -> list[KafkaStream]:
-        """Streams shared by all topics that the filter allows, those to come included."""
+        """Return streams shared by all topics that the filter allows, including future ones."""
         if stream_count < 1:
             raise InvalidConfig(f"the stream count must be at least 1, not {stream_count}")
         streams = [self._new_stream(None, number, decoder) for number in range(stream_count)]
@@ -114,10 +117,11 @@ class ConsumerConnector:
         return streams
 
     def commit_offsets(self) -> None:
-        """Stores, for each owned partition, the offset after the last message handed out. Failures are logged.
+        """Store, for each owned partition, the offset after the last message handed out. Failures are logged.
 
-        Nothing is stored while ZooKeeper is away: others may own the partitions when it is back. Nor is anything once a
-        rebalance has begun meanwhile, which commits itself: the next owner may have stored more by then.
+        Nothing is stored while ZooKeeper is unreachable, because others may own the partitions afterwards. Storing
+        stops once a rebalance has begun meanwhile: it commits itself, and the next owner may have stored later offsets
+        by then.
         """
         positions = self._positions
         for (topic, partition), position in list(positions.items()):
@@ -131,14 +135,14 @@ class ConsumerConnector:
             self._store(topic, partition, position.consumed)
 
     def leave(self) -> None:
-        """In a forked child: the session and what it owns are the parent's."""
+        """Stop in a forked child; the session and its partitions belong to the parent."""
         self._stopping = True
 
     def shutdown(self) -> None:
-        """Ends the streams, commits if auto-commit is on, and leaves the group. Idempotent.
+        """End the streams, commit if auto-commit is on, and leave the group. Idempotent.
 
-        Where ZooKeeper has not taken that within LEAVE_TIMEOUT_S seconds, a daemon thread goes on with it: without an
-        answer the session ends by itself, and what was not committed comes again. In a forked child nothing happens.
+        If ZooKeeper does not respond within LEAVE_TIMEOUT_S seconds, a daemon thread continues: the session then
+        expires, and uncommitted messages are delivered again. In a forked child nothing happens.
         """
         if not self._origin.is_here:
             return
@@ -150,7 +154,7 @@ class ConsumerConnector:
         for queue in list(self._queues.values()):
             queue.end()
         for stream in list(self._streams):
-            stream.clear()  # what the streams have in hand, too: after the commit nothing may be handed out
+            stream.clear()  # including messages in the streams' hands: after the commit nothing may be handed out
         leaving = threading.Thread(
             target=self._leave, args=(threading.current_thread(),), name="kafkalite-classic-leave", daemon=True
         )
@@ -164,7 +168,7 @@ class ConsumerConnector:
 
     @property
     def owned(self) -> dict[str, list[str]]:
-        """Topic to the partitions, `<broker>-<partition>`, that this consumer reads now."""
+        """Topic → the partitions, `<broker>-<partition>`, that this consumer reads now."""
         found: dict[str, list[str]] = {}
         for topic, partition in list(self._positions):
             found.setdefault(topic, []).append(str(partition))
@@ -177,7 +181,7 @@ class ConsumerConnector:
         self.shutdown()
 
     def _leave(self, caller: threading.Thread) -> None:
-        """The part of a shutdown that waits for ZooKeeper."""
+        """Do the part of a shutdown that waits for ZooKeeper."""
         try:
             for thread in self._threads:
                 if thread is not caller:
@@ -220,7 +224,7 @@ class ConsumerConnector:
     # --- rebalancing --------------------------------------------------------------------------------------------------
 
     def _rebalance(self) -> None:
-        """Attempts until one succeeds; RebalanceFailed after rebalance.retries.max of them."""
+        """Attempt a rebalance until one succeeds. Raises RebalanceFailed after rebalance.retries.max attempts."""
         with self._rebalancing:
             failure: Exception | None = None
             for attempt in range(self._config.rebalance_retries_max):
@@ -271,7 +275,9 @@ class ConsumerConnector:
             )
 
     def _give_back(self) -> None:
-        """After a failure nobody must wait for us; what ZooKeeper does not take now, the next attempt gives back."""
+        """Release the owner nodes after a failure, so that no member waits for us; the next attempt releases what
+        remains.
+        """
         try:
             ownership.release(self._client, self._group, self._owners)
         except ZooKeeperError as error:
@@ -282,7 +288,7 @@ class ConsumerConnector:
             )
 
     def _pause(self) -> None:
-        """Nothing is fetched or handed out any more; what was handed out is committed."""
+        """Stop fetching and handing out messages, and commit those that were handed out."""
         self._stop_fetchers()
         for stream in self._streams:
             stream.clear()
@@ -330,10 +336,10 @@ class ConsumerConnector:
             self._was_stored(topic, partition, offset)
 
     def _was_placed(self, offsets: Mapping[tuple[str, BrokerPartition], int]) -> None:
-        """For who builds on this: partitions are read from these offsets on."""
+        """Note the offsets from which partitions are read. For a subclass."""
 
     def _was_stored(self, topic: str, partition: BrokerPartition, offset: int) -> None:
-        """For who builds on this: ZooKeeper has taken an offset."""
+        """Note an offset that ZooKeeper has stored. For a subclass."""
 
     def _commit_often(self) -> None:
         interval_s = self._config.auto_commit_interval_ms / 1000
@@ -343,7 +349,7 @@ class ConsumerConnector:
     # --- the watcher thread -------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Rebalances whenever something changed; changes in between are one."""
+        """Rebalance whenever something changed; changes meanwhile count as one."""
         while True:
             with self._wake:
                 while not (self._stopping or self._changed or self._session_lost or self._away_too_long()):
@@ -357,7 +363,7 @@ class ConsumerConnector:
             if away and not lost:
                 logger.warning("ZooKeeper has been unreachable for longer than the session timeout; fetching stops")
                 with self._rebalancing:
-                    self._drop()  # the owner nodes are given back when the connection is there again
+                    self._drop()  # the owner nodes are released after a reconnection
                 continue
             if not self._follow(lost=lost):
                 with self._wake:
@@ -366,14 +372,14 @@ class ConsumerConnector:
                 self._wait(RETRY_S)
 
     def _follow(self, *, lost: bool) -> bool:
-        """Registers again if need be and rebalances; False when ZooKeeper did not take it."""
+        """Register again if necessary, and rebalance. Returns False if ZooKeeper did not accept it."""
         try:
             if lost:
                 logger.warning("the ZooKeeper session was lost", extra=fields(consumer=self.consumer_id))
                 with self._rebalancing:
                     self._drop()
-                # The owner nodes went with the session, but for those that an attempt had under way made in the next
-                # one: the rebalance looks at each.
+                # The owner nodes were lost with the session, except those that an attempt in progress made in the next
+                # one: the rebalance checks each.
                 self._register()
             self._rebalance()
         except (RebalanceFailed, *ZooKeeperError) as error:
@@ -383,26 +389,26 @@ class ConsumerConnector:
         return True
 
     def _drop(self) -> None:
-        """Hands out nothing more and commits nothing: the partitions may be another's by now."""
+        """Hand out nothing more and commit nothing, because other members may own the partitions by now."""
         self._positions = {}
         self._stop_fetchers()
         for stream in self._streams:
             stream.clear()
 
     def _away(self) -> bool:
-        """Whether nothing may be stored: the session is lost, or may be before the connection is back."""
+        """Return whether offsets must not be stored: the session is lost, or may expire before a reconnection."""
         return self._session_lost or self._away_since is not None
 
     def _away_too_long(self) -> bool:
         return self._away_since is not None and self._away_left_s() == 0.0
 
     def _away_left_s(self) -> float | None:
-        """Seconds until the session has to be taken for lost; None while connected."""
+        """Return the seconds until the session must be considered lost, or None while connected."""
         since = self._away_since
         return None if since is None else max(0.0, since + self._config.session_timeout_s - time.monotonic())
 
     def _wait(self, timeout_s: float) -> bool:
-        """Whether the connector stops."""
+        """Return whether the connector stops."""
         with self._wake:
             self._wake.wait_for(lambda: self._stopping, timeout_s)
             return self._stopping
@@ -416,7 +422,7 @@ class ConsumerConnector:
 
     def _on_change(self, event: object) -> None:
         if not zookeeper.tells_change(event):
-            return  # the connection went, which `_on_state` hears
+            return  # the connection was lost, which `_on_state` handles
         with self._wake:
             self._changed = True
             self._wake.notify_all()
@@ -430,5 +436,5 @@ class ConsumerConnector:
                 self._away_since = time.monotonic()
             else:
                 self._away_since = None
-                self._changed = True  # what changed while the connection was away told nobody
+                self._changed = True  # changes during the disconnection were not reported
             self._wake.notify_all()

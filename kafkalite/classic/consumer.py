@@ -23,7 +23,7 @@ class Consumer:
 
     @staticmethod
     def create(config: ConsumerConfig | Mapping[str, str]) -> ConsumerConnector:
-        """A connector to a group. InvalidConfig for bad settings, StartupError when ZooKeeper does not answer."""
+        """Return a connector to a group. Raises InvalidConfig, and StartupError if ZooKeeper does not respond."""
         return ConsumerConnector(
             config if isinstance(config, ConsumerConfig) else ConsumerConfig.from_properties(dict(config))
         )

@@ -1,6 +1,6 @@
 """Errors of the 0.7 API: a class for each error code of its protocol, and for each exception of its clients.
 
-The codes of 0.7's protocol are the first of today's table, some under another name.
+0.7's error codes are the first of Kafka's present table, some with another name.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from kafkalite.errors import ErrorCode
 
 
 class ClassicError(Exception):
-    """Whatever the 0.7 API raises, apart from wrong arguments and operating system errors."""
+    """The base of the 0.7 API's errors, except for wrong arguments and operating system errors."""
 
     code: ClassVar[int] = ErrorCode.UNKNOWN_SERVER_ERROR
     """The protocol's error code."""
 
 
 class UnknownError(ClassicError):
-    """The broker failed in a way that has no code of its own (kafka.common.UnknownException)."""
+    """The broker failed with an error that has no code (kafka.common.UnknownException)."""
 
 
 class OffsetOutOfRange(ClassicError):
@@ -40,17 +40,17 @@ class InvalidPartition(ClassicError):
 
 
 class InvalidMessageSize(ClassicError):
-    """A message is larger than what was fetched, or its size is nonsense (kafka.common.InvalidMessageSizeException)."""
+    """A message is larger than what was fetched, or its size is invalid (kafka.common.InvalidMessageSizeException)."""
 
     code = ErrorCode.INVALID_FETCH_SIZE
 
 
 class InvalidConfig(ClassicError):
-    """Settings that do not fit together, or a value that cannot be (kafka.common.InvalidConfigException)."""
+    """Settings contradict each other, or a value is invalid (kafka.common.InvalidConfigException)."""
 
 
 class MessageSizeTooLarge(ClassicError):
-    """A payload beyond max.message.size, not sent (kafka.common.MessageSizeTooLargeException)."""
+    """A payload exceeds max.message.size and was not sent (kafka.common.MessageSizeTooLargeException)."""
 
 
 class NoBrokersForPartition(ClassicError):
@@ -66,19 +66,19 @@ class QueueClosed(ClassicError):
 
 
 class ConsumerTimeout(ClassicError):
-    """No message came within consumer.timeout.ms; read on at will (kafka.consumer.ConsumerTimeoutException)."""
+    """No message came within consumer.timeout.ms; iterating may continue (kafka.consumer.ConsumerTimeoutException)."""
 
 
 class RebalanceFailed(ClassicError):
-    """The group found no agreement in rebalance.retries.max attempts (ConsumerRebalanceFailedException)."""
+    """The group did not settle in rebalance.retries.max attempts (ConsumerRebalanceFailedException)."""
 
 
 class ConnectionFailed(ClassicError):
-    """The broker could not be reached, or went away in the middle of a request."""
+    """The broker could not be reached, or closed the connection during a request."""
 
 
 class Unreachable(ConnectionFailed):
-    """The broker could not be reached, and has not been yet: nothing was sent to it."""
+    """The broker was never reached: nothing was sent to it."""
 
 
 _BY_CODE: Final[dict[int, type[ClassicError]]] = {
@@ -87,5 +87,5 @@ _BY_CODE: Final[dict[int, type[ClassicError]]] = {
 
 
 def error_of(code: int, what: str) -> ClassicError:
-    """The error that a response's code stands for."""
+    """Return the error for a response's error code."""
     return _BY_CODE.get(code, UnknownError)(f"{what}: error {code}")

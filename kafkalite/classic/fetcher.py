@@ -1,14 +1,14 @@
-"""A thread per broker that fetches all partitions this consumer owns there and fills the streams' queues.
+"""Fetch all partitions that this consumer owns on one broker, and fill the streams' queues, on a thread per broker.
 
-    MULTIFETCH of every partition ─▶ chunk for each that has something ─▶ queue of its stream (waits for room)
-             └─ nothing anywhere ─▶ fetcher.backoff.ms
+    MULTIFETCH of every partition ─▶ chunk for each with messages ─▶ queue of its stream (waits for room)
+             └─ no messages ─▶ fetcher.backoff.ms
 
-An offset out of range is reset as autooffset.reset says, and stored. A message larger than fetch.size is fetched again,
-alone, each time with twice the size, up to fetch.size.max: 0.7's design document says so, its code leaves it out. Any
-other error of a partition is put into its stream, and the partition is left alone until the next rebalance; the others
-are read on. A lost connection is tried again after the back-off. Source: `kafkalite.classic`, fact 5.
+An offset out of range is reset according to autooffset.reset, and stored. A message larger than fetch.size is refetched
+alone, each time with twice the size, up to fetch.size.max; 0.7's design document describes that, its code lacks it. Any
+other error of a partition goes to its stream, and the partition is not read until the next rebalance; the others are. A
+lost connection is retried after the backoff. Source: `kafkalite.classic`, fact 5.
 
-Thread rule: its own thread; `stop` from any other, which returns when the thread has ended.
+Thread rule: its own thread; other threads call `interrupt`, and `join`, which returns when the thread has ended.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RESET_TIMES: Final = {SMALLEST: wire.EARLIEST, LARGEST: wire.LATEST}
 
 
 def reset_offset(consumer: SimpleConsumer, topic: str, partition: int, policy: str) -> int:
-    """Where autooffset.reset begins; InvalidConfig when it is neither smallest nor largest."""
+    """Return the offset for autooffset.reset. Raises InvalidConfig unless it is smallest or largest."""
     time_ms = RESET_TIMES.get(policy)
     if time_ms is None:
         raise InvalidConfig(f"no stored offset to start at, and autooffset.reset is {policy!r}")
@@ -86,12 +86,12 @@ class Fetcher:
         self._thread.start()
 
     def interrupt(self) -> None:
-        """Asks the thread to end."""
+        """Ask the thread to end."""
         self._stopping.set()
         self._consumer.close()
 
     def join(self) -> None:
-        """Returns when the thread has ended; the queues have to be cleared before, or it may wait for room."""
+        """Wait until the thread has ended. Clear the queues first, because it may wait for room."""
         self._thread.join()
 
     def _run(self) -> None:
@@ -107,7 +107,7 @@ class Fetcher:
             self._consumer.close()
 
     def _turn(self) -> bool:
-        """One MULTIFETCH; whether it brought anything."""
+        """Send one MULTIFETCH; return whether it returned messages."""
         requests = [
             FetchRequest(position.topic, position.partition.partition, position.fetched, self._config.fetch_size)
             for position in self._positions
@@ -137,7 +137,7 @@ class Fetcher:
         return found
 
     def _take(self, position: ConsumedPosition, data: memoryview) -> bool:
-        """Hands on the whole messages of what was fetched; whether there were any."""
+        """Queue the whole messages of a fetched set; return whether there were any."""
         size = whole_size(data)
         if not size and len(data):
             data = self._fetch_larger(position)
@@ -148,7 +148,7 @@ class Fetcher:
         return size > 0
 
     def _fetch_larger(self, position: ConsumedPosition) -> memoryview:
-        """What begins with a message that fetch.size has no room for; InvalidMessageSize beyond fetch.size.max."""
+        """Fetch a message larger than fetch.size. Raises InvalidMessageSize beyond fetch.size.max."""
         size_max, limit = self._config.fetch_size, self._config.fetch_size_limit
         while size_max < limit:
             size_max = min(2 * size_max, limit)
@@ -162,7 +162,7 @@ class Fetcher:
         )
 
     def _give_up(self, position: ConsumedPosition, error: ClassicError) -> None:
-        """The application is told; what else this thread reads goes on."""
+        """Report the error to the application and stop reading the partition; the others continue."""
         logger.warning(
             "reading %s-%s stops: %s", position.topic, position.partition, error,
             extra=fields(broker=self._broker.broker_id),
@@ -172,10 +172,10 @@ class Fetcher:
 
     def _put(self, chunk: FetchedChunk) -> None:
         if not chunk.position.queue.put(chunk, self._generations[id(chunk.position)]):
-            self._stopping.set()  # a rebalance took the streams away
+            self._stopping.set()  # a rebalance has cleared the streams
 
     def _reset(self, position: ConsumedPosition) -> bool:
-        """Goes on where autooffset.reset says; False when the broker could not be asked just now."""
+        """Continue at the offset for autooffset.reset. Returns False if the broker could not be asked now."""
         policy = self._config.auto_offset_reset
         try:
             offset = reset_offset(self._consumer, position.topic, position.partition.partition, policy)

@@ -41,16 +41,16 @@ class Decoder(Protocol):
 
 
 class DefaultEncoder:
-    """Takes a Message as it is, and bytes as its payload (kafka.serializer.DefaultEncoder)."""
+    """Sends a Message unchanged, and bytes as its payload (kafka.serializer.DefaultEncoder)."""
 
     def to_message(self, event: Any) -> Message:
         return event if isinstance(event, Message) else Message(event)
 
 
 class StringEncoder(DefaultEncoder):
-    """Text as UTF-8 (kafka.serializer.StringEncoder); a Message and bytes as DefaultEncoder takes them.
+    """Encodes text as UTF-8 (kafka.serializer.StringEncoder); a Message and bytes as DefaultEncoder does.
 
-    Bytes that `surrogateescape` made text of are bytes again.
+    Text with `surrogateescape` characters is encoded to the original bytes.
     """
 
     def to_message(self, event: Any) -> Message:
@@ -58,21 +58,21 @@ class StringEncoder(DefaultEncoder):
 
 
 class DefaultDecoder:
-    """The Message itself (kafka.serializer.DefaultDecoder)."""
+    """Returns the Message itself (kafka.serializer.DefaultDecoder)."""
 
     def to_event(self, message: Message) -> Any:
         return message
 
 
 class PayloadDecoder:
-    """The payload's bytes."""
+    """Returns the payload's bytes."""
 
     def to_event(self, message: Message) -> Any:
         return message.payload
 
 
 class StringDecoder:
-    """Text from UTF-8; what is none is replaced (kafka.serializer.StringDecoder)."""
+    """Decodes UTF-8; invalid bytes are replaced (kafka.serializer.StringDecoder)."""
 
     def to_event(self, message: Message) -> Any:
         return message.payload.decode("utf-8", "replace")
@@ -87,32 +87,32 @@ class QueueItem(NamedTuple):
 
 
 class CallbackHandler:
-    """kafka.producer.async.CallbackHandler: override what is of interest."""
+    """kafka.producer.async.CallbackHandler: override the hooks you need."""
 
     def init(self, properties: Mapping[str, str]) -> None:
         """Called once, with callback.handler.props."""
 
     def before_enqueue(self, item: QueueItem) -> QueueItem:
-        """May replace an event on its way into the queue."""
+        """Return the event to queue, possibly another one."""
         return item
 
     def after_enqueue(self, item: QueueItem, added: bool) -> None:
-        """Says whether the event found room."""
+        """Called with whether the event was queued."""
 
     def after_dequeuing_existing_data(self, item: QueueItem | None) -> Iterable[QueueItem]:
-        """For each turn of the send thread, with None when none came in time. What it returns goes into the batch."""
+        """Called on each turn of the send thread, with None if no event came. Return the events for the batch."""
         return () if item is None else (item,)
 
     def before_sending_data(self, items: list[QueueItem]) -> list[QueueItem]:
-        """May replace a batch just before it is grouped and encoded."""
+        """Return the batch to send, just before it is grouped and encoded."""
         return items
 
     def last_batch_before_close(self) -> Iterable[QueueItem]:
-        """What was kept back and has to go now."""
+        """Return events that were held back and must be sent now."""
         return ()
 
     def close(self) -> None:
-        """The producer closes: called first."""
+        """Called first when the producer closes."""
 
 
 class EventHandler(Protocol):
@@ -126,17 +126,17 @@ class EventHandler(Protocol):
 
 
 class DefaultEventHandler:
-    """One MULTIPRODUCE for each batch, a message set for each topic and partition (kafka...DefaultEventHandler)."""
+    """Sends one MULTIPRODUCE per batch, with a message set per topic and partition (kafka...DefaultEventHandler)."""
 
     def __init__(self, config: QueueSettings, callback: CallbackHandler) -> None:
         self._config = config
         self._callback = callback
 
     def init(self, properties: Mapping[str, str]) -> None:
-        """Nothing to prepare."""
+        """Do nothing."""
 
     def handle(self, items: Sequence[QueueItem], producer: SyncProducer, encoder: Encoder) -> None:
-        """Sends a batch, num.retries times more when that fails; then raises what was wrong."""
+        """Send a batch, with num.retries retries; then raise the error."""
         chosen = self._callback.before_sending_data(list(items))
         groups: dict[tuple[str, int], list[Message]] = {}
         for item in chosen:
@@ -149,7 +149,7 @@ class DefaultEventHandler:
             return
         for attempt in range(self._config.num_retries + 1):
             try:
-                producer.send_frame(wire.encode_multiproduce(requests))  # sizes are checked already
+                producer.send_frame(wire.encode_multiproduce(requests))  # sizes were checked before
             except ClassicError as error:
                 if attempt == self._config.num_retries:
                     raise
@@ -158,16 +158,16 @@ class DefaultEventHandler:
                 return
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing."""
 
     def _codec(self, topic: str) -> int:
-        """compressed.topics is about asynchronous producers alone; empty means all."""
+        """Return the codec for a topic. compressed.topics applies only to asynchronous producers; empty means all."""
         chosen = self._config.compressed_topics
         return self._config.compression_codec if not chosen or topic in chosen else 0
 
 
 def pack(messages: Sequence[Message | bytes], codec: int, size_max: int) -> bytes:
-    """A message set, compressed into one wrapper when there is a codec; MessageSizeTooLarge before anything is sent."""
+    """Encode a message set, in one compressed wrapper if there is a codec. Raises MessageSizeTooLarge."""
     data = encode_message_set(messages, codec)
     check_size(check(data, verify=False)[2], size_max)
     return data

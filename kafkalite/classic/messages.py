@@ -1,7 +1,7 @@
 """Encode and decode message sets of Kafka 0.7, and find how much of a fetched set is complete.
 
-The bytes are `_native.classic.message_set`'s business, wrappers `kafkalite.wire.record.message_set`'s; faults become
-the 0.7 API's errors here. Thread rule: a set may be shared, an iterator belongs to one thread at a time.
+`_native.classic.message_set` handles the bytes and `kafkalite.wire.record.message_set` the wrappers; faults become the
+0.7 API's errors here. Thread rule: a set may be shared, an iterator belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -40,12 +40,16 @@ class MessageAndOffset(NamedTuple):
 
 
 def encode_message_set(messages: Sequence[Message | bytes], codec: int = 0) -> bytes:
-    """A message set of magic 1, in one wrapper where a codec (1 gzip, 2 snappy) is given; no messages give no bytes."""
+    """Encode a message set of magic 1, in one wrapper if there is a codec (1 gzip, 2 snappy); no messages give no
+    bytes.
+    """
     return wrap(native.encode(list(messages)), codec)
 
 
 def valid_size(data: Buffer) -> int:
-    """Bytes of the whole outer entries of a fetched set; InvalidMessageSize when not even the first one is whole."""
+    """Return the size of the whole outer entries of a fetched set. Raises InvalidMessageSize if not even the first is
+    whole.
+    """
     size, _, _, _, fault = native.check(data, verify=False)
     if fault:
         raise _fault(fault, size)
@@ -53,7 +57,7 @@ def valid_size(data: Buffer) -> int:
 
 
 def whole_size(data: Buffer) -> int:
-    """As valid_size, but 0 when the first entry is not whole: more of it has to be fetched."""
+    """Return the size as valid_size, but 0 if the first entry is incomplete, so that more must be fetched."""
     size, _, _, _, fault = native.check(data, verify=False)
     if fault and fault != native.PARTIAL:
         raise _fault(fault, size)
@@ -75,10 +79,11 @@ def _open_wrapper(codec: int, payload: bytes, _depth: int) -> bytes:
 
 
 class MessageIterator(native.MessageIterator):
-    """The messages of a fetched set, InvalidMessage or InvalidMessageSize at the first that is none.
+    """Iterates over the messages of a fetched set. Raises InvalidMessage or InvalidMessageSize at the first invalid
+    one.
 
-    `next_offset` is where to fetch after the message handed out last: inside a wrapper its start, but for the last one.
-    `shallow` hands out wrappers as they are.
+    `next_offset` is where to fetch after the last message handed out: inside a wrapper the wrapper's start, except
+    after its last message. `shallow` returns wrappers unopened.
     """
 
     def __init__(self, data: Buffer, offset: int = 0, *, shallow: bool = False) -> None:
@@ -86,7 +91,7 @@ class MessageIterator(native.MessageIterator):
 
 
 class MessageSet:
-    """kafka.message.ByteBufferMessageSet: what one fetch brought, the first byte of which is at `offset`."""
+    """kafka.message.ByteBufferMessageSet: the data of one fetch, whose first byte is at `offset`."""
 
     def __init__(self, data: Buffer, offset: int = 0) -> None:
         self.data = memoryview(data)
@@ -99,16 +104,16 @@ class MessageSet:
         return PairIterator(MessageIterator(self.data, self.offset), MessageAndOffset)
 
     def shallow(self) -> Iterator[MessageAndOffset]:
-        """The outer messages, wrappers not opened."""
+        """Return an iterator over the outer messages, without opening wrappers."""
         return PairIterator(MessageIterator(self.data, self.offset, shallow=True), MessageAndOffset)
 
     @property
     def valid_size(self) -> int:
-        """Bytes of its whole outer messages; the next fetch begins after them. InvalidMessageSize."""
+        """The size of its whole outer messages; the next fetch begins after them. Raises InvalidMessageSize."""
         return valid_size(self.data)
 
 
 def check_size(largest: int, size_max: int) -> None:
-    """MessageSizeTooLarge when the largest payload of a set, `largest` bytes, is beyond `size_max`."""
+    """Raise MessageSizeTooLarge if the largest payload of a set, `largest` bytes, exceeds `size_max`."""
     if largest > size_max:
         raise MessageSizeTooLarge(f"a message of {largest} bytes exceeds max.message.size ({size_max})")

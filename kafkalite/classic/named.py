@@ -1,11 +1,11 @@
 """Load the classes named in producer settings: serializer.class, partitioner.class, event.handler, callback.handler.
 
     event.handler=my_module:MyHandler          imported, and made without arguments, as 0.7 makes its classes
-    serializer.class=kafka.serializer.StringEncoder          one of the names that 0.7 has for what is built in here
-    callback.handler.props=file=/tmp/x,level=2               what its init() is given
+    serializer.class=kafka.serializer.StringEncoder          one of 0.7's names for built-in classes
+    callback.handler.props=file=/tmp/x,level=2               the argument of its init()
 
-Anything else is an InvalidConfig: a partitioner that is left out sends keys elsewhere, and nobody would notice. An
-object that the program gives beats the setting. Source: `kafkalite.classic`, fact 6.
+Any other name raises InvalidConfig: without its partitioner a producer would silently send keys elsewhere. An
+object that the program passes takes precedence over the setting. Source: `kafkalite.classic`, fact 6.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CALLBACKS: Final = tuple(name for name in vars(CallbackHandler) if not name.sta
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """Where a producer lets the application in."""
+    """The application's extension objects of a producer."""
 
     encoder: Encoder
     event_handler: EventHandler
@@ -52,7 +52,7 @@ def handlers(
     callback_handler: CallbackHandler | None = None,
     callback_handler_properties: Mapping[str, str] | None = None,
 ) -> Handlers:
-    """The objects given, else those that the settings name, else the defaults; the handlers' init() has been called."""
+    """Return the given objects, else those that the settings name, else the defaults; calls the handlers' init()."""
     if encoder is None:
         name = config.serializer_class
         encoder = _make("serializer.class", name, ENCODERS, ["to_message"]) if name else DefaultEncoder()
@@ -76,14 +76,14 @@ def handlers(
 
 
 def partitioner(config: ProducerConfig) -> Partitioner:
-    """The one that partitioner.class names, else 0.7's default."""
+    """Return the partitioner that partitioner.class names, or 0.7's default."""
     name = config.partitioner_class
     found: Partitioner = _make("partitioner.class", name, PARTITIONERS, ["partition"]) if name else DefaultPartitioner()
     return found
 
 
 def handler_properties(key: str, text: str) -> dict[str, str]:
-    """`k1=v1,k2=v2`, as callback.handler.props and event.handler.props are written."""
+    """Parse `k1=v1,k2=v2`, the format of callback.handler.props and event.handler.props."""
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, separator, value = part.partition("=")

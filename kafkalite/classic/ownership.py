@@ -1,10 +1,10 @@
-"""One attempt of a consumer to claim its share of a group's partitions: read, decide, claim.
+"""Claim a consumer's share of its group's partitions, in one attempt: read, decide, claim.
 
     read subscriptions, partitions, brokers ─▶ assign (pure) ─▶ owner nodes ─▶ offsets ─▶ ConsumerShare
 
-Every member runs this for itself when anything changed; owner nodes decide where two of them disagree for a while.
-0.7 reads the offsets before it claims; here the owner before must have let go, and stored its last offset, first.
-Whatever goes wrong raises; the connector gives back what was claimed, and tries again. Source:
+Every member does this itself when something changes; owner nodes decide while two of them disagree. 0.7 reads the
+offsets before it claims. Here the claim comes first, because the previous owner stores its last offset before it
+releases a partition. Any error is raised; the connector then releases what was claimed and tries again. Source:
 `kafkalite.classic`, fact 5.
 
 Thread rule: the connector calls it from one thread at a time.
@@ -33,28 +33,28 @@ if TYPE_CHECKING:
     from kafkalite.zookeeper.nodes import BrokerNode, BrokerPartition, GroupPaths
 
 UNKNOWN_OFFSET: Final = -1
-"""Where a partition starts whose broker could not be asked: out of range at the first fetch, and reset there."""
+"""The start of a partition whose broker could not be asked: out of range at the first fetch, which resets it."""
 ASK_TIMEOUT_S: Final = 2.0
-"""A broker that is silent for longer is not asked for offsets: a rebalance must not wait for it."""
+"""The timeout for asking a broker for offsets, so that a rebalance does not wait for an unresponsive one."""
 ASK_CONNECT_TIMEOUT_S: Final = 1.0
 
 
 @dataclass(slots=True)
 class ConsumerShare:
-    """What an attempt decided for this consumer."""
+    """The result of an attempt for this consumer."""
 
     owners: dict[tuple[str, BrokerPartition], str] = field(default_factory=dict)
-    """(Topic, partition) → the thread of ours that owns it."""
+    """(topic, partition) → the thread of this consumer that owns it."""
     offsets: dict[tuple[str, BrokerPartition], int] = field(default_factory=dict)
     brokers: dict[int, BrokerNode] = field(default_factory=dict)
     topics: set[str] = field(default_factory=set)
-    """Everything this consumer subscribes to, owned or not."""
+    """All subscribed topics, owned or not."""
 
 
 def decide(
     client: KazooClient, group: GroupPaths, consumer_id: str, watch: Callable[[object], None], *, watch_topics: bool
 ) -> ConsumerShare:
-    """Reads the group afresh and works out what this consumer owns. Sets the watches that announce the next change."""
+    """Read the group and compute this consumer's share. Sets the watches that report the next change."""
     zookeeper.children(client, group.ids, watch)
     all_topics = nodes.topics(client, watch if watch_topics else None)
     own = nodes.subscription(client, group, consumer_id)
@@ -70,12 +70,12 @@ def decide(
         for partition, thread in assign(partitions, threads.get(topic, [])).items():
             if thread in ours:
                 share.owners[topic, partition] = thread
-    share.brokers = nodes.brokers(client)  # last: who has registered a topic has registered itself before
+    share.brokers = nodes.brokers(client)  # last: a broker registers itself before its topics
     return share
 
 
 def find_offsets(client: KazooClient, group: GroupPaths, share: ConsumerShare, config: ConsumerConfig) -> None:
-    """Where each owned partition is read on: what the group stored, else as autooffset.reset says."""
+    """Find where each owned partition continues: at the group's stored offset, else according to autooffset.reset."""
     silent: set[int] = set()
     for topic, partition in share.owners:
         stored = nodes.offset(client, group, topic, partition)
@@ -89,15 +89,15 @@ def find_offsets(client: KazooClient, group: GroupPaths, share: ConsumerShare, c
 
 
 def claim(client: KazooClient, group: GroupPaths, share: ConsumerShare) -> None:
-    """Makes every owner node. NodeConflict when another consumer has one: the caller releases what was made."""
+    """Create every owner node. Raises NodeConflict if another consumer has one; the caller then releases them."""
     for (topic, partition), thread in share.owners.items():
         zookeeper.create_ephemeral(client, group.owner(topic, partition), thread.encode())
 
 
 def release(client: KazooClient, group: GroupPaths, owners: dict[tuple[str, BrokerPartition], str]) -> None:
-    """Gives owner nodes back; one that is another's by now, or was never made, stays as it is.
+    """Release owner nodes; a node that another consumer has by now, or that was never created, stays as it is.
 
-    Each leaves `owners` when that is done, so that what a lost connection leaves behind can be given back later.
+    Each is removed from `owners` once it is released, so that nodes left by a lost connection can be released later.
     """
     for (topic, partition), thread in list(owners.items()):
         if nodes.owner(client, group, topic, partition) == thread:

@@ -1,7 +1,7 @@
 """Choose the partition of an event: 0.7's Partitioner, and the default by Java's hash codes.
 
-A partitioner is anything with `partition(key, partition_count) -> int`; the index it gives is into the sorted list of
-(broker, partition) of the topic. Source: `kafkalite.classic`, fact 6. Pure, any thread.
+A partitioner is any object with `partition(key, partition_count) -> int`; its result is an index into the sorted list
+of (broker, partition) of the topic. Source: `kafkalite.classic`, fact 6. Pure, any thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Partitioner(Protocol):
     """kafka.producer.Partitioner."""
 
     def partition(self, key: Any, partition_count: int) -> int:
-        """A number from 0 to partition_count - 1."""
+        """Return a number from 0 to partition_count - 1."""
         ...
 
 
@@ -25,15 +25,15 @@ class DefaultPartitioner:
     """The key's hash code modulo the number of partitions (kafka.producer.DefaultPartitioner)."""
 
     def partition(self, key: Any, partition_count: int) -> int:
-        # The one hash code without a positive counterpart made 0.7 fail; here it is the first partition.
+        # 0.7 failed for the one hash code without a positive counterpart; here it gives the first partition.
         value = hash_code(key)
         return (0 if value == -_INT32_SIGN else abs(value)) % partition_count
 
 
 def hash_code(key: Any) -> int:
-    """Java's hashCode of what a Python key stands for: str, int (Integer, or Long beyond 32 bits), float, bool.
+    """Return Java's hashCode of the type for a Python key: str, int (Integer, or Long beyond 32 bits), float, bool.
 
-    TypeError for any other type: a hash of Python's own would differ from run to run.
+    Raises TypeError for any other type: Python's own hash would differ from run to run.
     """
     if isinstance(key, bool):
         return 1231 if key else 1237

@@ -3,8 +3,8 @@
     ProducerData(topic, key, events) ─▶ partitioner picks (broker, partition) ─┬─ sync:  PRODUCE or MULTIPRODUCE
                                                                                └─ async: the broker's queue
 
-Nothing is acknowledged: the protocol has no answer to a produce request. With a fixed list the broker picks the
-partition, unless the events name it, and keys have no meaning. Source: `kafkalite.classic`, fact 6.
+Nothing is acknowledged: a produce request has no response. With a fixed list the broker chooses the partition unless
+the events name it, and keys have no effect. Source: `kafkalite.classic`, fact 6.
 
 Thread rule: any thread may send. Connections are made when a broker is first written to.
 """
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 class ProducerData:
     """Events for one topic (kafka.javaapi.producer.ProducerData).
 
-    `partition` names where they go: a number, on any broker that has it, or a BrokerPartition. Else the key chooses,
-    and where there is none they may go anywhere.
+    `partition` is their destination: a number, on any broker that has it, or a BrokerPartition. Otherwise the key
+    chooses it; without a key it is random.
     """
 
     topic: str
@@ -65,10 +65,10 @@ class Producer:
         callback_handler: CallbackHandler | None = None,
         callback_handler_properties: Mapping[str, str] | None = None,
     ) -> None:
-        """InvalidConfig for settings that do not fit; StartupError when ZooKeeper does not answer.
+        """Raises InvalidConfig for invalid settings, and StartupError if ZooKeeper does not respond.
 
-        An encoder, partitioner or handler that is given beats the one that the settings name (`serializer.class`,
-        `partitioner.class`, `event.handler`, `callback.handler`), and its properties those of the settings.
+        A given encoder, partitioner or handler takes precedence over the one in the settings (`serializer.class`,
+        `partitioner.class`, `event.handler`, `callback.handler`), and its properties over theirs.
         """
         self._config = config = (
             config if isinstance(config, ProducerConfig) else ProducerConfig.from_properties(dict(config))
@@ -87,7 +87,7 @@ class Producer:
             callback_handler_properties=callback_handler_properties,
         )
         self._encoder = self._handlers.encoder
-        self._plain = type(self._encoder) is DefaultEncoder  # which the message set's encoder does by itself
+        self._plain = type(self._encoder) is DefaultEncoder  # the message set's encoder then needs no help
         self._brokers = brokers_of(config)
         self._lock = threading.Lock()
         self._sync: dict[Address, SyncProducer] = {}  # guarded by _lock
@@ -97,13 +97,13 @@ class Producer:
         forks.register(self)
 
     def leave(self) -> None:
-        """In a forked child: queues and connections are the parent's."""
+        """Close in a forked child; queues and connections belong to the parent."""
         self._closed = True
 
     def send(self, *data: ProducerData) -> None:
-        """Sends, or queues, all events.
+        """Send, or queue, all events.
 
-        ConnectionFailed, InvalidPartition, MessageSizeTooLarge, NoBrokersForPartition, QueueFull.
+        Raises ConnectionFailed, InvalidPartition, MessageSizeTooLarge, NoBrokersForPartition and QueueFull.
         """
         if self._closed:
             raise QueueClosed("the producer is closed")
@@ -124,7 +124,7 @@ class Producer:
             grouped.setdefault(address, []).append(wire.ProduceRequest(item.topic, partition, message_set))
         for address, requests in grouped.items():
             producer = self._producer_of(address)
-            # Sizes are checked already.
+            # Sizes were checked before.
             if len(requests) == 1:
                 producer.send_frame(wire.encode_produce(requests[0]))
             else:
@@ -132,18 +132,18 @@ class Producer:
 
     @property
     def dropped_count(self) -> int:
-        """Events that found their queue full."""
+        """The number of events dropped because their queue was full."""
         with self._lock:
             return sum(queue.dropped_count for queue in self._async.values())
 
     @property
     def failed_count(self) -> int:
-        """Queued events whose batch could not be sent."""
+        """The number of queued events whose batch could not be sent."""
         with self._lock:
             return sum(queue.failed_count for queue in self._async.values())
 
     def close(self) -> None:
-        """Sends what is queued and closes every connection. Idempotent; in a forked child nothing happens."""
+        """Send queued events and close every connection. Idempotent; in a forked child nothing happens."""
         if not self._origin.is_here:
             return
         with self._lock:
@@ -164,20 +164,22 @@ class Producer:
         self.close()
 
     def _send_plainly(self, item: ProducerData) -> None:
-        """The usual case, one PRODUCE without compression: its frame is made at once, each payload copied once."""
+        """Send one PRODUCE without compression, the common case: the frame is built at once, and each payload copied
+        once.
+        """
         address, partition = self._place(item)
         frame, largest = encode_produce(wire.produce_head(item.topic, partition), self._messages(item))
         check_size(largest, self._config.max_message_size)
         self._producer_of(address).send_frame(frame)
 
     def _messages(self, item: ProducerData) -> list[Any]:
-        """Messages and payloads, of which the encoder of message sets makes messages."""
+        """Return messages and payloads; the encoder of message sets turns payloads into messages."""
         if self._plain:
             return item.data if type(item.data) is list else list(item.data)
         return [self._encoder.to_message(event) for event in item.data]
 
     def _place(self, item: ProducerData) -> tuple[Address, int]:
-        """The broker and partition for some events; asks ZooKeeper again while the chosen broker is unknown."""
+        """Return the broker and partition for some events; ask ZooKeeper again while the chosen broker is unknown."""
         for _ in range(self._config.zk_read_num_retries + 1):
             choices = self._brokers.partitions(item.topic)
             chosen = self._choose(item, choices)
@@ -218,9 +220,9 @@ class Producer:
 
 
 def named_partitions(choices: Sequence[BrokerPartition], wanted: int | BrokerPartition) -> list[BrokerPartition]:
-    """Those of a topic's partitions that a number, or a broker's partition, names.
+    """Return those of a topic's partitions that a number or a BrokerPartition selects.
 
-    A fixed list knows no partitions, so each of its brokers is taken at its word.
+    A fixed list has no partitions, so each of its brokers is assumed to have it.
     """
     broker_id, number = wanted if isinstance(wanted, BrokerPartition) else (None, wanted)
     return [

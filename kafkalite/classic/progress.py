@@ -1,6 +1,6 @@
 """Progress of 0.7 groups: owner, stored offset and log end of each partition, from ZooKeeper and the brokers.
 
-Offsets are bytes, and so is lag (kafka.tools.ConsumerOffsetChecker). Thread rule: any thread but ZooKeeper's own; a
+Offsets are bytes, and so is lag (kafka.tools.ConsumerOffsetChecker). Thread rule: any thread except ZooKeeper's own; a
 `Logs` belongs to one thread.
 """
 
@@ -29,7 +29,7 @@ ANSWER_TIMEOUT_S: Final = 10.0
 
 
 class PartitionProgress(NamedTuple):
-    """A group in a partition; None where nobody owns it, nothing is stored, or no live broker tells of its log."""
+    """A group's progress in a partition; None without an owner, a stored offset, or a live broker with its log."""
 
     topic: str
     partition: BrokerPartition
@@ -37,16 +37,16 @@ class PartitionProgress(NamedTuple):
     offset: int | None
     end: int | None
     failure: str
-    """Why something is not told; "" for nothing."""
+    """Why a value is missing, or ""."""
 
     @property
     def lag(self) -> int | None:
-        """Bytes."""
+        """In bytes."""
         return None if self.offset is None or self.end is None else self.end - self.offset
 
 
 class Logs:
-    """Where the logs of live brokers begin and end. A broker that did not answer once is not asked again."""
+    """The bounds of logs on live brokers. A broker that failed to respond is not asked again."""
 
     def __init__(self, brokers: Mapping[int, BrokerNode]) -> None:
         self.brokers = brokers
@@ -62,11 +62,11 @@ class Logs:
 
     @property
     def asked(self) -> list[int]:
-        """Ids of the brokers that were."""
+        """The ids of the brokers that were asked."""
         return sorted(self._consumers)
 
     def bound(self, topic: str, partition: BrokerPartition, when: int = wire.LATEST) -> int | None:
-        """The log's end, or with wire.EARLIEST its begin; None without a live broker. ClassicError."""
+        """Return the log's end, or with wire.EARLIEST its start; None without a live broker. Raises ClassicError."""
         broker = self.brokers.get(partition.broker_id)
         if broker is None:
             return None
@@ -86,12 +86,12 @@ class Logs:
 
 
 def topics_of(client: KazooClient, paths: GroupPaths) -> list[str]:
-    """Those that a group has stored offsets of, in 0.7's order."""
+    """Return the topics for which a group has stored offsets, in 0.7's order."""
     return sorted(zookeeper.children(client, paths.offsets), key=java_order)
 
 
 def stored_partitions(client: KazooClient, paths: GroupPaths, topic: str) -> list[BrokerPartition]:
-    """The partitions that the group has an offset for, or that the topic has."""
+    """Return the partitions of the topic, and those for which the group has an offset."""
     found = set(nodes.partitions(client, topic))
     for name in zookeeper.children(client, paths.topic_offsets(topic)):
         with contextlib.suppress(NodeError):
@@ -102,7 +102,7 @@ def stored_partitions(client: KazooClient, paths: GroupPaths, topic: str) -> lis
 def group_progress(
     client: KazooClient, paths: GroupPaths, topics: Iterable[str], logs: Logs
 ) -> Iterator[PartitionProgress]:
-    """Each partition of these topics, one after another."""
+    """Yield the progress in each partition of these topics."""
     for topic in topics:
         for partition in stored_partitions(client, paths, topic):
             failures = []

@@ -1,7 +1,7 @@
-"""Reads message sets from one broker, by offset: 0.7's SimpleConsumer.
+"""Read message sets from one broker, by offset: 0.7's SimpleConsumer.
 
-Offsets are byte positions, partitions are a broker's own. An I/O error makes it reconnect and ask once more. Source:
-`kafkalite.classic`, facts 1 and 2.
+Offsets are byte positions; partitions are those of the broker. After an I/O error it reconnects and asks once more.
+Source: `kafkalite.classic`, facts 1 and 2.
 
 Thread rule: any thread; a lock lets one request through at a time.
 """
@@ -34,7 +34,7 @@ class SimpleConsumer:
         buffer_size: int | None = None,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> None:
-        """`buffer_size` is the socket's, in bytes; unset, the kernel's, which grows with what is read."""
+        """`buffer_size` is the socket's in bytes; by default the kernel adapts it to the reader."""
         self._channel = Channel(
             host,
             port,
@@ -46,13 +46,13 @@ class SimpleConsumer:
         self._closed = False
 
     def fetch(self, topic: str, partition: int, offset: int, size_max: int) -> MessageSet:
-        """What stands at an offset, at most size_max bytes; empty at the end. OffsetOutOfRange, InvalidPartition."""
+        """Fetch at most size_max bytes from an offset; empty at the end. Raises OffsetOutOfRange, InvalidPartition."""
         request = FetchRequest(topic, partition, offset, size_max)
         body = self._ask(lambda: self._channel.request(wire.encode_fetch(request)))
         return MessageSet(wire.decode_fetch(body, request), offset)
 
     def multifetch(self, requests: Sequence[FetchRequest]) -> list[MessageSet | ClassicError]:
-        """Several fetches in one request; for each, in order, its set or its error."""
+        """Fetch several partitions in one request; return each one's set or error, in order."""
         body = self._ask(lambda: self._channel.request(wire.encode_multifetch(requests)))
         return [
             part if isinstance(part, ClassicError) else MessageSet(part, request.offset)
@@ -60,12 +60,12 @@ class SimpleConsumer:
         ]
 
     def get_offsets_before(self, topic: str, partition: int, time_ms: int, count_max: int) -> list[int]:
-        """At most count_max offsets of segments that began before a time (or LATEST, EARLIEST), newest first."""
+        """Return at most count_max offsets of segments that began before a time (or LATEST, EARLIEST), newest first."""
         frame = wire.encode_offsets(topic, partition, time_ms, count_max)
         return wire.decode_offsets(self._ask(lambda: self._channel.request(frame)))
 
     def close(self) -> None:
-        """Closes the connection, also under another thread that waits for an answer."""
+        """Close the connection, even while another thread waits for a response."""
         self._closed = True
         self._channel.interrupt()
         with self._lock:

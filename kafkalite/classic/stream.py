@@ -1,13 +1,13 @@
-"""A stream of messages for one thread of an application: 0.7's KafkaStream, and the queue of chunks behind it.
+"""A stream of messages for one thread of an application: 0.7's KafkaStream, and the queue of chunks that feeds it.
 
     fetcher ─▶ ChunkQueue (queuedchunks.max) ─▶ KafkaStream: chunk ─▶ messages ─▶ application
                   ▲ cleared by a rebalance          └─▶ ConsumedPosition.consumed moves as each message is handed out
 
-A chunk is what one fetch brought of one partition. Iterating blocks; with consumer.timeout.ms it raises ConsumerTimeout
-when nothing came, and can be gone on with. It ends when the connector is shut down.
+A chunk is the result of one fetch of one partition. Iterating blocks. With consumer.timeout.ms it raises
+ConsumerTimeout if no message came, and may be continued. It ends when the connector is shut down.
 
-Thread rule: one thread iterates a stream; any other may clear or end it. Positions are read by the committer while the
-iterator moves them: each is one reference or integer, exchanged as a whole.
+Thread rule: one thread iterates a stream; any other may clear or end it. The committer reads positions while the
+iterator moves them: each is one reference or integer, replaced as a whole.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["ChunkQueue", "ConsumedPosition", "FetchedChunk", "KafkaStream", "Mes
 
 
 class ConsumedPosition:
-    """Where one owned partition is read (kafka.consumer.PartitionTopicInfo)."""
+    """The position in one owned partition (kafka.consumer.PartitionTopicInfo)."""
 
     __slots__ = ("_iterator", "_offset", "fetched", "partition", "queue", "topic")
 
@@ -52,22 +52,22 @@ class ConsumedPosition:
         return self._offset if iterator is None else int(iterator.next_offset)
 
     def begin(self, iterator: MessageIterator) -> None:
-        """From now on an iterator knows."""
+        """Let an iterator provide the offset from now on."""
         self._iterator = iterator
 
     def settle(self) -> None:
-        """The iterator is used up."""
+        """Keep the offset of the finished iterator."""
         self._offset = self.consumed
         self._iterator = None
 
     def reset(self, offset: int) -> None:
-        """Reading goes on elsewhere."""
+        """Continue at another offset."""
         self._iterator = None
         self._offset = self.fetched = offset
 
 
 class FetchedChunk(NamedTuple):
-    """Whole messages of one partition from `offset` on, or what went wrong there."""
+    """Whole messages of one partition from `offset` on, or an error."""
 
     data: memoryview
     offset: int
@@ -76,7 +76,7 @@ class FetchedChunk(NamedTuple):
 
 
 class ChunkQueue:
-    """Chunks on their way to one stream, at most `count_max` of them."""
+    """The chunks for one stream, at most `count_max` of them."""
 
     def __init__(self, count_max: int) -> None:
         self._count_max = count_max
@@ -94,7 +94,7 @@ class ChunkQueue:
         return self._generation
 
     def put(self, chunk: FetchedChunk, generation: int) -> bool:
-        """Waits for room; False when the queue was cleared since `generation`, or ended."""
+        """Add a chunk, waiting for room. Returns False if the queue was cleared since `generation`, or has ended."""
         with self._changed:
             while True:
                 if self._ended or self._generation != generation:
@@ -107,7 +107,7 @@ class ChunkQueue:
             return True
 
     def get(self, timeout_s: float | None) -> tuple[FetchedChunk, int] | None:
-        """The next chunk and the generation it is of; None at the end. ConsumerTimeout when none comes in time."""
+        """Return the next chunk and its generation, or None at the end. Raises ConsumerTimeout."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._changed:
             while not self._chunks:
@@ -122,14 +122,14 @@ class ChunkQueue:
             return chunk, self._generation
 
     def clear(self) -> None:
-        """Drops what waits; whoever waits to put something into it gives up."""
+        """Drop the waiting chunks; a waiting `put` gives up."""
         with self._changed:
             self._chunks.clear()
             self._generation += 1
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Nothing more comes. What waits is dropped: it was not handed out, so it comes again to the next owner."""
+        """End the queue and drop the waiting chunks, which the next owner fetches again."""
         with self._changed:
             self._ended = True
             self._chunks.clear()
@@ -138,7 +138,7 @@ class ChunkQueue:
 
 
 class KafkaStream(MessageStream):
-    """kafka.consumer.KafkaStream: iterate it."""
+    """kafka.consumer.KafkaStream: iterate over it."""
 
     def __init__(self, queue: ChunkQueue, decoder: Decoder, *, timeout_ms: int, shallow: bool) -> None:
         super().__init__(_to_event(decoder))
@@ -149,16 +149,16 @@ class KafkaStream(MessageStream):
 
     @property
     def idle(self) -> bool:
-        """Whether no further chunk waits: what was read may as well be flushed now."""
+        """Whether no further chunk waits, so that it is a good time to flush processed messages."""
         return len(self._queue) == 0
 
     def clear(self) -> None:
-        """A rebalance: what was fetched and not handed out is forgotten."""
+        """Forget messages that were fetched but not handed out, for a rebalance."""
         self._queue.clear()
         self.stop_chunk()
 
     def advance(self) -> None:
-        """The chunk in hand is used up: takes the next one."""
+        """Take the next chunk after the present one is finished."""
         if self._position is not None:
             self._position.settle()
             self._position = None
@@ -173,11 +173,11 @@ class KafkaStream(MessageStream):
         chunk.position.begin(iterator)
         self.take_chunk(iterator, chunk.position.topic)
         if self._queue.generation != generation:
-            self.stop_chunk()  # cleared between the queue and here, where nobody saw the chunk
+            self.stop_chunk()  # cleared after the chunk left the queue, so `clear` could not drop it
 
 
 def _to_event(decoder: Decoder) -> Callable[[Message], Any] | str | None:
-    """What the inner loop calls; nothing for the two decoders that it knows."""
+    """Return what the inner loop calls, or a shortcut for the two decoders that it knows."""
     if type(decoder) is DefaultDecoder:
         return None
     return PAYLOAD if type(decoder) is PayloadDecoder else decoder.to_event

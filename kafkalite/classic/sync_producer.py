@@ -1,9 +1,9 @@
-"""Sends message sets to one broker, on one connection: 0.7's SyncProducer.
+"""Send message sets to one broker, on one connection: 0.7's SyncProducer.
 
-The protocol does not acknowledge: a send that returns was handed to the kernel, no more. After reconnect_interval sends
-or reconnect_time_interval_ms the connection is recreated, so that a load balancer in between may choose again; that
-clock starts at a random point in the past, so that many producers do not reconnect at once. A send that fails is not
-repeated. Source: `kafkalite.classic`, fact 6.
+The protocol has no acknowledgements: after a send the message was only handed to the kernel. After reconnect_interval
+sends or reconnect_time_interval_ms the connection is recreated, so that a load balancer may choose again; that clock
+starts at a random point in the past, so that many producers do not reconnect at once. A failed send is not repeated.
+Source: `kafkalite.classic`, fact 6.
 
 Thread rule: any thread; a lock keeps frames whole.
 """
@@ -47,7 +47,7 @@ class SyncProducer:
 
     @classmethod
     def create(cls, config: SyncProducerConfig | Mapping[str, str]) -> Self:
-        """For the broker that `host` and `port` of the settings name."""
+        """Build a producer for the broker with the settings' `host` and `port`."""
         if not isinstance(config, SyncProducerConfig):
             config = SyncProducerConfig.from_properties(dict(config))
         return cls(config.host, config.port, config)
@@ -55,21 +55,21 @@ class SyncProducer:
     def send(
         self, topic: str, messages: MessageSet | bytes | Sequence[Message | bytes], partition: int = wire.ANY_PARTITION
     ) -> None:
-        """One PRODUCE request: messages and payloads, or a set that is encoded already (a MessageSet, its bytes).
+        """Send one PRODUCE request with messages and payloads, or an encoded set (a MessageSet or its bytes).
 
-        ConnectionFailed when it could not be handed over. MessageSizeTooLarge, and InvalidMessageSize for a set that
-        does not end where its last message does, before anything is sent.
+        Raises ConnectionFailed if it could not be handed to the kernel. Before sending, raises MessageSizeTooLarge, and
+        InvalidMessageSize for a set that does not end with its last message.
         """
         self.send_frame(wire.encode_produce(wire.ProduceRequest(topic, partition, self._checked(messages))))
 
     def multi_send(self, requests: Sequence[wire.ProduceRequest]) -> None:
-        """One MULTIPRODUCE request; errors as for `send`."""
+        """Send one MULTIPRODUCE request. Raises as `send`."""
         for request in requests:
             self._checked(request.message_set)
         self.send_frame(wire.encode_multiproduce(requests))
 
     def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         with self._lock:
             self._channel.close()
 
@@ -90,7 +90,9 @@ class SyncProducer:
         return data
 
     def send_frame(self, frame: bytes) -> None:
-        """One request that is encoded, and checked, already. ConnectionFailed when it could not be handed over."""
+        """Send one request that is encoded and checked. Raises ConnectionFailed if it could not be handed to the
+        kernel.
+        """
         with self._lock:
             self._channel.send(frame)
             self._sent_count += 1

@@ -2,9 +2,9 @@
 
     request   int32 size | int16 type | body          response   int32 size | int16 error code | body
 
-Big-endian; strings are int16 length and UTF-8. PRODUCE and MULTIPRODUCE have no response. Pure functions; `decode_`
-ones raise what the response's error code stands for, and UnknownError for bytes that follow no schema.
-Source: `kafkalite.classic`, fact 1.
+Numbers are big-endian; strings are int16 length and UTF-8. PRODUCE and MULTIPRODUCE have no response. Pure functions;
+`decode_` functions raise the error of the response's code, and UnknownError for bytes that violate the schema. Source:
+`kafkalite.classic`, fact 1.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ OFFSETS: Final = native.TYPE_OFFSETS
 LATEST: Final = -1
 EARLIEST: Final = -2
 ANY_PARTITION: Final = native.ANY_PARTITION
-"""In a produce request: the broker picks one."""
+"""In a produce request: the broker chooses a partition."""
 PRODUCE_HEADS_MAX: Final = 1024
-"""Topics and partitions for which the start of a produce request is remembered."""
+"""The number of topic partitions whose request head is cached."""
 
 _TYPE: Final = struct.Struct(">ih")
 _CODE: Final = struct.Struct(">h")
@@ -46,7 +46,7 @@ CODE_SIZE: Final = _CODE.size
 
 
 class FetchRequest(NamedTuple):
-    """One partition's fetch (kafka.api.FetchRequest)."""
+    """The fetch of one partition (kafka.api.FetchRequest)."""
 
     topic: str
     partition: int
@@ -55,7 +55,7 @@ class FetchRequest(NamedTuple):
 
 
 class ProduceRequest(NamedTuple):
-    """One partition's message set (kafka.api.ProducerRequest)."""
+    """The message set for one partition (kafka.api.ProducerRequest)."""
 
     topic: str
     partition: int
@@ -63,39 +63,39 @@ class ProduceRequest(NamedTuple):
 
 
 def encode_produce(request: ProduceRequest) -> bytes:
-    """A whole PRODUCE frame."""
+    """Encode a PRODUCE frame."""
     return _frame(PRODUCE, *_produce_parts(request))
 
 
 @lru_cache(maxsize=PRODUCE_HEADS_MAX)
 def produce_head(topic: str, partition: int) -> bytes:
-    """What stands between a PRODUCE frame's size and that of its set, for `message_set.encode_produce`."""
+    """Encode the part of a PRODUCE frame between its size and the size of its set, for `message_set.encode_produce`."""
     return _CODE.pack(PRODUCE) + _string(topic) + _PARTITION.pack(partition)
 
 
 def encode_multiproduce(requests: Sequence[ProduceRequest]) -> bytes:
-    """A whole MULTIPRODUCE frame."""
+    """Encode a MULTIPRODUCE frame."""
     parts = (part for request in requests for part in _produce_parts(request))
     return _frame(MULTIPRODUCE, _COUNT.pack(len(requests)), *parts)
 
 
 def encode_fetch(request: FetchRequest) -> bytes:
-    """A whole FETCH frame."""
+    """Encode a FETCH frame."""
     return _frame(FETCH, _fetch_body(request))
 
 
 def encode_multifetch(requests: Sequence[FetchRequest]) -> bytes:
-    """A whole MULTIFETCH frame."""
+    """Encode a MULTIFETCH frame."""
     return _frame(MULTIFETCH, _COUNT.pack(len(requests)), *map(_fetch_body, requests))
 
 
 def encode_offsets(topic: str, partition: int, time_ms: int, count_max: int) -> bytes:
-    """A whole OFFSETS frame; `time_ms` may be LATEST or EARLIEST."""
+    """Encode an OFFSETS frame; `time_ms` may be LATEST or EARLIEST."""
     return _frame(OFFSETS, _string(topic), _OFFSETS_TAIL.pack(partition, time_ms, count_max))
 
 
 def decode_fetch(body: memoryview, request: FetchRequest) -> memoryview:
-    """The message set of a response without its size."""
+    """Return the message set in a response, which has no size field."""
     if len(body) < CODE_SIZE:
         raise UnknownError("the fetch response is too short for an error code")
     (code,) = _CODE.unpack_from(body)
@@ -105,7 +105,7 @@ def decode_fetch(body: memoryview, request: FetchRequest) -> memoryview:
 
 
 def decode_multifetch(body: memoryview, requests: Sequence[FetchRequest]) -> list[memoryview | ClassicError]:
-    """For each request, in order, its message set or its error."""
+    """Return each request's message set or error, in order."""
     if len(body) < CODE_SIZE:
         raise UnknownError("the multifetch response is too short for an error code")
     (outer,) = _CODE.unpack_from(body)
@@ -126,7 +126,7 @@ def decode_multifetch(body: memoryview, requests: Sequence[FetchRequest]) -> lis
 
 
 def decode_offsets(body: memoryview) -> list[int]:
-    """Offsets, newest first."""
+    """Return the offsets, newest first."""
     if len(body) < CODE_SIZE + SIZE_SIZE:
         raise UnknownError("the offsets response is too short")
     code, count = struct.unpack_from(">hi", body)
@@ -147,7 +147,7 @@ def _string(text: str) -> bytes:
 
 
 def _produce_parts(request: ProduceRequest) -> tuple[bytes, ...]:
-    """In pieces, so that the message set is copied once, into the frame."""
+    """Return the parts separately, so that the message set is copied only once, into the frame."""
     return _string(request.topic), _PART.pack(request.partition, len(request.message_set)), request.message_set
 
 
