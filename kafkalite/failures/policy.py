@@ -95,7 +95,8 @@ class Policy(NamedArguments):
 
     def __post_init__(self) -> None:
         self._require("topics", is_list(self.topics) and len(self.topics) > 0, "a list with at least one topic")
-        self._require("group", isinstance(self.group, str) and self.group != "", "the name of a group")
+        is_name = isinstance(self.group, str) and self.group != ""  # type: ignore[redundant-expr]
+        self._require("group", is_name, "the name of a group")
         self._check_kinds()
         for name, value, known in (
             ("order", self.order, ORDERS),
@@ -148,11 +149,10 @@ class Policy(NamedArguments):
             raise ValueError(  # noqa: TRY004  # as for all faults of a policy
                 f"rules is {self.rules!r}; it is a dict of exception classes and strategies"
             )
-        if not isinstance(self.dead_topics, Mapping) or not all(
-            isinstance(one, str) for one in self.dead_topics.values()
-        ):
+        routes: Any = self.dead_topics
+        if not isinstance(routes, Mapping) or not all(isinstance(one, str) for one in routes.values()):
             raise ValueError(
-                f"dead_topics is {self.dead_topics!r}; it has topics by exception class, such as "
+                f"dead_topics is {routes!r}; it has topics by exception class, such as "
                 '{LookupError: "orders.unknown"}'
             )
         for name in ("fatal", "outage", "rules", "dead_topics"):
