@@ -220,6 +220,7 @@ def redrive_edited_action(client: Client, request: ActionRequest) -> dict[str, A
     except BadRequestError as error:
         return {**letter_page(client, request), "kind": kind, "value": text, "error": str(error)}
     return started(
+        client,
         request,
         topic,
         lambda entry: entry.partition == place and entry.message.offset == offset,
