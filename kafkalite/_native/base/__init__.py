@@ -2,7 +2,7 @@
 
 Modules, from the bottom up:
 
-    debug · accepting, crc32, crc32c, growing, file_ops, heap, histogram, mapped_faults, native_time
+    debug, crc · accepting, crc32, crc32c, growing, file_ops, heap, histogram, mapped_faults, native_time
 """
 
 from __future__ import annotations
