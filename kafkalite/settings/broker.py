@@ -44,9 +44,7 @@ from kafkalite.settings.providers import resolve
 from kafkalite.settings.rows import (
     WRITTEN_DEFAULT,
     ConfigEntry,
-    ConfigSource,
     ConfigSynonym,
-    ConfigType,
     Effect,
     Setting,
     attribute_of,
@@ -288,16 +286,9 @@ class BrokerConfig(
         own = {key: row for key in given if (row := row_of(key)) is not None}
         for key, row in {**BROKER_SETTINGS, **own}.items():
             synonyms = self.synonyms(key)
-            yield ConfigEntry(
-                name=key,
-                value=synonyms[0].value if key in own else row.render(getattr(self, row.attribute)),
-                source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
-                type=row.type,
-                read_only=row.key not in RELOADABLE if key in own else not row.dynamic,
-                sensitive=row.type == ConfigType.PASSWORD,
-                synonyms=synonyms,
-                documentation=row.doc,
-            )
+            value = synonyms[0].value if key in own else row.render(getattr(self, row.attribute))
+            read_only = row.key not in RELOADABLE if key in own else not row.dynamic
+            yield row.entry(value, synonyms, key=key, read_only=read_only)
 
     @property
     def written_default(self) -> str:

@@ -97,16 +97,7 @@ class ClientMetricsConfig:
         """Every setting with value, source and synonym, as DescribeConfigs tells them: a default has no synonym."""
         for key, row in CLIENT_METRICS_SETTINGS.items():
             value, own = row.render(getattr(self, row.attribute)), key in self.overrides
-            yield ConfigEntry(
-                name=key,
-                value=value,
-                source=ConfigSource.CLIENT_METRICS if own else ConfigSource.DEFAULT,
-                type=row.type,
-                read_only=False,
-                sensitive=False,
-                synonyms=(ConfigSynonym(key, value, ConfigSource.CLIENT_METRICS),) if own else (),
-                documentation=row.doc,
-            )
+            yield row.entry(value, (ConfigSynonym(key, value, ConfigSource.CLIENT_METRICS),) if own else ())
 
 
 def _items(text: str) -> list[str]:

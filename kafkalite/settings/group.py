@@ -178,18 +178,8 @@ class GroupConfig:
 
     def describe(self, broker: BrokerConfig) -> Iterator[ConfigEntry]:
         """Yield every setting with value, source and synonyms for DescribeConfigs."""
-        for key, row in GROUP_SETTINGS.items():
-            synonyms = tuple(self._synonyms(row, broker))
-            yield ConfigEntry(
-                name=key,
-                value=row.render(getattr(self, row.attribute)),
-                source=synonyms[0].source,
-                type=row.type,
-                read_only=False,
-                sensitive=False,
-                synonyms=synonyms,
-                documentation=row.doc,
-            )
+        for row in GROUP_SETTINGS.values():
+            yield row.entry(row.render(getattr(self, row.attribute)), tuple(self._synonyms(row, broker)))
 
     def _synonyms(self, row: Setting, broker: BrokerConfig) -> Iterator[ConfigSynonym]:
         if row.key in self.overrides:

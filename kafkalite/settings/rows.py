@@ -160,6 +160,24 @@ class Setting:
     broker_keys: tuple[tuple[str, int], ...] = ()
     """Of a topic or group: the broker settings that the default comes from, each with the factor to multiply by."""
 
+    def entry(
+        self, value: str | None, synonyms: tuple[ConfigSynonym, ...], *, key: str | None = None, read_only: bool = False
+    ) -> ConfigEntry:
+        """Return the line of a DescribeConfigs answer. The first synonym is the one in effect; none: the default is.
+
+        `key` is the name for which a client asked, if it is another than this row's.
+        """
+        return ConfigEntry(
+            name=key or self.key,
+            value=value,
+            source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
+            type=self.type,
+            read_only=read_only,
+            sensitive=self.type == ConfigType.PASSWORD,
+            synonyms=synonyms,
+            documentation=self.doc,
+        )
+
     @property
     def attribute(self) -> str:
         """The dataclass field's name."""

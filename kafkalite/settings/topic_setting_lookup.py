@@ -17,7 +17,6 @@ from kafkalite.settings.rows import (
     ConfigEntry,
     ConfigSource,
     ConfigSynonym,
-    ConfigType,
     Setting,
     Value,
     near_miss,
@@ -96,17 +95,7 @@ class TopicConfig(TopicRows):
         for key, row in TOPIC_SETTINGS.items():
             if key in REMOVED and key not in self.overrides:
                 continue
-            synonyms = tuple(self._synonyms(row, broker, topic))
-            yield ConfigEntry(
-                name=key,
-                value=row.render(getattr(self, row.attribute)),
-                source=synonyms[0].source if synonyms else ConfigSource.DEFAULT,
-                type=row.type,
-                read_only=False,
-                sensitive=row.type == ConfigType.PASSWORD,
-                synonyms=synonyms,
-                documentation=row.doc,
-            )
+            yield row.entry(row.render(getattr(self, row.attribute)), tuple(self._synonyms(row, broker, topic)))
 
     def _synonyms(self, row: Setting, broker: BrokerConfig, topic: str) -> Iterator[ConfigSynonym]:
         if row.key in self.overrides:
