@@ -114,21 +114,25 @@ def name_of(context: RequestContext, topic_id: bytes) -> str | None:
     return None if topic is None else topic.name
 
 
-def _commit_response(request: OffsetCommitRequest, codes: list[int]) -> OffsetCommitResponse:
-    """Return the response; `codes` are those of the partitions in the order of the request."""
+def committed_topics(topics: list[Any], codes: list[int], of_topic: Callable[..., T], of_partition: type) -> list[T]:
+    """Return the topics of an OffsetCommit or TxnOffsetCommit response; `codes` follow the request's partitions."""
     results = iter(codes)
+    return [
+        of_topic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=[
+                of_partition(partition_index=partition.partition_index, error_code=code)
+                for partition, code in checkpointed(zip(topic.partitions, results, strict=False))
+            ],
+        )
+        for topic in checkpointed(topics)
+    ]
+
+
+def _commit_response(request: OffsetCommitRequest, codes: list[int]) -> OffsetCommitResponse:
     return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
-                    for partition, code in checkpointed(zip(topic.partitions, results, strict=False))
-                ],
-            )
-            for topic in checkpointed(request.topics)
-        ]
+        topics=committed_topics(request.topics, codes, OffsetCommitResponseTopic, OffsetCommitResponsePartition)
     )
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.base.deferred import completed, gathered
 from kafkalite.broker.coordinator.offset_requests import Offset
 from kafkalite.broker.coordinator.transaction_rules import TV1, TV2
-from kafkalite.broker.handlers.group_offsets import merged, name_of
+from kafkalite.broker.handlers.group_offsets import committed_topics, merged, name_of
 from kafkalite.broker.handlers.permissions import (
     CLUSTER,
     CLUSTER_ACTION,
@@ -258,17 +258,5 @@ def _commit_refusal(context: RequestContext, request: TxnOffsetCommitRequest) ->
 
 
 def _committed(request: TxnOffsetCommitRequest, codes: list[int]) -> TxnOffsetCommitResponse:
-    results = iter(codes)
-    return TxnOffsetCommitResponse(
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
-                    for partition, code in checkpointed(zip(topic.partitions, results, strict=False))
-                ],
-            )
-            for topic in checkpointed(request.topics)
-        ]
-    )
+    of_topic, of_partition = TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition
+    return TxnOffsetCommitResponse(topics=committed_topics(request.topics, codes, of_topic, of_partition))
