@@ -13,13 +13,11 @@ Thread rule: as GroupReader.
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.audit.events import AUDIT_TOPIC
 from kafkalite.audit.taken import TakenTally
 from kafkalite.client import Admin, GroupReader, Producer
-from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -107,7 +105,7 @@ class AuditedGroupReader(GroupReader):
         if not records:
             return
         if self._reporter is None:
-            self._make_audit_topic()
+            Admin(self._audit_client).create_topic_if_missing(self._audit_topic, 1)
             self._reporter = Producer(self._audit_client)
         try:
             self._reporter.send(self._audit_topic, 0, records)
@@ -115,10 +113,3 @@ class AuditedGroupReader(GroupReader):
         except BaseException:
             self.tally.put_back(records)
             raise
-
-    def _make_audit_topic(self) -> None:
-        try:
-            self._audit_client.topic(self._audit_topic)
-        except UnknownTopicOrPartition:
-            with contextlib.suppress(TopicAlreadyExists):
-                Admin(self._audit_client).create_topic(self._audit_topic, 1)

@@ -11,7 +11,6 @@ Thread rule: as Producer.
 
 from __future__ import annotations
 
-import contextlib
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ from kafkalite.audit.tally import REPORT_INTERVAL_S, WINDOW_S, SentTally
 from kafkalite.client import Admin, ColumnWriter, Producer
 from kafkalite.client.write.producer import stamped
 from kafkalite.client.write.transactions import TransactionState
-from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -102,17 +100,10 @@ class AuditedProducer(Producer):
         if not increments:
             return
         if not self._audit_topic_known:
-            self._make_audit_topic()
+            Admin(self._client).create_topic_if_missing(self._audit_topic, 1)
+            self._audit_topic_known = True
         records = [increment.record() for increment in increments]
         super().send(self._audit_topic, 0, records)
-
-    def _make_audit_topic(self) -> None:
-        try:
-            self._client.topic(self._audit_topic)
-        except UnknownTopicOrPartition:
-            with contextlib.suppress(TopicAlreadyExists):
-                Admin(self._client).create_topic(self._audit_topic, 1)
-        self._audit_topic_known = True
 
 
 class AuditedWriter(ColumnWriter):

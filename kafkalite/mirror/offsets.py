@@ -27,7 +27,6 @@ Thread rule: one thread at a time, that of the Client.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from array import array
 from bisect import bisect_right
@@ -39,7 +38,7 @@ import numpy as np
 
 from kafkalite.base.dataclass import dataclass
 from kafkalite.client import ColumnReader
-from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
+from kafkalite.mirror.progress import SETTINGS
 from kafkalite.model import TopicPartition, topic_name_error, uuid_bytes, uuid_text
 from kafkalite.wire.record.columns import Record
 
@@ -52,7 +51,6 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "kafkalite.mirror-offsets."
 """Topics with this prefix belong to mirrors and are not mirrored."""
-SETTINGS: Final = {"cleanup.policy": "compact"}
 RUNS_FULL: Final = 64
 """A span with this many runs is full: the next transaction starts another."""
 RUNS_MAX: Final = 20_000
@@ -203,11 +201,7 @@ class OffsetMap:
 
     def create(self) -> None:
         """Create the topic if it is missing."""
-        try:
-            self._target.topic(self.topic)
-        except UnknownTopicOrPartition:
-            with contextlib.suppress(TopicAlreadyExists):
-                self._target.admin.create_topic(self.topic, 1, configs=SETTINGS)
+        self._target.admin.create_topic_if_missing(self.topic, 1, configs=SETTINGS)
 
     def load(self) -> None:
         """Load what the last transaction left; see Progress.load."""

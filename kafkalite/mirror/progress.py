@@ -21,13 +21,11 @@ Thread rule: one thread at a time, that of the Client.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.client import ColumnReader
 from kafkalite.client.read.marks import Mark
-from kafkalite.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.mirror.states import LeftBehind
 from kafkalite.model import ZERO_UUID, TopicPartition, topic_name_error, uuid_bytes, uuid_text
 from kafkalite.wire.record.columns import Record
@@ -82,11 +80,7 @@ class Progress:
 
     def create(self) -> None:
         """Create the topic if it is missing."""
-        try:
-            self._target.topic(self.topic)
-        except UnknownTopicOrPartition:
-            with contextlib.suppress(TopicAlreadyExists):
-                self._target.admin.create_topic(self.topic, 1, configs=SETTINGS)
+        self._target.admin.create_topic_if_missing(self.topic, 1, configs=SETTINGS)
 
     def load(self) -> dict[TopicPartition, CopiedUpTo]:
         """Return the last transaction's progress. Take the transactional id first, so that no other mirror writes."""

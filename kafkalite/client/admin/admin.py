@@ -9,12 +9,13 @@ Thread rule: one thread at a time, that of the Client.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX, by_topic, raise_for, raise_from_leader, require_answers
 from kafkalite.client.errors import ProtocolError
-from kafkalite.errors import ErrorCode, KafkaError
+from kafkalite.errors import ErrorCode, KafkaError, TopicAlreadyExists, UnknownTopicOrPartition
 from kafkalite.model import TopicPartition
 from kafkalite.wire.protocol import api
 from kafkalite.wire.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -134,6 +135,16 @@ class Admin:
         self._client.of_controller(ask)
         if not validate_only:
             self._wait_for(name, 1)
+
+    def create_topic_if_missing(
+        self, name: str, partitions: int = -1, *, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic as `create_topic` does, unless it exists."""
+        try:
+            self._client.topic(name)
+        except UnknownTopicOrPartition:
+            with contextlib.suppress(TopicAlreadyExists):  # another client has just created it
+                self.create_topic(name, partitions, configs=configs)
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with its records. Raises UnknownTopicOrPartition, TopicDeletionDisabled, ..."""

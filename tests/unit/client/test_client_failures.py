@@ -281,6 +281,18 @@ def test_create_topic_waits_for_its_leader(cluster: FakeCluster, client: Client)
         client.admin.create_topic("new")
 
 
+def test_create_topic_if_missing_leaves_a_topic_as_it_is(cluster: FakeCluster, client: Client) -> None:
+    client.admin.create_topic_if_missing("new", 2)
+    client.admin.create_topic_if_missing("new", 3)
+    assert client.partitions("new") == [0, 1]
+    assert cluster.count(CREATE_TOPICS) == 1
+
+
+def test_create_topic_if_missing_bears_that_another_client_is_first(cluster: FakeCluster, client: Client) -> None:
+    cluster.fail(CREATE_TOPICS, ErrorCode.TOPIC_ALREADY_EXISTS)
+    client.admin.create_topic_if_missing("new")
+
+
 def test_create_topic_is_repeated_when_the_controller_moved(cluster: FakeCluster, client: Client) -> None:
     cluster.fail(CREATE_TOPICS, ErrorCode.NOT_CONTROLLER, times=2)
     client.admin.create_topic("new")
