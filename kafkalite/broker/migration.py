@@ -43,6 +43,7 @@ from kafkalite.errors import ErrorCode, StartupError, error_for
 from kafkalite.model import uuid_text
 from kafkalite.settings.broker import BrokerConfig
 from kafkalite.settings.topic_settings_table import REMOVED
+from kafkalite.wire.acl_messages import creation_of, filter_fields
 from kafkalite.wire.protocol import api
 from kafkalite.wire.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from kafkalite.wire.protocol.messages.alter_client_quotas import (
@@ -52,7 +53,7 @@ from kafkalite.wire.protocol.messages.alter_client_quotas import (
     OpData,
 )
 from kafkalite.wire.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from kafkalite.wire.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from kafkalite.wire.protocol.messages.create_acls import CreateAclsRequest
 from kafkalite.wire.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
@@ -501,19 +502,7 @@ class _Migration:
     def _take_back_rules(self, carried: list[list[str]]) -> None:
         there = {tuple(each) for each in self._member.image.acls.values()}
         rules = [acl for acl in map(Acl.from_texts, carried) if acl not in self._found.state.acls]
-        filters = [
-            DeleteAclsFilter(
-                resource_type_filter=acl.resource_type,
-                resource_name_filter=acl.name,
-                pattern_type_filter=acl.pattern_type,
-                principal_filter=acl.principal,
-                host_filter=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission,
-            )
-            for acl in rules
-            if tuple(acl) in there
-        ]
+        filters = [DeleteAclsFilter(**filter_fields(acl)) for acl in rules if tuple(acl) in there]
         for rows in _portions(filters, RULES_AT_ONCE):
             self._told("removing ACLs that a previous attempt created")
             answer = self._ask(api.DELETE_ACLS, DeleteAclsRequest(filters=rows))
@@ -558,18 +547,7 @@ class _Migration:
     # --- the contents of the journal ----------------------------------------------------------------------------------
 
     def _carry_rules(self) -> None:
-        missing = [
-            AclCreation(
-                resource_type=acl.resource_type,
-                resource_name=acl.name,
-                resource_pattern_type=acl.pattern_type,
-                principal=acl.principal,
-                host=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission,
-            )
-            for acl in self._missing_rules()
-        ]
+        missing = [creation_of(acl) for acl in self._missing_rules()]
         for rows in _portions(missing, RULES_AT_ONCE):
             self._told("copying ACLs")
             answer = self._ask(api.CREATE_ACLS, CreateAclsRequest(creations=rows))

@@ -52,15 +52,7 @@ def changes(context: RequestContext, _request: object) -> bool:
 
 
 def describe(context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    wanted = _filter(
-        request.resource_type_filter,
-        request.resource_name_filter,
-        request.pattern_type_filter,
-        request.principal_filter,
-        request.host_filter,
-        request.operation,
-        request.permission_type,
-    )
+    wanted = _filter(request)
     authorizer = context.broker.authorizer
     if authorizer is None:
         return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=_DISABLED)
@@ -100,7 +92,7 @@ def create(context: RequestContext, request: CreateAclsRequest) -> CreateAclsRes
 
 
 def delete(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
-    filters = [_deletion(asked) for asked in checkpointed(request.filters)]
+    filters = [_filter(asked) for asked in checkpointed(request.filters)]
     authorizer = context.broker.authorizer
     results: Iterable[list[Acl] | KafkaError]
     if not allows(context, ALTER, CLUSTER):
@@ -134,31 +126,19 @@ def _rule(creation: AclCreation) -> Acl:
     return Acl(kind, creation.resource_name, pattern, creation.principal, creation.host, operation, permission)
 
 
-def _deletion(asked: DeleteAclsFilter) -> AclFilter:
-    return _filter(
-        asked.resource_type_filter,
-        asked.resource_name_filter,
-        asked.pattern_type_filter,
-        asked.principal_filter,
-        asked.host_filter,
-        asked.operation,
-        asked.permission_type,
-    )
-
-
-def _filter(
-    kind: int, name: str | None, pattern: int, principal: str | None, host: str | None, operation: int, permission: int
-) -> AclFilter:
+def _filter(asked: DescribeAclsRequest | DeleteAclsFilter) -> AclFilter:
+    kind, pattern = asked.resource_type_filter, asked.pattern_type_filter
+    operation, permission = asked.operation, asked.permission_type
     if _UNKNOWN in {kind, pattern, operation, permission}:
         raise MalformedRequest(
             "the ACL filter has an unknown resource type, pattern type, operation or permission type"
         )
     return AclFilter(
         ResourceType(kind),
-        name,
+        asked.resource_name_filter,
         PatternType(pattern),
-        principal,
-        host,
+        asked.principal_filter,
+        asked.host_filter,
         AclOperation(operation),
         AclPermission(permission),
     )

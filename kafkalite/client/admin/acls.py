@@ -7,20 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalite.base.acls import (
-    OPERATIONS,
-    OPERATIONS_NOT_ASKED,
-    Acl,
-    AclFilter,
-    AclOperation,
-    AclPermission,
-    PatternType,
-    ResourceType,
-)
+from kafkalite.base.acls import OPERATIONS, OPERATIONS_NOT_ASKED, Acl, AclFilter, AclOperation, ResourceType
 from kafkalite.client.cluster import raise_for
 from kafkalite.errors import ErrorCode
+from kafkalite.wire.acl_messages import acl_of, creation_of, filter_fields
 from kafkalite.wire.protocol import api
-from kafkalite.wire.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from kafkalite.wire.protocol.messages.create_acls import CreateAclsRequest
 from kafkalite.wire.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from kafkalite.wire.protocol.messages.describe_acls import DescribeAclsRequest
 
@@ -38,31 +30,10 @@ class Acls:
 
     def find(self, wanted: AclFilter | None = None) -> list[Acl]:
         """Return the ACLs that match a filter, or all. Raises SecurityDisabled if the cluster has no authorizer."""
-        wanted = wanted or AclFilter()
-        request = DescribeAclsRequest(
-            resource_type_filter=wanted.resource_type,
-            resource_name_filter=wanted.name,
-            pattern_type_filter=wanted.pattern_type,
-            principal_filter=wanted.principal,
-            host_filter=wanted.host,
-            operation=wanted.operation,
-            permission_type=wanted.permission,
-        )
+        request = DescribeAclsRequest(**filter_fields(wanted or AclFilter()))
         answer = self._client.controller().request(api.DESCRIBE_ACLS, request)
         raise_for(answer.error_code, "rules", answer.error_message)
-        return sorted(
-            Acl(
-                ResourceType(resource.resource_type),
-                resource.resource_name,
-                PatternType(resource.pattern_type),
-                found.principal,
-                found.host,
-                AclOperation(found.operation),
-                AclPermission(found.permission_type),
-            )
-            for resource in answer.resources
-            for found in resource.acls
-        )
+        return sorted(acl_of(resource, row) for resource in answer.resources for row in resource.acls)
 
     def my_operations(self, topics: Iterable[str]) -> dict[str, frozenset[AclOperation]]:
         """Return this client's allowed operations (READ to ALTER_CONFIGS) on each topic (KIP-430).
@@ -84,52 +55,17 @@ class Acls:
 
     def create(self, acls: Sequence[Acl]) -> None:
         """Create ACLs; existing ones stay. Raises InvalidRequest for the first invalid one."""
-        creations = [
-            AclCreation(
-                resource_type=acl.resource_type,
-                resource_name=acl.name,
-                resource_pattern_type=acl.pattern_type,
-                principal=acl.principal,
-                host=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission,
-            )
-            for acl in acls
-        ]
-        answer = self._client.controller().request(api.CREATE_ACLS, CreateAclsRequest(creations=creations))
+        request = CreateAclsRequest(creations=[creation_of(acl) for acl in acls])
+        answer = self._client.controller().request(api.CREATE_ACLS, request)
         for acl, result in zip(acls, answer.results, strict=True):
             raise_for(result.error_code, " ".join(("rule", *acl.texts())), result.error_message)
 
     def delete(self, filters: Sequence[AclFilter]) -> list[Acl]:
         """Delete the ACLs that match any of the filters, and return them."""
-        request = DeleteAclsRequest(
-            filters=[
-                DeleteAclsFilter(
-                    resource_type_filter=wanted.resource_type,
-                    resource_name_filter=wanted.name,
-                    pattern_type_filter=wanted.pattern_type,
-                    principal_filter=wanted.principal,
-                    host_filter=wanted.host,
-                    operation=wanted.operation,
-                    permission_type=wanted.permission,
-                )
-                for wanted in filters
-            ]
-        )
+        request = DeleteAclsRequest(filters=[DeleteAclsFilter(**filter_fields(wanted)) for wanted in filters])
         answer = self._client.controller().request(api.DELETE_ACLS, request)
         gone = set()
         for result in answer.filter_results:
             raise_for(result.error_code, "rules", result.error_message)
-            gone |= {
-                Acl(
-                    ResourceType(found.resource_type),
-                    found.resource_name,
-                    PatternType(found.pattern_type),
-                    found.principal,
-                    found.host,
-                    AclOperation(found.operation),
-                    AclPermission(found.permission_type),
-                )
-                for found in result.matching_acls
-            }
+            gone |= {acl_of(row, row) for row in result.matching_acls}
         return sorted(gone)
