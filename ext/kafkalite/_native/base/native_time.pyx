@@ -5,20 +5,11 @@ reaches these. The names are those of `time`, so a module says `native_time as t
 """
 
 from libc.stdint cimport int64_t
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, clockid_t, timespec
 
 from time import gmtime, sleep, strftime, thread_time  # no-cython-lint: for who imports this
 
-cdef extern from "<time.h>" nogil:
-    ctypedef long time_t
-    cdef struct timespec:
-        time_t tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec* out)
-    int CLOCK_MONOTONIC
-    int CLOCK_REALTIME
-
-
-cdef inline int64_t clock_ns(int clock) noexcept nogil:
+cdef inline int64_t clock_ns(clockid_t clock) noexcept nogil:
     cdef timespec now
     clock_gettime(clock, &now)
     return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec

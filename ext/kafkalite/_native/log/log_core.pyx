@@ -44,6 +44,7 @@ from cpython.pythread cimport (
 )
 from libc.errno cimport EIO
 from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from kafkalite._native.base.debug cimport KL_DEBUG, kl_assert
 from kafkalite._native.log.followers cimport Followers
@@ -63,14 +64,6 @@ from kafkalite._native.wire.error_codes cimport (
     UNKNOWN_TOPIC_OR_PARTITION,
     UNSUPPORTED_FOR_MESSAGE_FORMAT,
 )
-
-cdef extern from "<time.h>" nogil:
-    ctypedef long time_t
-    cdef struct timespec:
-        time_t tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec* out)
-    int CLOCK_REALTIME
 
 
 @cython.final

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 from libc.string cimport memcpy
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_THREAD_CPUTIME_ID, clock_gettime, timespec
 
 from kafkalite._native.base.histogram cimport Buckets, add_to
 
@@ -91,16 +92,6 @@ cdef class RequestCounters:
 
 cdef inline int32_t place(int value, int count) noexcept nogil:
     return <int32_t>(value if 0 <= value < count else count - 1)
-
-
-cdef extern from "<time.h>" nogil:
-    ctypedef long time_t
-    cdef struct timespec:
-        time_t tv_sec
-        long tv_nsec
-    int clock_gettime(int clock, timespec* out)
-    int CLOCK_MONOTONIC
-    int CLOCK_THREAD_CPUTIME_ID
 
 
 cdef inline int64_t now_ns() noexcept nogil:
