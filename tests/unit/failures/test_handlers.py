@@ -123,7 +123,7 @@ ALLOWED: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("fatal", "outage"), ([], KeyError)),
     **dict.fromkeys(("decode", "scrub"), (len, KeyError, failures.Ignore)),
     "backoff": (5, 1.5, [5]),
-    "rules": ({},),
+    **dict.fromkeys(("rules", "dead_topics"), ({},)),
     "group": ("x",),
 }
 """Those that fit."""
