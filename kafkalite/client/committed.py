@@ -5,14 +5,14 @@ Thread rule: functions are pure.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.client.cluster import by_topic
 from kafkalite.model import TopicPartition
 from kafkalite.wire.protocol.messages.offset_commit import OffsetCommitRequestPartition, OffsetCommitRequestTopic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     Offsets = Mapping[TopicPartition, "int | CommittedOffset"]
 
@@ -45,13 +45,17 @@ def committed_offsets(offsets: Offsets) -> dict[TopicPartition, CommittedOffset]
     }
 
 
-def topics_to_commit(offsets: Mapping[TopicPartition, CommittedOffset]) -> list[OffsetCommitRequestTopic]:
-    """Convert the offsets to the topics of an OffsetCommit request."""
+def topics_to_commit(
+    offsets: Mapping[TopicPartition, CommittedOffset],
+    of_topic: Callable[..., Any] = OffsetCommitRequestTopic,
+    of_partition: Callable[..., Any] = OffsetCommitRequestPartition,
+) -> list[Any]:
+    """Convert the offsets to the topics of an OffsetCommit request, or of another that has the same fields."""
     return [
-        OffsetCommitRequestTopic(
+        of_topic(
             name=topic,
             partitions=[
-                OffsetCommitRequestPartition(
+                of_partition(
                     partition_index=number,
                     committed_offset=row.offset,
                     committed_leader_epoch=row.leader_epoch,

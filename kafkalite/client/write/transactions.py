@@ -23,12 +23,11 @@ import time
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX, by_topic
-from kafkalite.client.committed import CommittedOffset, committed_offsets
+from kafkalite.client.cluster import RETRY_BACKOFF_S_MAX
+from kafkalite.client.committed import CommittedOffset, committed_offsets, topics_to_commit
 from kafkalite.client.coordinators import GROUP, TRANSACTION, WAITING, Coordinator
 from kafkalite.client.errors import UNREACHED, TransactionAborted, UnsupportedApi
 from kafkalite.errors import ErrorCode, InvalidTxnState, KafkaError, ProducerFenced, error_for
-from kafkalite.model import TopicPartition
 from kafkalite.wire.protocol.api import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from kafkalite.client.cluster import Cluster
     from kafkalite.client.committed import GroupMetadata, Offsets
     from kafkalite.client.connection import Connection
+    from kafkalite.model import TopicPartition
 
 FEATURE: Final = "transaction.version"
 INIT_VERSION_MAX: Final = 5
@@ -262,22 +262,7 @@ class ProducerTransactions:
             group_id=group.group_id,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
-            topics=[
-                TxnOffsetCommitRequestTopic(
-                    name=topic,
-                    partitions=[
-                        TxnOffsetCommitRequestPartition(
-                            partition_index=number,
-                            committed_offset=row.offset,
-                            committed_leader_epoch=row.leader_epoch,
-                            committed_metadata=row.metadata,
-                        )
-                        for number in numbers
-                        for row in (rows[TopicPartition(topic, number)],)
-                    ],
-                )
-                for topic, numbers in by_topic(rows)
-            ],
+            topics=topics_to_commit(rows, TxnOffsetCommitRequestTopic, TxnOffsetCommitRequestPartition),
         )
         if version >= MEMBERS_SINCE:
             request.generation_id = group.generation
