@@ -88,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--from-beginning", action="store_true", help="the same as -o beginning")
     parser.add_argument("--since", metavar="TIME", type=moment, help="only records from this time on; see above")
     parser.add_argument("--until", metavar="TIME", type=moment, help="only records before this time; see above")
-    parser.add_argument("-e", "--exit", action="store_true", help="stop at the end as of the start")
+    parser.add_argument("-e", "--exit", action="store_true", help="stop after the records that exist at the start")
     parser.add_argument("-c", "--count", type=count, help="stop after this many records")
     parser.add_argument("-f", "--format", metavar="TEXT", help="output format; see above")
     parser.add_argument("-D", "--delimiter", metavar="TEXT", help="separator of records, instead of \\n")

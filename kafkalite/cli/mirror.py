@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="",
         help="prefix of the topic names in the target (default: none)",
     )
-    parser.add_argument("-e", "--exit", action="store_true", help="stop at the end as of the start")
+    parser.add_argument("-e", "--exit", action="store_true", help="stop after the records that exist at the start")
     parser.add_argument(
         "--commit-interval",
         metavar="S",

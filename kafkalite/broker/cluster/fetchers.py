@@ -225,7 +225,7 @@ class Fetcher:
         if damage is None or assignment.directory != LOST or self._own.node_id in assignment.isr:
             return
         logger.warning(
-            "a replica is damaged; truncating it there and copying the rest from its leader again",
+            "a replica is damaged; truncating it at the offset and copying the rest from its leader",
             extra=fields(fetcher=self._name, log=log.name, offset=damage, log_end=log.log_end_offset),
         )
         self._change(key, log, epoch, lambda: log.truncate_to(damage, leader_epoch=epoch))
