@@ -49,10 +49,17 @@ _REFUSED: Final = {
 class Security:
     """TLS and SASL settings of a client."""
 
-    def __init__(self, settings: Mapping[str, str], *, token: Callable[[], str] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        *,
+        token: Callable[[], str] | None = None,
+        context: ssl.SSLContext | None = None,
+    ) -> None:
         """Read Kafka's client settings and ignore those for other purposes. Raises ConfigError.
 
         `token` returns an OAUTHBEARER token. It is called for each authentication, from any thread, and may block.
+        `context` is used for TLS in place of the ssl.* settings.
         """
         protocol = settings.get(PROTOCOL_KEY, "PLAINTEXT").strip().upper()
         if protocol not in PROTOCOLS:
@@ -62,18 +69,22 @@ class Security:
         self.protocol = protocol
         self._settings = {key: text for key, text in settings.items() if key.startswith(OWN)}
         self._token = token
-        self._context = client_context(settings) if protocol.endswith("SSL") else None
+        self._given = context
+        self._context = None
+        if protocol.endswith("SSL"):
+            self._context = client_context(settings) if context is None else context
         self.sasl = _sasl(settings, token) if protocol.startswith("SASL") else None
         """SASL settings; None without SASL."""
 
     def __reduce__(self) -> tuple[type[Security], tuple[dict[str, str]]]:
-        """Pickle the settings; unpickling reads the files again. A token function cannot be pickled."""
-        if self._token is not None:
-            raise TypeError("a Security with a token function cannot be pickled")
+        """Pickle the settings; unpickling reads the files again. A token function or context cannot be pickled."""
+        if self._token is not None or self._given is not None:
+            raise TypeError("a Security with a token function or an SSLContext cannot be pickled")
         return Security, (self._settings,)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Security) and (self._settings, self._token) == (other._settings, other._token)
+        mine = self._settings, self._token, self._given
+        return isinstance(other, Security) and mine == (other._settings, other._token, other._given)
 
     def __hash__(self) -> int:
         return hash((frozenset(self._settings.items()), self._token))

@@ -21,7 +21,7 @@ import contextlib
 import functools
 import signal
 import threading
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar
 
 from kafkalite.base.ending import on_ending
 from kafkalite.failures.arguments import refuse_unknown
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 Dead = TypeVar("Dead", bound="Callable[..., object]")
-BOOTSTRAP: Final = "127.0.0.1:9092"
 
 
 class PolicyOptions(TypedDict, total=False):
@@ -154,7 +153,11 @@ class Handler(Generic[P, R]):
         return function
 
     def run(
-        self, bootstrap_servers: str | Iterable[str] = BOOTSTRAP, *, stop: threading.Event | None = None, **options: Any
+        self,
+        bootstrap_servers: str | Iterable[str] | None = None,
+        *,
+        stop: threading.Event | None = None,
+        **options: Any,
     ) -> str:
         """Handle records until SIGTERM, Ctrl-C or `stop`. Returns "", or why the policy stopped the member.
 
@@ -170,7 +173,11 @@ class Handler(Generic[P, R]):
             return run(self.policy, self.function, bootstrap_servers, stop=stop, dead=self.dead_function, **options)
 
     async def serve(
-        self, bootstrap_servers: str | Iterable[str] = BOOTSTRAP, *, stop: threading.Event | None = None, **options: Any
+        self,
+        bootstrap_servers: str | Iterable[str] | None = None,
+        *,
+        stop: threading.Event | None = None,
+        **options: Any,
     ) -> str:
         """Like `run`, inside a running event loop, until `stop` or cancellation.
 

@@ -5,6 +5,7 @@ Thread rule: the calling thread is the member's until it ends; `stop` may be set
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import random
 import threading
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalite.client import Client, GroupReader
 from kafkalite.client.security import Security
 from kafkalite.errors import StartupError
+from kafkalite.failures.adapters.adoption import security_of, servers_of
 from kafkalite.failures.adapters.columnar import ColumnarPort
 from kafkalite.failures.arguments import RUN_ARGUMENTS, refuse_unknown
 from kafkalite.failures.runner import Runner
@@ -26,8 +28,16 @@ if TYPE_CHECKING:
     from kafkalite.failures.policy import Policy
     from kafkalite.failures.runner import Port
 
+BOOTSTRAP: Final = "127.0.0.1:9092"
 KAFKALITE: Final = "kafkalite"
 CLIENTS: Final = (KAFKALITE, "confluent-kafka", "kafka-python", "aiokafka")
+PACKAGES: Final = {"cimpl": "confluent-kafka", "kafka": "kafka-python", "aiokafka": "aiokafka"}
+"""Where a consumer's class is from → the client's name."""
+ADAPTERS: Final = {
+    "confluent-kafka": "kafkalite.failures.adapters.confluent",
+    "kafka-python": "kafkalite.failures.adapters.kafka_python",
+    "aiokafka": "kafkalite.failures.adapters.aio",
+}
 SESSION_TIMEOUT_S: Final = 15.0
 MEMBERS_OWN: Final = frozenset({"on_assigned", "on_revoked", "on_lost", "isolation", "reset", "raises_truncation"})
 """Options of a GroupReader that a member sets."""
@@ -36,7 +46,7 @@ MEMBERS_OWN: Final = frozenset({"on_assigned", "on_revoked", "on_lost", "isolati
 def run(
     policy: Policy,
     handler: Callable[..., Any],
-    bootstrap_servers: str | Iterable[str] = "127.0.0.1:9092",
+    bootstrap_servers: str | Iterable[str] | None = None,
     *,
     stop: threading.Event | None = None,
     member: str | None = None,
@@ -56,18 +66,28 @@ def run(
     """Handle records by the policy, with kafkalite's client, until `stop` is set. Returns "", or why the policy stopped
     the member.
 
+    `bootstrap_servers`   default: those of `consumer`, or 127.0.0.1:9092
     `member`    a name makes it a static member (KIP-345): started again, it gets its partitions at once
-    `security`  TLS and SASL: a Security, or Kafka's client settings such as {"security.protocol": "SASL_SSL", …}
+    `security`  TLS and SASL: a Security, or Kafka's client settings such as {"security.protocol": "SASL_SSL", …};
+                default: those of `consumer`, unless it names other servers than the call
     `client`    who reads and writes the records: "kafkalite", "confluent-kafka", "kafka-python" or "aiokafka"
     `consumer`  the configuration of that client's consumer, as it documents it, with its TLS and SASL settings; or a
-                KafkaConsumer of kafka-python. Without bootstrap servers in it, those of this call are used
+                KafkaConsumer of kafka-python or an AIOKafkaConsumer, whose class names the client. Without bootstrap
+                servers in a configuration, those of this call are used
     `on_start`  called with the Runner, for its metrics
     `options`   those of a GroupReader
 
     The others are Runner's. TypeError for an unknown option, ConfigError for bad settings, StartupError, KafkaError.
     """
     refuse_unknown("run", options, [*RUN_ARGUMENTS, *_reader_options()])
+    if client == KAFKALITE and consumer is not None:
+        client = _client_of(consumer)
     _check_client(client, consumer, options)
+    settings: Mapping[str, Any] = {} if consumer is None else _settings_of(client, consumer)
+    theirs = servers_of(settings)
+    if security is None and (bootstrap_servers is None or theirs is None):
+        security = security_of(settings)
+    bootstrap_servers = bootstrap_servers or theirs or BOOTSTRAP
     if security is not None and not isinstance(security, Security):
         security = Security(security)
     name = member or f"{random.getrandbits(48):012x}"
@@ -102,6 +122,12 @@ def run(
         return runner.run(stop or threading.Event())
 
 
+def _client_of(consumer: Any) -> str:
+    """Return the name of the client that a consumer's class belongs to; "kafkalite" for a configuration."""
+    packages = [kind.__module__.partition(".")[0] for kind in type(consumer).__mro__]
+    return next((PACKAGES[name] for name in packages if name in PACKAGES), KAFKALITE)
+
+
 def _check_client(client: str, consumer: Any, options: Mapping[str, Any]) -> None:
     """ValueError for a client that is none, or what does not belong to it."""
     if client not in CLIENTS:
@@ -116,6 +142,18 @@ def _reader_options() -> list[str]:
     """The options of a GroupReader that a member leaves to the caller."""
     parameters = inspect.signature(GroupReader).parameters.values()
     return [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.name not in MEMBERS_OWN]
+
+
+def _settings_of(client: str, consumer: Any) -> Mapping[str, Any]:
+    """The configuration of a consumer. TypeError for an object that does not show it, StartupError."""
+    if isinstance(consumer, Mapping):
+        return consumer
+    try:
+        adapter = importlib.import_module(ADAPTERS[client])
+    except ImportError as error:
+        raise StartupError(f"client {client!r} is not installed: {error}") from error
+    found: Mapping[str, Any] = adapter.settings_of(consumer)
+    return found
 
 
 def _other_port(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Self
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 
 from kafkalite.broker import Broker
 from kafkalite.cli import main
@@ -520,18 +521,26 @@ def test_a_log_that_went_back_below_a_committed_offset(
 
 
 def configured(client: str, servers: str, group: str) -> object:
-    """A configuration as the client documents it; for kafka-python also a consumer."""
+    """A configuration as the client documents it; or a consumer, where it shows its settings."""
     if client == "confluent-kafka":
         return {"bootstrap.servers": servers, "group.id": group, "enable.auto.commit": "false", "linger.ms": 1}
     config = {"bootstrap_servers": servers, "group_id": group, "enable_auto_commit": False, "session_timeout_ms": 10000}
-    if client != "kafka-python object":
+    if not client.endswith("object"):
         return {**config, "linger_ms": 1}
     more: dict[str, object] = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
-    return KafkaConsumer(**config, **more)
+    if client == "kafka-python object":
+        return KafkaConsumer(**config, **more)
+
+    async def made() -> object:
+        return AIOKafkaConsumer(**config, **more)
+
+    return asyncio.run(made())
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-@pytest.mark.parametrize("client", ["confluent-kafka", "kafka-python", "kafka-python object", "aiokafka"])
+@pytest.mark.parametrize(
+    "client", ["confluent-kafka", "kafka-python", "kafka-python object", "aiokafka", "aiokafka object"]
+)
 def test_a_decorated_handler_runs_with_the_consumer_of_each_client(broker: Broker, client: str, is_async: bool) -> None:
     topic, stop = f"orders-{time.monotonic_ns()}", threading.Event()
     seen: Counter[bytes | None] = Counter()
@@ -555,9 +564,11 @@ def test_a_decorated_handler_runs_with_the_consumer_of_each_client(broker: Broke
             control.admin.create_topic(name, 1)
         control.produce(topic, 0, [b"1", b"?", b"3", b"4"])
         consumer = configured(client, broker.bootstrap_servers, topic)
-        options = {"client": client.partition(" ")[0], "consumer": consumer, "workers": 4}
+        options: dict[str, object] = {"consumer": consumer, "workers": 4}
+        if not client.endswith("object"):  # whose class names the client
+            options["client"] = client
         ended: list[str] = []
-        member = threading.Thread(target=lambda: ended.append(bill.run(broker.bootstrap_servers, stop=stop, **options)))
+        member = threading.Thread(target=lambda: ended.append(bill.run(stop=stop, **options)))
         member.start()
         try:
             wait_until(

@@ -1,6 +1,7 @@
 """Members and letters through TLS, signed in, where a broker asks who may: each client, the commands, and the rights
 that docs/failures.md names."""
 
+import asyncio
 import json
 import threading
 import warnings
@@ -8,11 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 
 from kafkalite.cli import main
 from kafkalite.client import Client, Security
 from kafkalite.errors import KafkaError, StartupError
-from kafkalite.failures import Ledger, Message, Policy, RetryTopics, Runner, run
+from kafkalite.failures import Ledger, Message, Policy, RetryTopics, Runner, handler, run
 from kafkalite.failures.adapters.aio import AioPort
 from kafkalite.failures.adapters.columnar import ColumnarPort
 from kafkalite.failures.adapters.confluent import ConfluentPort
@@ -26,6 +28,8 @@ from tests.kit.processes.broker import REPOSITORY, wait_until
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python reads its schemas in an old way
+    from kafka import KafkaConsumer
+
     from kafkalite.failures.adapters.kafka_python import KafkaPythonPort
 
 pytestmark = [
@@ -136,6 +140,47 @@ def test_rights_of_the_page_are_enough_for_a_member_by_each_client(side: Side, p
     for flags in rules_of_the_page("billing"):
         side.allow(MEMBER, *flags)
     play(side, port)
+
+
+def consumer_of(side: Side, client: str) -> object:
+    """A consumer of the client, or its configuration where it does not show its settings."""
+    config = aiokafka(side) if client == "aiokafka" else kafka_python(side)
+    given: dict[str, object] = {**config, "group_id": "billing", "enable_auto_commit": False}
+    given |= {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+    if client == "confluent-kafka":
+        return librdkafka(side)
+    if client == "kafka-python":
+        return KafkaConsumer(**given)
+
+    async def made() -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(**given)
+
+    return asyncio.run(made())
+
+
+@pytest.mark.parametrize("client", sample(("aiokafka", "confluent-kafka", "kafka-python"), 2))
+def test_the_member_connects_as_the_consumer_does(side: Side, client: str) -> None:
+    """Servers, TLS and SASL are named once, in the consumer."""
+    for flags in rules_of_the_page("billing"):
+        side.allow(MEMBER, *flags)
+    stop = threading.Event()
+    bill = handler(topics="orders", group="billing", retry=["1 s"], fatal=ValueError)(handle)
+    options: dict[str, object] = {"client": client} if client == "confluent-kafka" else {}
+    member = threading.Thread(target=lambda: bill.run(stop=stop, consumer=consumer_of(side, client), **options))
+    member.start()
+    with side.client(ROOT) as root:
+        ledger = Ledger(root, "billing")
+
+        def is_dead() -> bool:
+            ledger.refresh()
+            return [row.state for _, row in ledger.records()] == [State.DEAD]
+
+        try:
+            wait_until(lambda: not member.is_alive() or is_dead(), TIMEOUT_S, "the dead letter", 0.1)
+            assert member.is_alive()
+        finally:
+            stop.set()
+            member.join()
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from aiokafka import TopicPartition as TheirPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.errors import CorruptRecordException, KafkaError, MessageSizeTooLargeError
 
-from kafkalite.failures.adapters.configuration import divided, require_group
+from kafkalite.failures.adapters.configuration import NEEDED, divided, require_group, require_no_topics
 from kafkalite.failures.adapters.listening import FETCH_WAIT_MS, Listening
 from kafkalite.failures.runner import CommitRefused
 from kafkalite.failures.transaction_writer import TransactionFailed
@@ -41,6 +41,11 @@ COMMIT_TIMEOUT_S: Final = 5.0
 HEAR_S: Final = 0.005
 NO_KEY: Final = object()
 CONSUMER_NAMES: Final = inspect.signature(AIOKafkaConsumer).parameters.keys() - {"loop"}
+CONSUMER_DEFAULTS: Final = {
+    name: one.default
+    for name, one in inspect.signature(AIOKafkaConsumer).parameters.items()
+    if name not in {"topics", "loop", "api_version"}  # the last has no effect
+}
 PRODUCER_NAMES: Final = inspect.signature(AIOKafkaProducer).parameters.keys() - {"loop"}
 
 Result = TypeVar("Result")
@@ -49,15 +54,20 @@ logger = logging.getLogger(__name__)
 
 class AioPort(Listening):
     """See the module. `config` is that of an AIOKafkaConsumer, and may have settings of an AIOKafkaProducer, but not
-    `loop`: the member has its own. ValueError, TypeError."""
+    `loop`: the member has its own. Or it is an AIOKafkaConsumer that is not started, made with the policy's group,
+    enable_auto_commit=False, isolation_level="read_committed" and auto_offset_reset="earliest", and has no
+    subscription; the member makes its own with the same settings. ValueError, TypeError."""
 
     by_partition = True
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any] | AIOKafkaConsumer) -> None:
         super().__init__()
+        given = divided(settings_of(config), CONSUMER_NAMES, PRODUCER_NAMES)
         if not isinstance(config, Mapping):
-            raise TypeError("an AIOKafkaConsumer belongs to another event loop: pass its configuration instead")
-        self._consumer_config, self._config, self._named_group = divided(config, CONSUMER_NAMES, PRODUCER_NAMES)
+            if given.group is None:
+                raise ValueError("the consumer has no group_id: make it with the policy's group")
+            config._closed = True  # noqa: SLF001  # it was never opened, and would otherwise complain that nobody closes it
+        self._consumer_config, self._config, self._named_group = given
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="failures-aiokafka", daemon=True)
         self._died: BaseException | None = None
@@ -282,6 +292,35 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # untyped
 
     async def on_partitions_assigned(self, assigned: Any) -> None:
         await self._port.tell(self._port.assigned, assigned)
+
+
+def settings_of(consumer: object) -> Mapping[str, Any]:
+    """A configuration itself, or the settings of an AIOKafkaConsumer; ValueError, TypeError."""
+    if isinstance(consumer, Mapping):
+        return consumer
+    if not isinstance(consumer, AIOKafkaConsumer):
+        raise TypeError(
+            f"consumer is a {type(consumer).__name__}: pass an AIOKafkaConsumer or its configuration, a dict"
+        )
+    shown = shown_by(consumer)
+    if shown["_fetcher"] is not None:
+        raise ValueError("the consumer is started; create it, and do not start it: the member starts its own")
+    require_no_topics(consumer)
+    found = {}
+    for name, default in CONSUMER_DEFAULTS.items():
+        if f"_{name}" not in shown:
+            raise TypeError(f"this release of aiokafka does not show {name}: pass the consumer's configuration")
+        if name in NEEDED or shown[f"_{name}"] != default:
+            found[name] = shown[f"_{name}"]
+    if found.get("rebalance_timeout_ms") == shown["_session_timeout_ms"]:
+        del found["rebalance_timeout_ms"]  # its default
+    return found
+
+
+def shown_by(consumer: AIOKafkaConsumer) -> dict[str, Any]:
+    """Return the attributes that keep a consumer's settings: aiokafka has no public names for them."""
+    shown = {**vars(consumer._client), **vars(consumer)}  # noqa: SLF001  # see above
+    return {**shown, "_consumer_timeout_ms": round(shown["_consumer_timeout"] * 1000)}
 
 
 def key_of(key: object) -> Any:

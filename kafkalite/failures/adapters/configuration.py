@@ -61,12 +61,10 @@ def divided(
     if consumer_names is not None and producer_names is not None:
         refuse_unknown("the configuration", config, {*consumer_names, *producer_names})
     found = Divided({}, {}, next((config[name] for name in ("group_id", "group.id") if config.get(name)), None))
+    refuse_unfit(config)
     for name, value in config.items():
         plain = name.replace(".", "_")
-        needed = NEEDED.get(plain)
-        if needed is not None:
-            if str(value).lower() not in needed:
-                raise ValueError(f"{name} is {value!r}: {WHY[plain]}; it has to be {needed[0]}")
+        if plain in NEEDED:
             continue
         if plain in INSTEAD and value is not None:
             raise ValueError(f"{name} is set: {INSTEAD[plain]}")
@@ -79,7 +77,27 @@ def divided(
     return found
 
 
+def refuse_unfit(config: Mapping[str, Any]) -> None:
+    """ValueError, which names each setting whose value a member cannot have."""
+    values = {name.replace(".", "_"): (name, value) for name, value in config.items()}
+    faults = []
+    for plain, fitting in NEEDED.items():
+        name, value = values.get(plain, ("", fitting[0]))
+        if str(value).lower() not in fitting:
+            faults.append(f"{name} is {value!r}: {WHY[plain]}; it has to be {fitting[0]}")
+    if faults:
+        raise ValueError(". ".join(faults))
+
+
 def require_group(given: str | None, group: str) -> None:
     """ValueError where the configuration names another group than the policy."""
     if given not in {None, group}:
         raise ValueError(f"the configuration has group {given!r}; the policy has group {group!r}")
+
+
+def require_no_topics(consumer: Any) -> None:
+    """ValueError where a consumer has topics already."""
+    if consumer.subscription() or consumer.assignment():
+        raise ValueError(
+            "the consumer has a subscription or assignment; create it without one: the policy sets the topics"
+        )

@@ -57,8 +57,7 @@ class ConfluentPort(Writing):
 
     def __init__(self, config: Mapping[str, Any], transactional_id: str) -> None:
         super().__init__(transactional_id)
-        if not isinstance(config, Mapping):
-            raise TypeError("a confluent_kafka.Consumer does not show its settings: pass its configuration instead")
+        config = settings_of(config)
         self._consumer_config, self._config, self._named_group = divided(config, None, None, CONSUMER_ONLY)
         self._consumer: Any = None
         self._positions: dict[TopicPartition, int] = {}
@@ -236,6 +235,16 @@ class ConfluentPort(Writing):
                 self.leave()
             finally:
                 self._consumer.close()
+
+
+def settings_of(consumer: object) -> Mapping[str, Any]:
+    """The configuration itself; TypeError for anything else."""
+    if isinstance(consumer, Mapping):
+        return consumer
+    raise TypeError(
+        "a confluent_kafka.Consumer does not show its settings: pass its configuration instead, the dict that you give "
+        f"to Consumer(…), not {type(consumer).__name__}"
+    )
 
 
 def message_of(one: Any) -> Message:

@@ -11,6 +11,7 @@ Thread rule: as kafkalite.failures.adapters.writing.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer
@@ -20,12 +21,12 @@ from kafka.errors import CorruptRecordError, KafkaError, MessageSizeTooLargeErro
 from kafka.serializer import Serializer
 from kafka.structs import MemberState, OffsetAndMetadata
 
-from kafkalite.failures.adapters.configuration import NEEDED, divided, require_group
+from kafkalite.failures.adapters.configuration import NEEDED, divided, require_group, require_no_topics
 from kafkalite.failures.adapters.writing import Writing
 from kafkalite.failures.runner import CommitRefused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from kafkalite.failures.runner import Fetch
     from kafkalite.failures.transaction_writer import Written
@@ -52,12 +53,9 @@ class KafkaPythonPort(Writing):
         super().__init__(transactional_id)
         self._consumer: Any = None
         if isinstance(config, KafkaConsumer):
-            if config.subscription() or config.assignment():
-                raise ValueError(
-                    "the consumer has a subscription or assignment; create it without one: the policy sets the topics"
-                )
-            self._consumer, config = config, own_settings(config)
-        given = divided(config, KafkaConsumer.DEFAULT_CONFIG, KafkaProducer.DEFAULT_CONFIG)
+            require_no_topics(config)
+            self._consumer = config
+        given = divided(settings_of(config), KafkaConsumer.DEFAULT_CONFIG, KafkaProducer.DEFAULT_CONFIG)
         if self._consumer is not None and given.group is None:
             raise ValueError("the consumer has no group_id: make it with the policy's group")
         self._consumer_config, self._config, self._named_group = given
@@ -210,6 +208,15 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # untyped
 
     def on_partitions_lost(self, lost: Any) -> None:
         self._port.lost(lost)
+
+
+def settings_of(consumer: object) -> Mapping[str, Any]:
+    """A configuration itself, or the settings of a KafkaConsumer; TypeError."""
+    if isinstance(consumer, Mapping):
+        return consumer
+    if not isinstance(consumer, KafkaConsumer):
+        raise TypeError(f"consumer is a {type(consumer).__name__}: pass a KafkaConsumer or its configuration, a dict")
+    return own_settings(consumer)
 
 
 def own_settings(consumer: KafkaConsumer) -> dict[str, Any]:
