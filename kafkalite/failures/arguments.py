@@ -71,6 +71,11 @@ def duration_ms(place: str, value: Any) -> int:
         raise ValueError(f"{place}: {error}") from None
 
 
+def is_name(value: object) -> bool:
+    """Whether it is text, and not empty."""
+    return isinstance(value, str) and value != ""
+
+
 def is_list(value: object) -> bool:
     """Whether it is a list or another collection, and no text or mapping."""
     return isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping))

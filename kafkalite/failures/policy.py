@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.base.dataclass import dataclass
-from kafkalite.failures.arguments import NamedArguments, is_list
+from kafkalite.failures.arguments import NamedArguments, is_list, is_name
 from kafkalite.failures.names import Layout, ledger_name
 from kafkalite.failures.retry_strategies import STRATEGIES, Ignore, Limit, RetryForever, RetryHere, RetryTopics
 from kafkalite.failures.times import UNITS_MS, milliseconds
@@ -95,8 +95,7 @@ class Policy(NamedArguments):
 
     def __post_init__(self) -> None:
         self._require("topics", is_list(self.topics) and len(self.topics) > 0, "a list with at least one topic")
-        is_name = isinstance(self.group, str) and self.group != ""  # type: ignore[redundant-expr]
-        self._require("group", is_name, "the name of a group")
+        self._require("group", is_name(self.group), "the name of a group")
         self._check_kinds()
         for name, value, known in (
             ("order", self.order, ORDERS),
@@ -140,7 +139,7 @@ class Policy(NamedArguments):
         self._require_flag("skip_tombstones")
         for name in ("topics", "after", "compat"):
             value = getattr(self, name)
-            if not is_list(value) or not all(isinstance(one, str) and one for one in value):
+            if not is_list(value) or not all(is_name(one) for one in value):
                 raise ValueError(f"{name} is {value!r}; it is a list of names")
         for name in ("fatal", "outage"):
             if not is_list(getattr(self, name)):

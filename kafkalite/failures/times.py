@@ -26,7 +26,7 @@ class Moment(NamedTuple):
     ms: float
 
 
-def milliseconds(duration: Duration) -> int:
+def milliseconds(duration: Duration | object) -> int:
     """ "10 s", "1.5 min", "250ms", or a number of seconds, in ms; ValueError."""
     if isinstance(duration, str):
         value = _spelled_ms(duration)
