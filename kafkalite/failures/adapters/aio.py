@@ -155,7 +155,7 @@ class AioPort(Listening):
             finally:
                 self._loop.call_soon_threadsafe(heard.set_result, None)
 
-    def poll(self, timeout_s: float) -> list[Fetch]:
+    def _read(self, timeout_s: float) -> list[Fetch]:
         if self._died is not None:
             raise self._died
         try:
@@ -165,10 +165,10 @@ class AioPort(Listening):
             return []
         return self.fetches(found)
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
+    def _seek(self, partition: TopicPartition, offset: int) -> None:
         self._loop.call_soon_threadsafe(self._consumer.seek, TheirPartition(*partition), offset)
 
-    def position(self, partition: TopicPartition) -> int:
+    def _position(self, partition: TopicPartition) -> int:
         if partition not in self.owned:
             return -1
         try:
@@ -176,10 +176,10 @@ class AioPort(Listening):
         except (KafkaError, TimeoutError):
             return -1
 
-    def pause(self, partition: TopicPartition) -> None:
+    def _halt(self, partition: TopicPartition) -> None:
         self._loop.call_soon_threadsafe(self._consumer.pause, TheirPartition(*partition))
 
-    def resume(self, partition: TopicPartition) -> None:
+    def _unhalt(self, partition: TopicPartition) -> None:
         self._loop.call_soon_threadsafe(self._consumer.resume, TheirPartition(*partition))
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as TheirPartition
 
 from kafkalite.failures.adapters.configuration import divided, require_group
-from kafkalite.failures.adapters.listening import FETCH_WAIT_MS
+from kafkalite.failures.adapters.listening import FETCH_WAIT_MS, known
 from kafkalite.failures.adapters.writing import OutcomeUnknown, Writing
 from kafkalite.failures.events import Message
 from kafkalite.failures.runner import CommitRefused, Fetch
@@ -92,8 +92,9 @@ class ConfluentPort(Writing):
             on_lost=lambda _, partitions: self.lost(partitions),
         )
 
-    def poll(self, timeout_s: float) -> list[Fetch]:
+    def _read(self, timeout_s: float) -> list[Fetch]:
         found: dict[TopicPartition, list[Message]] = defaultdict(list)
+        epochs: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
         damaged: dict[TopicPartition, int] = {}
         for one in self._consumer.consume(RECORDS_MAX, timeout_s):
             error = one.error()
@@ -102,7 +103,7 @@ class ConfluentPort(Writing):
                 if place in damaged:
                     continue
                 found[place].append(message_of(one))
-                self.note_epoch(place, one.offset(), one.leader_epoch())
+                epochs[place].append((one.offset(), known(one.leader_epoch())))
                 self._positions[place] = one.offset() + 1
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # it has no other name
                 self._positions[TopicPartition(one.topic(), one.partition())] = one.offset()
@@ -112,17 +113,19 @@ class ConfluentPort(Writing):
                 raise KafkaException(error)
             else:
                 logger.warning("reading: %s", error)
+        for place, pairs in epochs.items():
+            self.note_epochs(place, pairs)
         for place, offset in damaged.items():
-            self.seek(place, offset)
+            self._seek(place, offset)
         return [
             Fetch(place, messages, messages[-1].offset + 1) for place, messages in found.items() if place in self.owned
         ]
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
+    def _seek(self, partition: TopicPartition, offset: int) -> None:
         self._positions[partition] = offset
         self._consumer.seek(TheirPartition(*partition, offset))
 
-    def position(self, partition: TopicPartition) -> int:
+    def _position(self, partition: TopicPartition) -> int:
         return self._positions.get(partition, NO_POSITION)
 
     def revoked(self, partitions: Any) -> None:
@@ -130,10 +133,10 @@ class ConfluentPort(Writing):
         for one in partitions:
             self._positions.pop(TopicPartition(one.topic, one.partition), None)
 
-    def pause(self, partition: TopicPartition) -> None:
+    def _halt(self, partition: TopicPartition) -> None:
         self._consumer.pause([TheirPartition(*partition)])
 
-    def resume(self, partition: TopicPartition) -> None:
+    def _unhalt(self, partition: TopicPartition) -> None:
         self._consumer.resume([TheirPartition(*partition)])
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:

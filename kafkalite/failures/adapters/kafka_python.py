@@ -80,7 +80,7 @@ class KafkaPythonPort(Writing):
             )
         self._consumer.subscribe(list(topics), listener=Listener(self))
 
-    def poll(self, timeout_s: float) -> list[Fetch]:
+    def _read(self, timeout_s: float) -> list[Fetch]:
         state = self._consumer.group_metadata().state
         if state == MemberState.REBALANCING:
             self._consumer._coordinator.request_rejoin()  # noqa: SLF001  # it has no other name
@@ -101,19 +101,19 @@ class KafkaPythonPort(Writing):
         if fetcher._next_partition_records is not None and not fetcher._next_partition_records:  # noqa: SLF001
             fetcher._next_partition_records = None  # noqa: SLF001
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
+    def _seek(self, partition: TopicPartition, offset: int) -> None:
         self._consumer.seek(TheirPartition(*partition), offset)
 
-    def position(self, partition: TopicPartition) -> int:
+    def _position(self, partition: TopicPartition) -> int:
         if partition not in self.owned:
             return -1
         found = self._consumer.position(TheirPartition(*partition), timeout_ms=1000)
         return -1 if found is None else int(found)
 
-    def pause(self, partition: TopicPartition) -> None:
+    def _halt(self, partition: TopicPartition) -> None:
         self._consumer.pause(TheirPartition(*partition))
 
-    def resume(self, partition: TopicPartition) -> None:
+    def _unhalt(self, partition: TopicPartition) -> None:
         self._consumer.resume(TheirPartition(*partition))
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -24,8 +24,17 @@ of the others has returned: with their own default, 500 ms, for up to half a sec
 """
 
 
+KEPT_MAX: Final = 1000
+KEPT_BYTES_MAX: Final = 4 << 20
+"""Records of a paused partition, and bytes of their values, after which its client is paused, too."""
+
+
 class Listening(ABC):
-    """See the module. Partitions are given up once, whoever says so first: the client, or `leave`."""
+    """See the module. Partitions are given up once, whoever says so first: the client, or `leave`.
+
+    A client that is paused throws away what it has fetched, or asks for the partition again only when the fetch of the
+    others has returned. So a paused partition is read on up to a limit, and these records are there when it is resumed.
+    """
 
     reports_damage = False
     """These clients ask for a batch that a broker calls damaged again and again, and say nothing."""
@@ -33,6 +42,10 @@ class Listening(ABC):
     def __init__(self) -> None:
         self.owned: set[TopicPartition] = set()
         self._epochs: dict[TopicPartition, EpochHistory] = {}
+        self._paused: set[TopicPartition] = set()
+        self._kept: dict[TopicPartition, list[Fetch]] = {}
+        self._halted: set[TopicPartition] = set()
+        """Partitions of which the client is paused."""
         self._on_assigned: Callable[[list[TopicPartition]], None] | None = None
         self._on_revoked: Callable[[list[TopicPartition]], None] | None = None
         self._on_lost: Callable[[list[TopicPartition]], None] | None = None
@@ -71,13 +84,82 @@ class Listening(ABC):
         self.owned.difference_update(partitions)
         for partition in partitions:
             self._epochs.pop(partition, None)
+            self._kept.pop(partition, None)
+        self._paused.difference_update(partitions)
+        self._halted.difference_update(partitions)
 
-    def note_epoch(self, partition: TopicPartition, offset: int, epoch: int | None) -> None:
-        """A record was read that has this leader epoch."""
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_s: float) -> list[Fetch]:
+        ready = any(partition not in self._paused for partition in self._kept)
+        read = self._read(0.0 if ready else timeout_s)
+        # Only now: reading may give partitions up, and what is kept of them with them.
+        found = [
+            fetch
+            for partition in [one for one in self._kept if one not in self._paused]
+            for fetch in self._kept.pop(partition)
+        ]
+        for fetch in read:
+            if fetch.partition in self._paused:
+                self._keep(fetch)
+            else:
+                found.append(fetch)
+        return found
+
+    def _keep(self, fetch: Fetch) -> None:
+        partition = fetch.partition
+        kept = self._kept.setdefault(partition, [])
+        kept.append(fetch)
+        sizes = [len(message.value or b"") for one in kept for message in one.messages]
+        if partition not in self._halted and (len(sizes) >= KEPT_MAX or sum(sizes) >= KEPT_BYTES_MAX):
+            self._halted.add(partition)
+            self._halt(partition)
+
+    def pause(self, partition: TopicPartition) -> None:
+        self._paused.add(partition)
+
+    def resume(self, partition: TopicPartition) -> None:
+        self._paused.discard(partition)
+        if partition in self._halted:
+            self._halted.discard(partition)
+            self._unhalt(partition)
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        self._kept.pop(partition, None)
+        self._seek(partition, offset)
+
+    def position(self, partition: TopicPartition) -> int:
+        kept = self._kept.get(partition)
+        return kept[0].messages[0].offset if kept else self._position(partition)
+
+    @abstractmethod
+    def _read(self, timeout_s: float) -> list[Fetch]:
+        """Poll the client. No fetch is empty."""
+
+    @abstractmethod
+    def _halt(self, partition: TopicPartition) -> None:
+        """Pause the client."""
+
+    @abstractmethod
+    def _unhalt(self, partition: TopicPartition) -> None:
+        """Resume the client."""
+
+    @abstractmethod
+    def _seek(self, partition: TopicPartition, offset: int) -> None:
+        """Have the client read from this offset."""
+
+    @abstractmethod
+    def _position(self, partition: TopicPartition) -> int:
+        """Return the offset that the client reads next; -1 where it is not known."""
+
+    # --- partitions ---------------------------------------------------------------------------------------------------
+
+    def note_epochs(self, partition: TopicPartition, epochs: Sequence[tuple[int, int]]) -> None:
+        """Records were read that have these offsets and leader epochs, -1 where one is not known."""
         history = self._epochs.get(partition)
         if history is None:
-            history = self._epochs[partition] = EpochHistory(offset)
-        history.extend(((offset, -1 if epoch is None else epoch),), offset + 1)
+            history = self._epochs[partition] = EpochHistory(epochs[0][0])
+        history.extend(epochs, epochs[-1][0] + 1)
 
     def epoch_before(self, partition: TopicPartition, offset: int) -> int:
         """The leader epoch to commit with an offset: that of the record before it, -1 where it is not known (KIP-320).
@@ -90,8 +172,7 @@ class Listening(ABC):
         fetches = []
         for place, rows in found.items():
             partition = TopicPartition(place.topic, place.partition)
-            for row in rows:
-                self.note_epoch(partition, row.offset, getattr(row, "leader_epoch", None))  # aiokafka has none
+            self.note_epochs(partition, [(row.offset, known(getattr(row, "leader_epoch", None))) for row in rows])
             messages = [
                 Message(
                     row.topic,
@@ -127,3 +208,8 @@ class Listening(ABC):
     def leave(self) -> None:
         """All are given up, before the client is closed: some do not say so themselves."""
         self.revoked(set(self.owned))
+
+
+def known(epoch: int | None) -> int:
+    """A leader epoch; -1 for one that a client does not know (aiokafka has none)."""
+    return -1 if epoch is None else epoch
