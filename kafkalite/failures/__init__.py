@@ -4,6 +4,7 @@
     adapters/     clients that read and write for the runner
     runner.py     carries out what the core decides
     workers.py, calls.py    threads and tasks for handlers; one call, and what its exception means
+    batch_calls.py, run_progress.py    calls with lists of records; which records of a run come next
     dead_letters.py    a call of the dead-letter handler
     breaker_status.py    whether a member's breaker is open, written into the ledger
     batches.py    letters of whoever reads in batches: Avro that cannot be decoded
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from kafkalite.failures.batch_calls import BatchFailed as BatchFailed
     from kafkalite.failures.batches import BatchLetters as BatchLetters
     from kafkalite.failures.calls import Failed as Failed
     from kafkalite.failures.calls import Transaction as Transaction
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from kafkalite.failures.trial import Tried as Tried
 
 _WHERE: Final = {
+    "BatchFailed": "kafkalite.failures.batch_calls",
     "BatchLetters": "kafkalite.failures.batches",
     "DeadLetter": "kafkalite.failures.dead_letters",
     "Exponential": "kafkalite.failures.retry_strategies",

@@ -67,8 +67,8 @@ class Caller:
         self._limit_s = milliseconds(policy.processing_time_max) / 1000
         parameters = inspect.signature(handler).parameters.values()
         wanted = [one for one in parameters if one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD}]
-        self._with_transaction = len([one for one in wanted if one.default is one.empty]) > 1
-        if self._with_transaction and policy.moves != "exactly once":
+        self.with_transaction = len([one for one in wanted if one.default is one.empty]) > 1
+        if self.with_transaction and policy.moves != "exactly once":
             raise ValueError(f"a handler that takes a transaction needs moves='exactly once', not {policy.moves!r}")
         if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
             raise ValueError(f"{name_of(handler)} has a yield: calling it would handle nothing")
@@ -83,12 +83,9 @@ class Caller:
             record = self._decoded(message)
             if isinstance(record, Outcome):
                 return record
-            returned = self._handler(*((record, transaction) if self._with_transaction else (record,)))
-            if returned is not None and inspect.iscoroutine(returned):
-                returned.close()
-                raise TypeError(  # noqa: TRY301  # classified like an exception of the handler
-                    f"{name_of(self._handler)} returned a coroutine: declare it with async def"
-                )
+            returned = self._handler(*((record, transaction) if self.with_transaction else (record,)))
+            if returned is not None:
+                returned_nothing(self._handler, returned)
         except BaseException as error:
             if ends_member(error):
                 raise
@@ -104,7 +101,7 @@ class Caller:
             if isinstance(record, Outcome):
                 return record
             async with asyncio.timeout(self._limit_s):
-                await self._handler(*((record, transaction) if self._with_transaction else (record,)))
+                await self._handler(*((record, transaction) if self.with_transaction else (record,)))
         except BaseException as error:
             if ends_member(error):
                 raise
@@ -145,6 +142,13 @@ class Caller:
             fatal = any(isinstance(one, tuple(policy.fatal)) for one in chain)
             kind = said or (FailureKind.FATAL if fatal else FailureKind.RETRIABLE)
         return kind, first_fit(chain, policy.rules)
+
+
+def returned_nothing(handler: Callable[..., Any], returned: object) -> None:
+    """TypeError for a coroutine, which nobody awaits; classified like an exception of the handler."""
+    if inspect.iscoroutine(returned):
+        returned.close()
+        raise TypeError(f"{name_of(handler)} returned a coroutine: declare it with async def")
 
 
 def first_fit(chain: Sequence[BaseException], kinds: Iterable[type[BaseException]]) -> int:

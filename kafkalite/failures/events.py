@@ -1,7 +1,7 @@
 """What the core is told, and what it wants done.
 
-    events    Assigned · Revoking · Revoked · Lost · Fetched · Finished · RunEnded · TransactionEnded · CommitEnded ·
-              Damaged · Decided · Released · Tick
+    events    Assigned · Revoking · Revoked · Lost · Fetched · Finished · FinishedTogether · RunEnded ·
+              TransactionEnded · CommitEnded · Damaged · Decided · Released · Tick
     actions   Run · Withdraw · Pause · Resume · Transact · Commit · Doubt · Alarm · Stop
 
 Offsets, sizes and partitions are Kafka's. Whoever carries out a Transact, a Commit or a Run says with the event that
@@ -164,6 +164,15 @@ class Finished(NamedTuple):
     outcome: Outcome
 
 
+class FinishedTogether(NamedTuple):
+    """Records of a run that one call has handled. What the call sent is committed with all of them, or not at all."""
+
+    partition: TopicPartition
+    run: int
+    offsets: tuple[int, ...]
+    outputs: tuple[Output, ...]
+
+
 class RunEnded(NamedTuple):
     """A run is over; records of it without outcome were not handled. `each_ms`: what one took in the handler, in the
     mean, where the run had marks."""
@@ -226,6 +235,7 @@ Event = (
     | Lost
     | Fetched
     | Finished
+    | FinishedTogether
     | RunEnded
     | TransactionEnded
     | CommitEnded

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar
 
 from kafkalite.base.ending import on_ending
 from kafkalite.failures.arguments import refuse_unknown
-from kafkalite.failures.calls import Caller, name_of
+from kafkalite.failures.batch_calls import caller_of
+from kafkalite.failures.calls import name_of
 from kafkalite.failures.dead_letters import DeadCaller
 from kafkalite.failures.policy import Policy
 from kafkalite.failures.retry_strategies import RetryTopics, check_delays
@@ -69,6 +70,7 @@ class PolicyOptions(TypedDict, total=False):
     dead_topics: Mapping[type[BaseException], str]
     cleanup: str
     skip_tombstones: bool
+    batch: int
     ahead_max: int
     parked_max: int
 
@@ -81,6 +83,7 @@ def handler(
     **options: Unpack[PolicyOptions],
 ) -> Callable[[Callable[P, R]], Handler[P, R]]:
     """Decorate a function, or coroutine function, that handles one record: `f(record)` or `f(record, transaction)`.
+    With `batch=` it handles a list of records.
 
     `topics`    one topic, or a list
     `group`     the consumer group
@@ -116,7 +119,7 @@ class Handler(Generic[P, R]):
     def __init__(self, policy: Policy, function: Callable[P, R]) -> None:
         if not callable(function):
             raise TypeError(f"@failures.handler decorates a function, not {function!r}")
-        Caller(policy, function)  # raises ValueError if the function cannot handle records
+        caller_of(policy, function)  # raises ValueError if the function cannot handle records
         functools.update_wrapper(self, function)
         self.policy = policy
         self.function = function

@@ -67,6 +67,7 @@ class Item:
 
     __slots__ = (
         "attempt",
+        "bundle",
         "came_as",
         "counted",
         "doubted",
@@ -125,6 +126,8 @@ class Item:
         self.probes = 0
         self.shrink = 0
         self.verdict: Verdict | None = None
+        self.bundle: list[Item] = []
+        """Records that one call has handled, with outputs: they are written in one transaction."""
 
     @property
     def is_staying(self) -> bool:
@@ -385,6 +388,7 @@ class PartitionLane:
         """It may run when it is due."""
         item.state = ItemState.READY
         item.verdict = None
+        item.bundle = []
         heapq.heappush(self._ready, (item.due if self.is_retry else 0.0, item.offset, item))
 
     @property

@@ -165,7 +165,22 @@ def choose(lane: PartitionLane, count: int) -> list[Item]:
             if len(found) >= count:
                 break
             found.append(item)
-    return found
+    return whole_bundles(lane, found) if any(item.bundle for item in found) else found
+
+
+def whole_bundles(lane: PartitionLane, found: list[Item]) -> list[Item]:
+    """Leave out records that one call has handled with others that cannot be written now; in a topic's own partition
+    all that follows them, too."""
+    while True:
+        chosen = set(found)
+        bundles = {id(item.bundle): item.bundle for item in found if item.bundle}
+        broken = {key for key, bundle in bundles.items() if not chosen.issuperset(bundle)}
+        if not broken:
+            return found
+        if lane.is_retry:
+            found = [item for item in found if id(item.bundle) not in broken]
+        else:
+            found = found[: next(place for place, item in enumerate(found) if id(item.bundle) in broken)]
 
 
 def write_down(item: Item, wall_ms: int, puts: list[Put], rows: list[tuple[str, Row | None]]) -> None:

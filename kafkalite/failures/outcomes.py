@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkalite.failures.events import Alarm, FailureKind, Goal, Letter, Put, Withdraw
+from kafkalite.failures.events import Alarm, FailureKind, Goal, Letter, Outcome, Put, Withdraw
 from kafkalite.failures.lanes import ItemState, Verdict, key_digest
 from kafkalite.failures.names import origin_text
 from kafkalite.failures.retry_strategies import Ignore, RetryForever, StepKind
@@ -19,7 +19,7 @@ from kafkalite.failures.rows import Row, State
 from kafkalite.failures.times import milliseconds
 
 if TYPE_CHECKING:
-    from kafkalite.failures.events import Failure, Finished, Outcome, RunEnded
+    from kafkalite.failures.events import Failure, Finished, FinishedTogether, RunEnded
     from kafkalite.failures.lanes import Item, PartitionLane
     from kafkalite.failures.retry_strategies import Step
     from kafkalite.failures.state import SessionState
@@ -55,6 +55,19 @@ class Outcomes:
         else:
             self._failed(lane, item, event.outcome.failure)
 
+    def finished_together(self, event: FinishedTogether) -> None:
+        """A call of a handler is done with several records, and has sent something for all of them."""
+        lane = self._lanes.get(event.partition)
+        if lane is None or lane.run != event.run:
+            return
+        items = [lane.by_offset[offset] for offset in event.offsets]
+        for place, item in enumerate(items):
+            lane.careful = max(lane.careful - 1, 0)
+            lane.clear(item)
+            self._succeeded(lane, item, Outcome(outputs=event.outputs if place == 0 else ()), is_bundled=True)
+        for item in items:
+            item.bundle = items
+
     def run_ended(self, event: RunEnded) -> None:
         """Records of the run that were not handled wait again."""
         lane = self._lanes.get(event.partition)
@@ -71,7 +84,7 @@ class Outcomes:
         if self._breaker.probing and not lane.is_dead:
             self._breaker.probe_failed(self._state.now.ms)  # nobody has tried
 
-    def _succeeded(self, lane: PartitionLane, item: Item, outcome: Outcome) -> None:
+    def _succeeded(self, lane: PartitionLane, item: Item, outcome: Outcome, *, is_bundled: bool = False) -> None:
         if lane.is_dead:  # recorded at once, and not by the next plain commit: the handler notifies people
             self._counts["dead_calls", "succeeded"] += 1
             lane.move(item, Verdict(outputs=outcome.outputs, writes_row=item.row is not None))
@@ -89,7 +102,7 @@ class Outcomes:
                 following = lane.chains.passed(item)
                 if following is not None:
                     lane.push(following)
-        elif outcome.outputs:
+        elif outcome.outputs or is_bundled:
             lane.move(item, Verdict(outputs=outcome.outputs, writes_row=False))
         else:
             lane.finish(item)

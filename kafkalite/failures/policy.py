@@ -37,6 +37,8 @@ LETTER_KEYS: Final = ("original", "date")
 CLEANUPS: Final = ("delete", "compact")
 AHEAD_MAX: Final = 500
 PARKED_MAX: Final = 100_000
+BATCH_MAX: Final = 500
+"""Records of a batch, which fit into one transaction (kafkalite.failures.moves)."""
 RETENTION_MS_MIN: Final = 7 * UNITS_MS["d"]
 RETENTION_TIMES: Final = 10
 
@@ -66,6 +68,7 @@ class Policy(NamedArguments):
     `cleanup`           of dead letters: "delete" keeps them until they are resolved; with "compact" each has a key of
                         its own, day and record, and is resolved by a tombstone: the broker gives the space back
     `skip_tombstones`   records without value are not handled
+    `batch`             0: the handler gets a record a call; otherwise a list of at most so many records of a partition
     """
 
     group: str
@@ -90,6 +93,7 @@ class Policy(NamedArguments):
     dead_topics: Mapping[type[BaseException], str] = field(default_factory=dict)
     cleanup: str = "delete"
     skip_tombstones: bool = False
+    batch: int = 0
     ahead_max: int = AHEAD_MAX
     parked_max: int = PARKED_MAX
 
@@ -113,6 +117,7 @@ class Policy(NamedArguments):
         if set(self.compat) - set(FAMILIES):
             raise ValueError(f"compat may contain {', '.join(FAMILIES)}, not {list(self.compat)}")
         self._require("ahead_max", self.ahead_max <= self.parked_max, f"at most parked_max ({self.parked_max})")
+        self._require("batch", self.batch <= self.ahead_max, f"at most ahead_max ({self.ahead_max})")
         self._require("processing_time_max", self._require_duration("processing_time_max") > 0, "above 0")
         if self.group in self.after or (self.order == "key" and not self.uses_topics):
             raise ValueError(
@@ -136,6 +141,7 @@ class Policy(NamedArguments):
         """What would otherwise be found out when the first record fails."""
         for name in ("ahead_max", "parked_max"):
             self._require_whole(name, 1)
+        self._require_whole("batch", 0, BATCH_MAX)
         self._require_flag("skip_tombstones")
         for name in ("topics", "after", "compat"):
             value = getattr(self, name)

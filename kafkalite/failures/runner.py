@@ -31,8 +31,9 @@ from kafkalite.client.history import find_divergences
 from kafkalite.client.read.damage import has_other_in_sync, is_readable, next_readable
 from kafkalite.client.read.marks import Divergence, Mark, Position
 from kafkalite.errors import KafkaError, StartupError
+from kafkalite.failures.batch_calls import caller_of
 from kafkalite.failures.breaker_status import Board
-from kafkalite.failures.calls import Caller, class_name, ends_member, text_of
+from kafkalite.failures.calls import class_name, ends_member, text_of
 from kafkalite.failures.dead_letters import DeadCaller
 from kafkalite.failures.events import (
     Alarm,
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kafkalite.client import Client, CommittedOffset
+    from kafkalite.failures.calls import Caller
     from kafkalite.failures.events import Action, Event
     from kafkalite.failures.policy import Policy
     from kafkalite.failures.workers import Workers
@@ -212,7 +214,7 @@ class Runner:
         self._port = port
         self._client = client
         self._member = member or drawn
-        self._caller = Caller(policy, handler)
+        self._caller = caller_of(policy, handler)
         self._dead_caller = None if dead is None else DeadCaller(policy, dead)
         if workers < 1:
             raise ValueError(f"workers is {workers}; it may be 1 or more")

@@ -45,6 +45,7 @@ class Runs:
         self._nonce = state.nonce
         self._rotates = state.rotates
         self._goes_on = state.rotates or (policy.order == "key" and isinstance(policy.strategy, RetryTopics))
+        self._run_max = max(RUN_MAX, policy.batch)
         self._counts_failures = policy.limit is not None or state.losses.counts
         self._lanes = state.lanes
         self._breaker = state.breaker
@@ -110,7 +111,7 @@ class Runs:
             if lane.is_retry and item.due:
                 self.late_ms.append(max(self._state.now.ms - item.due, 0.0))
         many = (self._goes_on or lane.is_retry) and not lane.is_dead
-        failures_max = (RUN_FAILURES_MAX if self._counts_failures else RUN_MAX) if many else 1
+        failures_max = (RUN_FAILURES_MAX if self._counts_failures else self._run_max) if many else 1
         messages = tuple(
             [item.message._replace(attempt=item.attempt) if item.attempt else item.message for item in items]
         )
@@ -158,7 +159,7 @@ class Runs:
         if noted:
             return items
         noting: list[Item] = []
-        while len(items) < RUN_MAX and len(noting) < lane.batch.size:
+        while len(items) < self._run_max and len(noting) < lane.batch.size:
             head = lane.head
             if head is None or not self._may_take(lane, head):
                 break

@@ -36,6 +36,7 @@ from kafkalite.failures.events import (
     Doubt,
     Fetched,
     Finished,
+    FinishedTogether,
     Goal,
     Lost,
     Pause,
@@ -136,6 +137,8 @@ class Session:
                 self._arrivals.fetched(event)
             case Finished():
                 self._outcomes.finished(event)
+            case FinishedTogether():
+                self._outcomes.finished_together(event)
             case RunEnded():
                 self._outcomes.run_ended(event)
             case TransactionEnded():
@@ -383,6 +386,7 @@ class Session:
 
     def _written(self, lane: PartitionLane, item: Item) -> None:
         assert item.verdict is not None, "it was written"
+        item.bundle = []
         if item.verdict.stays:
             lane.moving.pop(item.offset)
             if lane.leaving and item.noted:

@@ -15,7 +15,7 @@ import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kafkalite.failures.calls import Caller
+from kafkalite.failures.batch_calls import BatchCaller, caller_of
 from kafkalite.failures.dead_letters import DeadCaller, DeadLetter, dead_letter_of
 from kafkalite.failures.events import (
     Alarm,
@@ -28,6 +28,7 @@ from kafkalite.failures.events import (
     FailureKind,
     Fetched,
     Finished,
+    FinishedTogether,
     Goal,
     Message,
     Output,
@@ -41,16 +42,18 @@ from kafkalite.failures.events import (
 )
 from kafkalite.failures.headers import letter_of, rekeyed, rendered
 from kafkalite.failures.retry_strategies import StepKind
+from kafkalite.failures.run_progress import BatchWork, RunProgress
 from kafkalite.failures.session import Session
 from kafkalite.failures.times import Moment
 from kafkalite.failures.transaction_writer import SIZE_MAX
-from kafkalite.failures.workers import EventLoopThread, RunProgress
+from kafkalite.failures.workers import EventLoopThread
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
+    from kafkalite.failures.calls import Caller
     from kafkalite.failures.events import Event, Outcome, Put
     from kafkalite.failures.policy import Policy
 
@@ -132,7 +135,7 @@ class Trial:
         if not 1 <= attempts_max <= ATTEMPTS_MAX:
             raise ValueError(f"attempts_max is {attempts_max}; it may be 1 to {ATTEMPTS_MAX}")
         self._policy = policy
-        self._caller = Caller(policy, handler)
+        self._caller = caller_of(policy, handler)
         self._dead_caller = None if dead is None else DeadCaller(policy, dead)
         self._attempts_max = attempts_max
         self._session = Session(policy, member="try_records", nonce="t", draw=lambda: 0.0)
@@ -207,6 +210,9 @@ class Trial:
                 self._stopped = reason
 
     def _handle(self, run: Run) -> Iterator[Event]:
+        if isinstance(self._caller, BatchCaller) and run.partition.topic in self._policy.layout.lanes:
+            yield from self._handle_batches(run, self._caller)
+            return
         progress = RunProgress(run)
         for message in run.messages:
             if self._stopped or self._is_over or progress.over:
@@ -219,16 +225,41 @@ class Trial:
                 progress.fail(message, outcome.failure)
         yield RunEnded(run.partition, run.number)
 
+    def _handle_batches(self, run: Run, caller: BatchCaller) -> Iterator[Event]:
+        work = BatchWork(run, caller, caller.size)
+        while not (self._stopped or self._is_over) and (records := work.next()):
+            if not caller.is_async:
+                work.ended(caller.call_batch(records))
+            else:
+                assert self._loop is not None, "the handler is async"
+                work.ended(self._loop.call(caller.call_batch_async(records)))
+            yield from self._noted(run, work.take())
+        yield from self._noted(run, work.take())
+        yield RunEnded(run.partition, run.number)
+
+    def _noted(self, run: Run, events: list[Event]) -> Iterator[Event]:
+        """The outcomes of batches, noted for each record."""
+        messages = {message.offset: message for message in run.messages}
+        for event in events:
+            if isinstance(event, Finished):
+                self._note(messages[event.offset], event.outcome.failure)
+            elif isinstance(event, FinishedTogether):
+                for offset in event.offsets:
+                    self._note(messages[offset], None)
+            yield event
+
     def _call(self, message: Message) -> Outcome:
+        outcome = self._outcome(self._caller, message)
+        self._note(message, outcome.failure)
+        return outcome
+
+    def _note(self, message: Message, failure: Failure | None) -> None:
         origin = self._origin(message)
         calls = self._calls[origin]
-        outcome = self._outcome(self._caller, message)
         self._order.append((origin, len(calls)))
-        given = message._replace(topic=origin[0], partition=origin[1], offset=origin[2])
-        calls.append((given, outcome.failure))
-        if outcome.failure is not None and len(calls) >= self._attempts_max:
+        calls.append((message._replace(topic=origin[0], partition=origin[1], offset=origin[2]), failure))
+        if failure is not None and len(calls) >= self._attempts_max:
             self._is_over = True
-        return outcome
 
     def _call_dead(self, message: Message) -> Outcome:
         assert self._dead_caller is not None, "its topics were assigned"

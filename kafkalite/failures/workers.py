@@ -25,13 +25,15 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from kafkalite.failures.events import FailureKind, Finished, RunEnded
+from kafkalite.failures.batch_calls import BatchCaller
+from kafkalite.failures.events import Finished, RunEnded
+from kafkalite.failures.run_progress import BatchWork, RunProgress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping
 
     from kafkalite.failures.calls import Caller
-    from kafkalite.failures.events import Event, Failure, Message, Outcome, Run
+    from kafkalite.failures.events import Event, Mark, Message, Outcome, Run
     from kafkalite.failures.rows import Row
     from kafkalite.model import TopicPartition
 
@@ -117,29 +119,6 @@ class Workers(ABC):
             del self.since[key]
 
 
-class RunProgress:
-    """Which records of a run are still handled, by its failures so far. One thread at a time."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._failures = 0
-        self._failed_keys: set[bytes] = set()
-        self.over = False
-        """No further record of the run is handled."""
-
-    def skips(self, message: Message) -> bool:
-        """Return whether a record waits, because an earlier one of its key has failed (order by key)."""
-        return self._run.by_key and message.key in self._failed_keys
-
-    def fail(self, message: Message, failure: Failure) -> None:
-        """Count the failure of a record."""
-        self._failures += 1
-        if message.key is not None:
-            self._failed_keys.add(message.key)
-        if self._failures >= self._run.failures_max or failure.kind is FailureKind.OUTAGE:
-            self.over = True
-
-
 class ThreadWorkers(Workers):
     """Threads for sync handlers, each a run at a time."""
 
@@ -171,6 +150,8 @@ class ThreadWorkers(Workers):
 
     def _handle(self, run: Run) -> float:
         """Handle the records of a run in order. Returns the mean time of one in ms, for a run with marks."""
+        if isinstance(self._caller, BatchCaller):
+            return self._handle_batches(run, self._caller)
         progress, handled_s = RunProgress(run), 0.0
         for place, message in enumerate(run.messages):
             if progress.over or self._is_over(run):
@@ -192,6 +173,25 @@ class ThreadWorkers(Workers):
             if outcome.failure is not None:
                 progress.fail(message, outcome.failure)
         return 1000 * handled_s / len(run.messages)
+
+    def _handle_batches(self, run: Run, caller: BatchCaller) -> float:
+        work, handled_s = BatchWork(run, caller, caller.size), 0.0
+        while not self._is_over(run) and (records := work.next()):
+            self._results.extend(work.take())
+            if (mark := mark_of(run, work.batch[0])) is not None:
+                self._mark(mark.key, mark.row)
+            begun = time.monotonic()
+            with self._watched(run, work.batch[0]):
+                result = caller.call_batch(records)
+            handled_s += time.monotonic() - begun
+            work.ended(result)
+        self._results.extend(work.take())
+        return 1000 * handled_s / len(run.messages) if run.marks else 0.0
+
+
+def mark_of(run: Run, message: Message) -> Mark | None:
+    """What has to be in the ledger before this record of a run is handled."""
+    return run.marks[run.messages.index(message)] if run.marks else None
 
 
 class DividedWorkers:
@@ -349,9 +349,13 @@ class TaskWorkers(Workers):
 
     async def _work(self, run: Run) -> float:
         """Handle a run. SystemExit and KeyboardInterrupt do not reach the loop, which they would stop."""
-        overlaps = self._count > 1 and run.failures_max > 1 and not run.marks
+        if isinstance(self._caller, BatchCaller):
+            handled = self._in_batches(run, self._caller)
+        else:
+            overlaps = self._count > 1 and run.failures_max > 1 and not run.marks
+            handled = self._overlapping(run) if overlaps else self._in_order(run)
         try:
-            return await (self._overlapping(run) if overlaps else self._in_order(run))
+            return await handled
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # noqa: BLE001  # for the thread of `run`, which raises it
@@ -374,6 +378,22 @@ class TaskWorkers(Workers):
                 handled_s += time.monotonic() - begun
             if outcome.failure is not None:
                 progress.fail(message, outcome.failure)
+        return 1000 * handled_s / len(run.messages) if run.marks else 0.0
+
+    async def _in_batches(self, run: Run, caller: BatchCaller) -> float:
+        """Like ThreadWorkers._handle_batches."""
+        work, handled_s = BatchWork(run, caller, caller.size), 0.0
+        while not self._is_over(run) and (records := work.next()):
+            self._results.extend(work.take())
+            if (mark := mark_of(run, work.batch[0])) is not None:
+                await asyncio.to_thread(self._mark, mark.key, mark.row)
+            async with self._free:
+                begun = time.monotonic()
+                with self._watched(run, work.batch[0]):
+                    result = await caller.call_batch_async(records)
+                handled_s += time.monotonic() - begun
+            work.ended(result)
+        self._results.extend(work.take())
         return 1000 * handled_s / len(run.messages) if run.marks else 0.0
 
     async def _overlapping(self, run: Run) -> float:

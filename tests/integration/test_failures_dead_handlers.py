@@ -239,3 +239,38 @@ def test_letters_from_before_the_handler_are_called_unless_they_are_redriven(cli
     with MemberThread(broker.bootstrap_servers, bill.policy, bill.function, dead=bill.dead_function) as member:
         member.wait_until(lambda: is_over(client, topic), "all letters had their calls")
     assert seen == [number for number in DEAD if number not in {3, 8}]
+
+
+def test_an_async_handler_runs_in_the_loop_that_serves_its_records(client: Client, broker: Broker) -> None:
+    topic = orders(client)
+    loops = set()
+    told: list[int] = []
+
+    @failures.handler(topics=topic, group=topic, retry=["1 s"], fatal=LookupError)
+    async def bill(order: failures.Message) -> None:
+        loops.add(asyncio.get_running_loop())
+        if int(order.value or b"") % 5 == 3:
+            raise LookupError
+
+    @bill.dead
+    async def refund(letter: failures.DeadLetter) -> None:
+        loops.add(asyncio.get_running_loop())
+        told.append(int(letter.record.value or b""))
+        if letter.record.value == b"38":
+            await asyncio.sleep(3600)  # until the member is cancelled
+
+    async def main() -> None:
+        serving = asyncio.create_task(bill.serve(broker.bootstrap_servers, workers=4))
+        while len(told) < len(DEAD):
+            assert not serving.done()
+            await asyncio.sleep(0.05)
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        assert loops == {asyncio.get_running_loop()}
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(main())
+    assert sorted(told) == DEAD
+    assert not client.groups.describe(topic).members
+    assert not is_over(client, topic)  # the call for 38 was cancelled, and is repeated

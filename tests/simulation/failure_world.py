@@ -11,7 +11,8 @@ too; nothing of a key runs while it is held for a dead record; outputs of a tran
 the ledger says so. Somebody looks after held keys when nothing else happens: redrives a letter, or resolves it.
 
 In every third scenario there is a dead-letter handler: it must have each letter, more than once only after a death or
-a rebalance, and what it sends must be there once. A letter that ends the process each time is given up.
+a rebalance, and what it sends must be there once. A letter that ends the process each time is given up. In every fifth
+scenario the handler takes lists, and what it sends for a list must be there for all of its records, or for none.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ from kafkalite.failures.names import parse_origin
 from kafkalite.failures.policy import Policy
 from kafkalite.failures.retry_strategies import Ignore, Limit, RetryForever, RetryHere, RetryTopics
 from kafkalite.failures.rows import HAND_PREFIX, OPEN_PREFIX, Row, State
+from kafkalite.failures.run_progress import BatchResult, BatchWork
 from kafkalite.failures.session import Session
 from kafkalite.failures.times import Moment
 from kafkalite.model import TopicPartition
@@ -133,6 +135,8 @@ class World:
         self.noted_at_deaths: Counter[tuple[TopicPartition, int]] = Counter()
         """How often a record was noted as in hand when a process ended."""
         self.redriven: set[tuple[TopicPartition, int]] = set()
+        self.style = "name" if scenario.policy.batch % 2 else "raise"
+        """How a handler of batches fails: it raises the first failure, or names all."""
         self.dead_calls: Counter[str] = Counter()
         """Calls of the dead-letter handler, by the letter's id,"""
         self.dead_successes: Counter[str] = Counter()
@@ -195,6 +199,28 @@ class World:
             outputs = (Output("out", 0, b"%s/%d" % (str(where[0]).encode(), where[1]), message.value),)
         return Outcome(outputs=outputs)
 
+    def handle_batch(self, messages: list[Message], letters: list[Letter | None]) -> BatchResult:
+        """The handler of batches: what it did for records of a batch that fails is undone."""
+        before, outputs, failures = len(self.successes), [], {}
+        for place, (message, letter) in enumerate(zip(messages, letters, strict=True)):
+            outcome = self.handle(message, letter)
+            outputs += outcome.outputs
+            if outcome.failure is not None:
+                failures[place] = outcome.failure
+                if self.style == "raise" or outcome.failure.kind is FailureKind.OUTAGE:
+                    del self.successes[before:]
+                    return BatchResult(failure=outcome.failure)
+        if failures and self.with_transaction:
+            del self.successes[before:]
+        return BatchResult(tuple(outputs), failures=failures)
+
+    @property
+    def with_transaction(self) -> bool:
+        return self.policy.moves == "exactly once"
+
+    def prepared(self, message: Message) -> Message:
+        return message
+
     def handle_dead(self, message: Message, letter: Letter) -> Outcome:
         """The dead-letter handler."""
         self.dead_calls[letter.id] += 1
@@ -243,6 +269,8 @@ class Member:
     session: Session = field(init=False)
     runs: dict[TopicPartition, Run] = field(default_factory=dict)
     done: dict[TopicPartition, int] = field(default_factory=dict)
+    work: dict[TopicPartition, BatchWork] = field(default_factory=dict)
+    """Of handlers that take lists."""
     failed: dict[TopicPartition, list[bytes | None]] = field(default_factory=dict)
     """Keys of what failed in a run."""
     flight: Generator[None, None, TransactionEnded] | None = None
@@ -335,6 +363,7 @@ class Member:
     def forget(self, partitions: list[TopicPartition]) -> None:
         for key in partitions:
             self.runs.pop(key, None)
+            self.work.pop(key, None)
             self.positions.pop(key, None)
             self.paused.discard(key)
 
@@ -394,7 +423,10 @@ class Member:
         self.tell(Fetched(key, arrivals, end))
 
     def handle(self, key: TopicPartition) -> None:
-        """The next record of a run."""
+        """The next record of a run, or the next batch."""
+        if key in self.work:
+            self.handle_batch(key)
+            return
         run, place = self.runs[key], self.done[key]
         message = run.messages[place]
         if run.by_key and message.key is not None and message.key in self.failed[key]:
@@ -422,7 +454,25 @@ class Member:
         if over and self.runs.get(key) is run:
             self.end_run(key)
 
+    def handle_batch(self, key: TopicPartition) -> None:
+        run, work, world = self.runs[key], self.work[key], self.world
+        records = work.next()
+        if records:
+            mark = run.marks[run.messages.index(work.batch[0])] if run.marks else None
+            if mark is not None and world.rng.random() < world.marking:
+                world.hands[key] = mark.row
+                self.step()
+            result = world.handle_batch(records, [world.logs[key][one.offset].letter for one in records])
+            self.step()
+            work.ended(result)
+        for event in work.take():
+            self.tell(event)
+            self.step()
+        if not records and self.runs.get(key) is run:
+            self.end_run(key)
+
     def end_run(self, key: TopicPartition) -> None:
+        self.work.pop(key, None)
         run = self.runs.pop(key, None)
         if run is not None:
             self.tell(RunEnded(key, run.number))
@@ -442,7 +492,10 @@ class Member:
                     case Run(partition=key):
                         assert key not in self.runs, "one run of a partition at a time"
                         self.runs[key], self.done[key], self.failed[key] = action, 0, []
+                        if self.world.policy.batch and key.topic in self.world.policy.layout.lanes:
+                            self.work[key] = BatchWork(action, self.world, self.world.policy.batch)
                     case Withdraw(partition=key):
+                        self.work.pop(key, None)
                         run = self.runs.pop(key, None)
                         if run is not None:
                             waiting.append(RunEnded(key, run.number))
@@ -610,6 +663,8 @@ def scenario_of(rng: random.Random, seed: int) -> Scenario:
         fatal=[ValueError],
         dead_topics={ValueError: "wrong"} if seed % 4 == 1 else {},
     )
+    if seed % 5 == 2:
+        policy = replace(policy, batch=min(2 + seed % 7, policy.ahead_max))
     partitions = [TopicPartition("orders", number) for number in range(rng.randint(1, 3))]
     weights = {"ok": 10, "fails 1": 2, "fails 2": 1, "fatal": 1, "always": 1, "kill": 0.3, "output": 2}
     if kind == "forever":

@@ -5,6 +5,7 @@
 
 import pytest
 
+from kafkalite.failures import moves
 from kafkalite.failures.lanes import KeyChains, PartitionLane
 from kafkalite.failures.names import parse_origin
 from kafkalite.failures.runs import CRASHED
@@ -113,3 +114,17 @@ def test_transactions_that_overtake_plain_commits_are_found_out(monkeypatch: pyt
     """The rule that of a partition one thing is under way at a time."""
     monkeypatch.setattr(PartitionLane, "committing", property(lambda self: 0, lambda self, number: None), raising=False)
     assert any("committed back" in found for seed in range(100) for found in faults(run_seed(seed)))
+
+
+def test_outputs_that_are_committed_without_all_records_of_their_batch_are_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rule that what a call sends is committed with all records of the call."""
+    monkeypatch.setattr(moves, "whole_bundles", lambda lane, found: found)
+    monkeypatch.setattr(moves, "MOVES_MAX", 3)
+    assert any("was written 2 times" in found for seed in range(2, 400, 5) for found in faults(run_seed(seed)))
+
+
+def test_batches_go_into_transactions_that_hold_hardly_more_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moves, "MOVES_MAX", 8)
+    assert {seed: found for seed in range(2, 400, 5) if (found := list(faults(run_seed(seed))))} == {}

@@ -1,0 +1,88 @@
+"""Call a handler that takes a list of records (`Policy.batch`).
+
+Thread rule: any thread; a call uses nothing of another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.failures.calls import Caller, Transaction, ends_member, returned_nothing
+from kafkalite.failures.events import Outcome
+from kafkalite.failures.run_progress import BatchResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kafkalite.failures.events import Failure, Message
+    from kafkalite.failures.policy import Policy
+
+
+class BatchFailed(Exception):
+    """Raised by a handler that takes a list, to name the records that failed: by place in the list, the exception of
+    each. The others are processed, unless an order demands that they follow one of these."""
+
+    def __init__(self, failures: Mapping[int, BaseException]) -> None:
+        super().__init__(f"{len(failures)} records of the batch failed")
+        self.failures = dict(failures)
+
+
+class BatchCaller(Caller):
+    """Calls a handler with lists of records. Their outcomes are told by BatchWork."""
+
+    @property
+    def size(self) -> int:
+        """Records of a batch at most."""
+        return self._policy.batch
+
+    def prepared(self, message: Message) -> Message | Failure:
+        """Return the record as its handler gets it, or the failure to decode it."""
+        record = self._decoded(message)
+        if isinstance(record, Outcome):
+            assert record.failure is not None, "an outcome here is a failure"
+            return record.failure
+        return record
+
+    def call_batch(self, records: list[Message]) -> BatchResult:
+        """Call a sync handler. SystemExit and KeyboardInterrupt are raised: they end the member."""
+        transaction = Transaction()
+        try:
+            returned_nothing(self._handler, self._handler(*self._arguments(records, transaction)))
+        except BaseException as error:
+            if ends_member(error):
+                raise
+            return self._result(error, len(records))
+        return BatchResult(tuple(transaction.outputs))
+
+    async def call_batch_async(self, records: list[Message]) -> BatchResult:
+        """Call an async handler, for `processing_time_max` at most. CancelledError: this task is cancelled."""
+        transaction = Transaction()
+        try:
+            async with asyncio.timeout(self._limit_s):
+                await self._handler(*self._arguments(records, transaction))
+        except BaseException as error:
+            if ends_member(error):
+                raise
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise asyncio.CancelledError from error
+            return self._result(error, len(records))
+        return BatchResult(tuple(transaction.outputs))
+
+    def _arguments(self, records: list[Message], transaction: Transaction) -> tuple[Any, ...]:
+        return (records, transaction) if self.with_transaction else (records,)
+
+    def _result(self, error: BaseException, count: int) -> BatchResult:
+        """The call's failure, or those of the records that it names."""
+        if isinstance(error, BatchFailed):
+            if error.failures and error.failures.keys() <= set(range(count)):
+                named = {place: self._failure(one, None) for place, one in sorted(error.failures.items())}
+                return BatchResult(failures=named)
+            error = IndexError(f"BatchFailed names the records {[*error.failures]} of a batch of {count}")
+        return BatchResult(failure=self._failure(error, None))
+
+
+def caller_of(policy: Policy, handler: Callable[..., Any]) -> Caller:
+    """The caller of a policy's handler. ValueError."""
+    return BatchCaller(policy, handler) if policy.batch else Caller(policy, handler)

@@ -1,0 +1,179 @@
+"""Which records of a run are handled next, by what became of those before: one by one, or in batches.
+
+    run ─▶ BatchWork.next ─▶ BatchCaller ─▶ ended ─┬─ it returned ─▶ all of it is processed
+                   ▲                               ├─ one record, or named ones ─▶ these have failed
+                   └── both halves ◀── split ──────┴─ it raised
+
+A batch that fails is split until each record that fails has failed alone, so no other record is retried.
+
+Thread rule: one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from kafkalite.failures.events import FailureKind, Finished, FinishedTogether, Message, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kafkalite.failures.events import Event, Failure, Output, Run
+
+
+class RunProgress:
+    """Which records of a run are still handled, by its failures so far. One thread at a time."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._failures = 0
+        self._failed_keys: set[bytes] = set()
+        self.over = False
+        """No further record of the run is handled."""
+
+    def skips(self, message: Message) -> bool:
+        """Return whether a record waits, because an earlier one of its key has failed (order by key)."""
+        return self._run.by_key and message.key in self._failed_keys
+
+    def fail(self, message: Message, failure: Failure) -> None:
+        """Count the failure of a record."""
+        self._failures += 1
+        if message.key is not None:
+            self._failed_keys.add(message.key)
+        if self._failures >= self._run.failures_max or failure.kind is FailureKind.OUTAGE:
+            self.over = True
+
+
+class Decoder(Protocol):
+    """What BatchWork needs of a BatchCaller."""
+
+    with_transaction: bool
+
+    def prepared(self, message: Message) -> Message | Failure:
+        """Return the record as its handler gets it, or the failure to decode it."""
+
+
+class BatchResult:
+    """How one call for a batch ended: `failure` of the call, or `failures` of the records at these places."""
+
+    def __init__(
+        self,
+        outputs: tuple[Output, ...] = (),
+        failure: Failure | None = None,
+        failures: Mapping[int, Failure] | None = None,
+    ) -> None:
+        self.outputs = outputs
+        self.failure = failure
+        self.failures = failures or {}
+
+
+class BatchWork:
+    """The batches of a run, of `size` records at most: see the module.
+
+    A run with marks has one record a batch, so that a record that ends the process is found. Where there is an order, a
+    record that has failed before is alone: those that wait for it are not called with it again and again.
+    """
+
+    def __init__(self, run: Run, decoder: Decoder, size: int) -> None:
+        size = 1 if run.marks else size
+        self._run = run
+        self._decoder = decoder
+        self._progress = RunProgress(run)
+        self._is_ordered = run.by_key or run.failures_max == 1
+        self._events: list[Event] = []
+        self._waiting: deque[list[Message]] = deque()
+        for message in run.messages:
+            last = self._waiting[-1] if self._waiting else []
+            failed = self._is_ordered and any(one.attempt for one in (*last[-1:], message))
+            if not last or failed or len(last) == size:
+                self._waiting.append([])
+            self._waiting[-1].append(message)
+        self.batch: list[Message] = []
+        """The records of the batch in hand, as they were read."""
+
+    def next(self) -> list[Message]:
+        """Return the records of the next batch as the handler gets them; none at the end of the run."""
+        while self._waiting and not self._progress.over:
+            records = self._prepared(self._waiting.popleft())
+            if records and not self._progress.over:
+                return records
+        return []
+
+    def _prepared(self, messages: list[Message]) -> list[Message]:
+        """Those that can be decoded. With an order, those before one that cannot be decoded come first."""
+        self.batch, records = [], []
+        for place, message in enumerate(messages):
+            if self._progress.skips(message):
+                continue
+            record = self._decoder.prepared(message)
+            if isinstance(record, Message):
+                self.batch.append(message)
+                records.append(record)
+                continue
+            if self._is_ordered and records:
+                self._waiting.appendleft(messages[place:])
+                break
+            self._fail(message, record)
+            if self._progress.over:
+                break
+        return records
+
+    def ended(self, result: BatchResult) -> None:
+        """The call for the batch in hand has ended."""
+        batch, failure = self.batch, result.failure
+        if failure is None and not result.failures:
+            self._succeed(batch, result.outputs)
+        elif len(batch) == 1:
+            self._fail(batch[0], failure or result.failures[0])
+        elif failure is not None and failure.kind is FailureKind.OUTAGE:
+            self._fail(batch[0], failure)  # the system is down for all of them
+        elif failure is not None:
+            half = len(batch) // 2
+            self._waiting.extendleft((batch[half:], batch[:half]))
+        elif self._decoder.with_transaction:
+            self._waiting.extendleft(reversed(parted(batch, result.failures)))  # whose outputs are whose is unknown
+        else:
+            self._sort_out(batch, result.failures)
+
+    def _sort_out(self, batch: list[Message], failures: Mapping[int, Failure]) -> None:
+        """The handler has named those that failed. What must not precede one of them is handled again."""
+        for place, message in enumerate(batch):
+            if self._progress.over:
+                return
+            if place in failures:
+                self._fail(message, failures[place])
+            elif not self._progress.skips(message):
+                self._succeed([message], ())
+
+    def _succeed(self, messages: list[Message], outputs: tuple[Output, ...]) -> None:
+        partition, number = self._run.partition, self._run.number
+        if outputs and len(messages) > 1:
+            offsets = tuple(message.offset for message in messages)
+            self._events.append(FinishedTogether(partition, number, offsets, outputs))
+        else:
+            self._events += [
+                Finished(partition, number, message.offset, Outcome(None, outputs)) for message in messages
+            ]
+
+    def _fail(self, message: Message, failure: Failure) -> None:
+        self._events.append(Finished(self._run.partition, self._run.number, message.offset, Outcome(failure)))
+        self._progress.fail(message, failure)
+
+    def take(self) -> list[Event]:
+        """Return the outcomes since the last call."""
+        events, self._events = self._events, []
+        return events
+
+
+def parted(batch: list[Message], places: Mapping[int, object]) -> list[list[Message]]:
+    """Split a batch so that the records at these places are alone."""
+    parts: list[list[Message]] = []
+    alone = True
+    for place, message in enumerate(batch):
+        if alone or place in places:
+            parts.append([message])
+        else:
+            parts[-1].append(message)
+        alone = place in places
+    return parts
