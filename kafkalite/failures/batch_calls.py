@@ -9,13 +9,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from kafkalite.failures.calls import Caller, Transaction, ends_member, returned_nothing
-from kafkalite.failures.events import Outcome
+from kafkalite.failures.events import Message, Outcome
 from kafkalite.failures.run_progress import BatchResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kafkalite.failures.events import Failure, Message
+    from kafkalite.failures.events import Failure
     from kafkalite.failures.policy import Policy
 
 
@@ -42,6 +42,7 @@ class BatchCaller(Caller):
         if isinstance(record, Outcome):
             assert record.failure is not None, "an outcome here is a failure"
             return record.failure
+        assert isinstance(record, Message), "dead letters come one at a time"
         return record
 
     def call_batch(self, records: list[Message]) -> BatchResult:

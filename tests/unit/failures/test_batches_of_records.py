@@ -233,10 +233,10 @@ def test_an_async_batch_that_takes_too_long_is_cancelled_and_split() -> None:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"batch": -1}, "batch is -1; it may be 1 to 500, or 0 for a record a call"),
-        ({"batch": 501}, "it may be 1 to 500"),
-        ({"batch": "100"}, "batch is '100'"),
-        ({"batch": 11, "ahead_max": 10}, "batch is 11; it may be 1 to 10"),
+        ({"batch": -1}, "batch must be a whole number from 0 to 500, not -1"),
+        ({"batch": 501}, "batch must be a whole number from 0 to 500"),
+        ({"batch": "100"}, "not '100'"),
+        ({"batch": 11, "ahead_max": 10}, "batch must be at most ahead_max (10), not 11"),
     ],
 )
 def test_a_size_that_cannot_be_is_refused(options: dict[str, Any], error: str) -> None:
