@@ -27,9 +27,12 @@ def test_no_death_breaks_a_promise(first: int) -> None:
 def test_a_death_after_any_step_changes_nothing_in_the_end(seed: int) -> None:
     whole = run_seed(seed, death=0.0, members=1)
     assert list(faults(whole)) == []
+    has_killers = "kill" in (whole.scenario.call_fates or ())  # a death may take the place of one that they cause
+    more = {0, 1} if has_killers else {1}
     for step in range(1, whole.played + 1):
         died = run_seed(seed, die_at={step}, death=0.0, members=1)
-        assert (step, died.lives, list(faults(died))) == (step, whole.lives + 1, [])
+        assert (step, list(faults(died))) == (step, [])
+        assert (step, died.lives - whole.lives in more) == (step, True)
         assert (step, final_state(died)) == (step, final_state(whole))
 
 
