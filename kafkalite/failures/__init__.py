@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kafkalite.failures.batches import BatchLetters as BatchLetters
     from kafkalite.failures.calls import Failed as Failed
     from kafkalite.failures.calls import Transaction as Transaction
-    from kafkalite.failures.dead_letters import DeadLetter as DeadLetter
+    from kafkalite.failures.events import DeadLetter as DeadLetter
     from kafkalite.failures.events import Message as Message
     from kafkalite.failures.handlers import Handler as Handler
     from kafkalite.failures.handlers import handler as handler
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 _WHERE: Final = {
     "BatchFailed": "kafkalite.failures.batch_calls",
     "BatchLetters": "kafkalite.failures.batches",
-    "DeadLetter": "kafkalite.failures.dead_letters",
+    "DeadLetter": "kafkalite.failures.events",
     "Exponential": "kafkalite.failures.retry_strategies",
     "Failed": "kafkalite.failures.calls",
     "Handler": "kafkalite.failures.handlers",

@@ -12,7 +12,7 @@ import inspect
 import traceback
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite.failures.events import Failure, FailureKind, Message, Outcome, Output
+from kafkalite.failures.events import DeadLetter, Failure, FailureKind, Message, Outcome, Output
 from kafkalite.failures.headers import up_to_date
 from kafkalite.failures.times import milliseconds
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from types import CodeType
 
-    from kafkalite.failures.dead_letters import DeadLetter
     from kafkalite.failures.events import Headers
     from kafkalite.failures.policy import Policy
 

@@ -12,29 +12,16 @@ Thread rule: any thread; a call uses nothing of another.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kafkalite.failures.calls import Caller, Failed, ends_member, name_of
-from kafkalite.failures.events import Failure, FailureKind, Message
+from kafkalite.failures.events import DeadLetter, Failure, FailureKind, Message
 from kafkalite.failures.headers import TIMESTAMP_TYPES, found_letter, original_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kafkalite.failures.policy import Policy
-
-
-class DeadLetter(NamedTuple):
-    """A record that became a dead letter, the failure, and the letter as it is in its topic.
-
-    `record`    with its own topic, partition, offset, timestamp, key, headers and number of failures; the value is
-                decoded by the policy's `decode` if that is possible. None for a value that did not fit into the letter
-    `failure`   as the letter's headers have it, so the stack is its end, and the kind is FATAL: nobody tries again
-    """
-
-    record: Message
-    failure: Failure
-    letter: Message
 
 
 class DeadCaller(Caller):

@@ -89,6 +89,19 @@ class Failure(NamedTuple):
     dead: int = -1
 
 
+class DeadLetter(NamedTuple):
+    """A record that became a dead letter, the failure, and the letter as it is in its topic.
+
+    `record`    with its own topic, partition, offset, timestamp, key, headers and number of failures; the value is
+                decoded by the policy's `decode` if that is possible. None for a value that did not fit into the letter
+    `failure`   as the letter's headers have it, so the stack is its end, and the kind is FATAL: nobody tries again
+    """
+
+    record: Message
+    failure: Failure
+    letter: Message
+
+
 class Output(NamedTuple):
     """A record that a handler wants written in the transaction that finishes its own; partition None: by key."""
 

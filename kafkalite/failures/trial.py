@@ -16,13 +16,14 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafkalite.failures.batch_calls import BatchCaller, caller_of
-from kafkalite.failures.dead_letters import DeadCaller, DeadLetter, dead_letter_of
+from kafkalite.failures.dead_letters import DeadCaller, dead_letter_of
 from kafkalite.failures.events import (
     Alarm,
     Arrival,
     Assigned,
     Commit,
     CommitEnded,
+    DeadLetter,
     Decided,
     Failure,
     FailureKind,
