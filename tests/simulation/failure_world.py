@@ -133,7 +133,7 @@ class World:
         self.faults: list[str] = []
         self.lives = 0
         self.noted_at_deaths: Counter[tuple[TopicPartition, int]] = Counter()
-        """How often a record was noted as in hand when a process ended."""
+        """How often a record was noted as in hand when a process ended, or was evicted."""
         self.redriven: set[tuple[TopicPartition, int]] = set()
         self.style = "name" if scenario.policy.batch % 2 else "raise"
         """How a handler of batches fails: it raises the first failure, or names all."""
@@ -147,6 +147,10 @@ class World:
             for offset, _ in enumerate(fates):
                 key = scenario.keys[partition][offset]
                 self.logs[partition].append(Stored(Message(*partition, offset, self.now.wall_ms, key, b"%d" % offset)))
+
+    def note_suspects(self) -> None:
+        """A process has ended, or has lost its partitions without having heard of it."""
+        self.noted_at_deaths.update(parse_origin(text) for text, row in self.ledger.items() if row.is_suspect)
 
     def step(self, rng_death: float = 0.0) -> None:
         """Between two things that a member does."""
@@ -338,6 +342,7 @@ class Member:
             if world.owner.get(key) is self:
                 del world.owner[key]
         if not clean:
+            world.note_suspects()  # to the next member this is as good as a death
             return
         self.forget(owned)
 
@@ -756,7 +761,7 @@ def alive(world: World, live: list[Member], member: Member, work: Callable[[], o
     except Died:
         world.pending.pop(member, None)
         world.disturbances += 1
-        world.noted_at_deaths.update(parse_origin(text) for text, row in world.ledger.items() if row.is_suspect)
+        world.note_suspects()
         member.leave_wire()
         if member in live:
             live.remove(member)
