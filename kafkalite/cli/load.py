@@ -11,16 +11,19 @@
 Files are at topic=T/date=YYYY-MM-DD/hour=HH below the target, by the records' timestamps in UTC. They and the offsets
 that they mean become visible together, so a load that is killed at any moment, and run again, has neither lost nor
 doubled a record. With --follow it goes on until Ctrl-C or SIGTERM, a batch every so many seconds. --compact puts small
-files together, and needs no Spark. A topic that cannot be loaded does not stop the others; the status is 2 then, as
-when Java cannot start. It is 1 when Spark fails later; what is published by then stays.
+files together, rewrites those from before a change of columns, and needs no Spark. A topic that cannot be loaded does
+not stop the others; the status is 2 then, as when Java cannot start. It is 1 when Spark fails later; what is published
+by then stays.
 
 Committed records are loaded: none of an aborted transaction, none after an open one. --isolation read_uncommitted
 loads those too. --from TIME is the offset of the first record that is not older, and all after it is loaded. A TIME is
 ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now), ms since 1970, or seconds since 1970 in ten digits.
 
 The native engine loads in this process and needs pyarrow (the extra `arrow`). The Spark engine has --json-schema and
-Spark's options, and needs PySpark (the extra `spark`) and Java 17. Both write the same files and manifests, so either
-continues a directory of the other one. Works against kafkalite and Apache Kafka alike.
+Spark's options, and needs PySpark (the extra `spark`) and Java 17. Both write the same files
+and manifests, so either continues a directory of the other one. Works against kafkalite and Apache Kafka alike.
+
+Columns may change from load to load: docs/load.md.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from kafkalite.cli.output import STDOUT
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from pyspark.sql import DataFrame, SparkSession
@@ -178,6 +178,7 @@ class SparkEngine:
             topics=topics,
             options=options,
             transform=decoding(given, topics[0]),
+            aliases=aliases_for(given, topics[0]),
             **common,
         )
 
@@ -255,6 +256,17 @@ def decoding(arguments: argparse.Namespace, topic: str) -> Callable[[DataFrame],
     if arguments.avro is not None:
         return avro_decoding(arguments.avro, arguments.subject or f"{topic}-value", mode)
     return None if arguments.json_schema is None else json_decoding(arguments.json_schema, mode)
+
+
+def aliases_for(arguments: argparse.Namespace, topic: str) -> dict[str, Sequence[str]]:
+    """Return the older names of columns that the readers' schema has."""
+    if arguments.avro is None:
+        return {}
+    from kafkalite.avro.client import RegistryClient
+    from kafkalite.load.avro_values import aliases_of
+
+    with RegistryClient(arguments.avro) as registry:
+        return aliases_of(registry.latest(arguments.subject or f"{topic}-value").schema.root)
 
 
 def avro_decoding(url: str, subject: str, mode: str) -> Callable[[DataFrame], DataFrame]:

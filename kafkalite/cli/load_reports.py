@@ -27,6 +27,9 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     status = actions.add_parser("status", help="topics, offsets and recent commits with the hours that they changed")
     status.add_argument("--since", metavar="N", type=natural, help="only commits after number N")
     schema = actions.add_parser("schema", help="the columns of each topic")
+    schema.add_argument(
+        "--format", choices=("arrow", "spark"), default="arrow", help="names of the types; spark: text for its readers"
+    )
     for action in (status, schema):
         action.add_argument("target", metavar="DIR", help="a directory, or webhdfs://NAMENODE:9870/DIR")
         action.add_argument("--json", action="store_true", help="print JSON")
@@ -95,14 +98,22 @@ def hours_of(hours: list[ChangedHour]) -> str:
 
 
 def run_schema(arguments: argparse.Namespace) -> int:
-    """Print the columns of each topic as Arrow types."""
+    """Print the columns of each topic, in which all of its files can be read."""
     from kafkalite.client.columns.arrow import pyarrow
-    from kafkalite.load.table_schema import schemas
+    from kafkalite.load.table_schema import schemas, spark_schemas
 
     try:
         pyarrow()
     except ImportError as error:
         raise UsageError(str(error)) from error
+    if arguments.format == "spark":
+        texts = spark_schemas(arguments.target)
+        if arguments.json:
+            print_json(texts)
+        else:
+            for topic, text in texts.items():
+                say(f"{topic}: {text}" if len(texts) > 1 else text)
+        return 0
     found = schemas(arguments.target)
     if arguments.json:
         print_json(

@@ -1,4 +1,6 @@
-"""The files of a storage that is no local disk, for pyarrow's datasets: reading alone.
+"""The files of a storage for pyarrow's datasets, where pyarrow cannot read them by itself: reading alone.
+
+A storage may be no local disk, and a file may have other columns than its table: it is rewritten in memory.
 
 Thread rule: pyarrow reads from threads of its own; each open file belongs to one.
 """
@@ -9,20 +11,30 @@ import io
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow import fs
 
+from kafkalite.load.columns import Columns, arrow_fields, fitted
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kafkalite.load.storage import Storage
 
 
 class StorageHandler(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow ships no types
-    """What pyarrow asks of a file system to read files that it is given by name."""
+    """What pyarrow asks of a file system to read files that it is given by name; those in `rewritten` get columns."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, rewritten: Mapping[str, Columns]) -> None:
         self._storage = storage
+        self.rewritten = rewritten
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, StorageHandler) and other._storage.location == self._storage.location
+        return (
+            isinstance(other, StorageHandler)
+            and other._storage.location == self._storage.location
+            and other.rewritten == self.rewritten
+        )
 
     def __hash__(self) -> int:
         return hash(self._storage.location)
@@ -38,7 +50,11 @@ class StorageHandler(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow shi
         return [fs.FileInfo(path, kinds[self._storage.exists(path)]) for path in paths]
 
     def open_input_file(self, path: str) -> Any:
-        return pa.PythonFile(self._storage.open(path), mode="r")
+        columns = self.rewritten.get(path)
+        if columns is not None:
+            return with_columns(self._storage.open(path), columns)
+        local = self._storage.filesystem() is None
+        return pa.OSFile(path) if local else pa.PythonFile(self._storage.open(path), mode="r")
 
     def open_input_stream(self, path: str) -> Any:
         return self.open_input_file(path)
@@ -50,6 +66,19 @@ class StorageHandler(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow shi
     delete_file = move = copy_file = open_output_stream = open_append_stream = _reads_alone
 
 
-def filesystem_of(storage: Storage) -> Any:
-    """A pyarrow.fs.FileSystem of the files of a storage."""
-    return fs.PyFileSystem(StorageHandler(storage))
+def with_columns(file: Any, columns: Columns) -> Any:
+    """A Parquet file in memory, not compressed, that has the rows of another one in these columns."""
+    sink = pa.BufferOutputStream()
+    with (
+        file,
+        pq.ParquetFile(file) as source,
+        pq.ParquetWriter(sink, pa.schema(arrow_fields(columns)), compression="none") as writer,
+    ):
+        for batch in source.iter_batches():
+            writer.write_batch(fitted(batch, columns))
+    return pa.BufferReader(sink.getvalue())
+
+
+def filesystem_of(storage: Storage, rewritten: Mapping[str, Columns] | None = None) -> Any:
+    """A pyarrow.fs.FileSystem of the files of a storage. `rewritten`: place of a file → columns that it shall have."""
+    return fs.PyFileSystem(StorageHandler(storage, rewritten or {}))

@@ -10,14 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.avro.decoder import AvroDecoder, DecodeError
+from kafkalite.load.decoded import DECODED, fit_to_table, place_of
 from kafkalite.load.storage import LoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from kafkalite.avro.client import RegistryClient
+    from kafkalite.avro.schema import Type
+    from kafkalite.load.columns import Aliases, Columns
 
-DECODED, SCHEMA_ID, ERROR = "decoded", "schema_id", "avro_error"
+SCHEMA_ID, ERROR = "schema_id", "avro_error"
 EXCEPTION: Final = "kafkalite.avro.DecodeError"
 
 
@@ -31,37 +34,50 @@ class AvroValues:
     def __init__(self, registry: RegistryClient, subject: str, mode: str) -> None:
         self.aside: Mapping[str, str] = {ERROR: EXCEPTION} if mode == "dlq" else {}
         self._fails = mode == "failfast"
-        self._decoder = AvroDecoder(registry, registry.latest(subject).schema.standalone(), mode="permissive")
+        schema = registry.latest(subject).schema
+        self.aliases: Aliases = aliases_of(schema.root)
+        self._decoder = AvroDecoder(registry, schema.standalone(), mode="permissive")
         self._type = spark_type(self._decoder.arrow_type)
 
-    def decoded(self, batch: Any) -> Any:
+    def decoded(self, batch: Any, table: Columns) -> Any:
         """Return the batch with its values decoded. LoadError names the first record that cannot be."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         value = batch.schema.get_field_index("value")
         found = self._decoder.decode(batch.column(value))
-        if self._fails and len(found.failed):
-            row = int(found.failed[0])
-            error = DecodeError(row, int(found.schema_ids[row]), found.reasons[0], place_of(batch, row))
+        values, misfits = fit_to_table(as_spark(found.values, self._type), table, self.aliases)
+        errors = pc.coalesce(found.errors(), misfits)
+        if self._fails and errors.null_count < batch.num_rows:
+            row = pc.is_valid(errors).index(True).as_py()
+            error = DecodeError(row, int(found.schema_ids[row]), errors[row].as_py(), place_of(batch, row))
             raise LoadError(str(error)) from error
         kept = pa.nulls(batch.num_rows, pa.binary())
-        errors = found.errors()
-        if len(found.failed):
+        if errors.null_count < batch.num_rows:
             kept = pc.if_else(errors.is_valid(), batch.column(value), kept)
         ids = pa.array(found.schema_ids, pa.int64(), mask=found.schema_ids < 0)
         columns = batch.columns
         columns[value] = kept
-        columns += [as_spark(found.values, self._type), ids, errors]
+        columns += [values, ids, errors]
         return pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, DECODED, SCHEMA_ID, ERROR])
 
 
-def place_of(batch: Any, row: int) -> str | None:
-    """Return an error text with the topic, partition and offset of a record; None if the batch lacks these columns."""
-    if not {"topic", "partition", "offset"} <= set(batch.schema.names):
-        return None
-    topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
-    return f"offset {offset} of {topic}-{partition} cannot be decoded"
+def aliases_of(kind: Type, path: str = DECODED, above: tuple[str, ...] = ()) -> dict[str, Sequence[str]]:
+    """The aliases of a schema's fields, by their paths in the table. A schema that holds itself has no columns."""
+    found: dict[str, Sequence[str]] = {}
+    branches = [branch for branch in kind.branches if branch.kind != "null"]
+    if len(branches) == 1:
+        return aliases_of(branches[0], path, above)
+    for number, branch in enumerate(branches):
+        found |= aliases_of(branch, f"{path}.member{number}", above)
+    if kind.items is not None:
+        found |= aliases_of(kind.items, f"{path}{'[]' if kind.kind == 'array' else '{}'}", above)
+    if kind.fields and kind.name not in above:
+        for field in kind.fields:
+            if field.aliases:
+                found[f"{path}.{field.name}"] = field.aliases
+            found |= aliases_of(field.type, f"{path}.{field.name}", (*above, kind.name))
+    return found
 
 
 def as_spark(values: Any, made: Any) -> Any:

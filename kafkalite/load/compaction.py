@@ -2,7 +2,9 @@
 
     small files of an hour, in order ─▶ up to `file_size` bytes of them ─▶ one file ─▶ a change: adds it, removes them
 
-Records are copied as they are. Those who go by manifests see the old files or the new one. The old ones are removed
+Files that were written before their table's columns changed are rewritten with them, small or not, so that any reader
+of the directory sees one schema; where only older releases loaded, the manifests get it first. Apart from that,
+records are copied as they are. Those who go by manifests see the old files or the new one. The old ones are removed
 `grace_s` after the change; while they are there, a reader that lists directories has their records twice.
 
 Thread rule: functions; they take turns with loads of the same directory, a file at a time.
@@ -15,12 +17,15 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.base.dataclass import dataclass
+from kafkalite.load.columns import Columns, arrow_fields, fitted, from_json, plain, to_json
 from kafkalite.load.manifest import Change, DataFile, PartitionShare, Target, now_ms
 from kafkalite.load.parquet import FILE_SIZE, ROW_GROUP_SIZE, folder_of
+from kafkalite.load.storage import LoadError
+from kafkalite.load.table_schema import footer_of, tables
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
     from kafkalite.load.storage import Storage
 
@@ -47,10 +52,28 @@ def compact(
     target = Target(path)
     target.require()
     done = Compacted()
-    for group in groups(target.refresh().files.values(), file_size):
+    publish_schemas(target)
+    state = target.state
+    wanted = {topic: plain(from_json(rows)) for topic, rows in state.schemas.items()}
+    try:
+        old = {path for path in state.outdated if footer_of(target.storage, path) != wanted[state.files[path].topic]}
+    except FileNotFoundError as error:
+        raise LoadError(f"another compaction of {target.location} is running; run this one again") from error
+    for group in groups(state.files.values(), file_size, old):
         compact_group(target, group, done, grace_s, codec)
     done.seconds = time.monotonic() - began
     return done
+
+
+def publish_schemas(target: Target) -> None:
+    """One change with the columns of topics that have none in the manifests; none where each topic has."""
+    state = target.refresh()
+    if not {file.topic for file in state.files.values()} - state.schemas.keys():
+        return
+    with target.writing():
+        found = {topic: to_json(columns) for topic, columns in tables(target.storage, target.state).items()}
+        found = {topic: rows for topic, rows in found.items() if topic not in target.state.schemas}
+        target.commit(Change("compaction", schemas=found), {})
 
 
 def compact_group(target: Target, group: Sequence[DataFile], done: Compacted, grace_s: float, codec: str) -> None:
@@ -60,7 +83,8 @@ def compact_group(target: Target, group: Sequence[DataFile], done: Compacted, gr
             return
         new = f"compact-{target.state.number + 1:08d}-{uuid.uuid4().hex[:16]}.parquet"
         merged = f"{staging}/{new}"
-        size = merge(target.storage, [file.path for file in group], merged, codec)
+        columns = from_json(target.state.schemas[group[0].topic])
+        size = merge(target.storage, [file.path for file in group], merged, columns, codec)
         name = f"{folder_of(group[0].topic, group[0].date, group[0].hour)}/{new}"
         file = joined(group, name, size)
         keep_until_ms = now_ms() + round(grace_s * 1000)
@@ -72,11 +96,14 @@ def compact_group(target: Target, group: Sequence[DataFile], done: Compacted, gr
     done.size += size
 
 
-def groups(files: Iterable[DataFile], file_size: int) -> list[list[DataFile]]:
-    """Files that become one each: of one topic and hour, small, two or more, `file_size` bytes together at most."""
+def groups(files: Iterable[DataFile], file_size: int, old: Container[str] = ()) -> list[list[DataFile]]:
+    """Files that become one each: of one topic and hour, small, two or more, `file_size` bytes together at most.
+
+    Files whose paths are `old` are taken large and alone, too.
+    """
     places: dict[tuple[str, str | None, int | None], list[DataFile]] = {}
     for file in files:
-        if file.size < file_size * SMALL:
+        if file.size < file_size * SMALL or file.path in old:
             places.setdefault((file.topic, file.date, file.hour), []).append(file)
     found = []
     for rows in places.values():
@@ -89,26 +116,25 @@ def groups(files: Iterable[DataFile], file_size: int) -> list[list[DataFile]]:
             group.append(file)
             size += file.size
         found.append(group)
-    return [group for group in found if len(group) > 1]
+    return [group for group in found if len(group) > 1 or group[0].path in old]
 
 
-def merge(storage: Storage, sources: Sequence[str], merged: str, codec: str) -> int:
-    """Copies all records; returns the bytes of the new file, which lasts."""
+def merge(storage: Storage, sources: Sequence[str], merged: str, columns: Columns, codec: str) -> int:
+    """Copies all records into a file with these columns; returns the bytes of the file, which lasts."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schemas = []
-    for source in sources:
-        with storage.open(source) as file:
-            schemas.append(pq.read_schema(file))
-    schema = pa.unify_schemas(schemas, promote_options="permissive")
+    schema = pa.schema(arrow_fields(columns))
     sink = storage.create(merged)
     with pq.ParquetWriter(sink, schema, compression=codec) as writer:
         waiting: list[pa.RecordBatch] = []
         for source in sources:
             with storage.open(source) as opened, pq.ParquetFile(opened) as file:
                 for batch in file.iter_batches():
-                    waiting.append(conform(batch, schema))
+                    try:
+                        waiting.append(fitted(batch, columns))
+                    except pa.ArrowException as error:
+                        raise LoadError(f"{source} does not fit into the columns of its table: {error}") from error
                     if sum(batch.nbytes for batch in waiting) >= ROW_GROUP_SIZE:
                         writer.write_table(pa.Table.from_batches(waiting, schema))
                         waiting = []
@@ -117,20 +143,6 @@ def merge(storage: Storage, sources: Sequence[str], merged: str, codec: str) -> 
     size = sink.tell()
     storage.finish(sink)
     return size
-
-
-def conform(batch: object, schema: object) -> object:
-    """A batch with the columns of a schema: null where it has none."""
-    import pyarrow as pa
-
-    assert isinstance(batch, pa.RecordBatch)
-    assert isinstance(schema, pa.Schema)
-    have = set(batch.schema.names)
-    columns = [
-        batch.column(field.name).cast(field.type) if field.name in have else pa.nulls(batch.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def joined(files: Sequence[DataFile], path: str, size: int) -> DataFile:

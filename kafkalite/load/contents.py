@@ -1,8 +1,8 @@
-"""What is loaded into a directory, by its manifests: files, positions, a dataset. Needs neither Spark nor a broker."""
+"""What is loaded into a directory, by its manifests: files and positions. Needs neither Spark nor a broker."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kafkalite.load.manifest import DataFile, LoadState, Target
 from kafkalite.load.places import storage_of
@@ -29,22 +29,6 @@ def files(path: str | os.PathLike[str], topic: str | None = None) -> list[DataFi
 def positions(path: str | os.PathLike[str]) -> dict[TopicPartition, int]:
     """The next offset of each partition that was loaded."""
     return dict(state_of(path).positions)
-
-
-def dataset(path: str | os.PathLike[str], topic: str | None = None) -> Any:
-    """What is loaded as a pyarrow.dataset, with topic, date and hour as columns. LoadError when that is nothing."""
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-
-    places = pa.schema([pa.field("topic", pa.string()), pa.field("date", pa.date32()), pa.field("hour", pa.int32())])
-    storage = storage_of(path)
-    return ds.dataset(
-        paths(path, topic),
-        format="parquet",
-        filesystem=storage.filesystem(),
-        partitioning=ds.partitioning(places, flavor="hive"),
-        partition_base_dir=storage.place(""),
-    )
 
 
 def paths(path: str | os.PathLike[str], topic: str | None) -> list[str]:

@@ -20,9 +20,11 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.base.dataclass import dataclass
 from kafkalite.client.history import marks_at
+from kafkalite.load.columns import Columns, from_json, merged, to_json
 from kafkalite.load.letters import LetterTopic, deliver, prepare, publish_with
 from kafkalite.load.manifest import Change, DataFile
 from kafkalite.load.parquet import CODECS, folder_of
+from kafkalite.load.storage import LoadError
 from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -136,8 +138,14 @@ def publish_rows(
     before the positions. Without it, they are not marked.
     """
     added, staged, bad = [], {}, []
+    tables: dict[str, Columns] = {}
     for row in rows:
         value = json.loads(row)
+        if "schemas" in value:
+            for topic, columns in value["schemas"].items():
+                known = tables.get(topic) or from_json(target.state.schemas.get(topic, ()))
+                tables[topic] = joined(topic, known, from_json(columns))
+            continue
         if "letters" in value:
             bad.append(value)
             continue
@@ -157,7 +165,9 @@ def publish_rows(
         reached[key] = max(reached.get(key, 0), end)
         counts[topic] += count
     marks = {} if source is None else marks_at(source, reached)
-    change = replace(change, added=added, positions=reached, marks=marks)
+    schemas = {topic: to_json(columns) for topic, columns in tables.items()}
+    schemas = {topic: rows for topic, rows in schemas.items() if target.state.schemas.get(topic) != rows}
+    change = replace(change, added=added, positions=reached, marks=marks, schemas=schemas)
     if not bad or letters is None:
         return Published(target.commit(change, staged), added, reached)
     client, topic_of_letters = letters
@@ -165,6 +175,14 @@ def publish_rows(
     number = target.commit(replace(change, letters=folder), staged, files)
     deliver(target.storage, client, fresh=folder)
     return Published(number, added, reached, counts)
+
+
+def joined(topic: str, one: Columns, other: Columns) -> Columns:
+    """The columns of a table with what a task wrote. LoadError if they do not fit together."""
+    columns, conflicts = merged(one, other)
+    if conflicts:
+        raise LoadError(f"the records of {topic} do not fit together: {conflicts[0]}")
+    return columns
 
 
 def prefix_of(target: Target) -> str:

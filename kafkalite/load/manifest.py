@@ -104,6 +104,8 @@ class Change:
     """Until then the removed files stay, for those who read them now."""
     letters: str = ""
     """The folder of letters about records that this change passes over (kafkalite.load.letters)."""
+    schemas: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    """Topic → the columns of its files from now on (kafkalite.load.columns), of topics where they changed."""
 
     def to_json(self, number: int) -> dict[str, Any]:
         """The manifest of this number."""
@@ -120,6 +122,7 @@ class Change:
             "stream": None if self.stream is None else list(self.stream),
             "keep_until_ms": self.keep_until_ms,
             "letters": self.letters,
+            "schemas": dict(sorted(self.schemas.items())),
         }
 
 
@@ -139,6 +142,10 @@ class LoadState:
     """Files that compaction replaced → when they may go, in ms since 1970."""
     marks: dict[TopicPartition, Position] = field(default_factory=dict)
     """As of Change, of each partition the last."""
+    schemas: dict[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    """As of Change; a topic that only older releases loaded has none."""
+    outdated: set[str] = field(default_factory=set)
+    """Files that were written before their topic's columns changed last."""
 
     def copy(self) -> LoadState:
         """One that changes by itself."""
@@ -150,6 +157,8 @@ class LoadState:
             dict(self.streams),
             dict(self.doomed),
             dict(self.marks),
+            dict(self.schemas),
+            set(self.outdated),
         )
 
     def apply(self, value: Mapping[str, Any]) -> None:
@@ -158,7 +167,13 @@ class LoadState:
         for path in value["remove"]:
             del self.files[path]
             self.doomed[path] = value["keep_until_ms"]
+            self.outdated.discard(path)
+        for topic, columns in value.get("schemas", {}).items():
+            self.schemas[topic] = columns
+            self.outdated |= {path for path, file in self.files.items() if file.topic == topic}
         self.files |= {file.path: file for file in added}
+        if "schemas" not in value:  # an older release wrote it
+            self.outdated |= {file.path for file in added}
         self.positions |= from_json(value["positions"])
         self.topic_ids |= value["topic_ids"]
         self.marks |= marks_from_json(value.get("marks", {}))
@@ -178,6 +193,8 @@ class LoadState:
             "marks": marks_to_json(self.marks),
             "streams": self.streams,
             "doomed": self.doomed,
+            "schemas": self.schemas,
+            "outdated": sorted(self.outdated),
         }
 
     @classmethod
@@ -192,6 +209,8 @@ class LoadState:
             dict(value["streams"]),
             dict(value["doomed"]),
             marks_from_json(value.get("marks", {})),
+            dict(value.get("schemas", {})),
+            {*value.get("outdated", (file.path for file in files))},
         )
 
 

@@ -22,12 +22,14 @@ from kafkalite.load.parquet import FILE_SIZE, Writing, write
 from kafkalite.load.plan import REMEDY, LoadPlan, LoadRound, LoadSource, starting_bound
 from kafkalite.load.selection import OptionError, Subscription, require_topic
 from kafkalite.load.storage import LoadError
+from kafkalite.load.table_schema import tables
 from kafkalite.model import uuid_bytes
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from kafkalite.load.columns import Aliases, Columns
     from kafkalite.load.storage import Storage
     from kafkalite.model import TopicPartition
 
@@ -41,9 +43,13 @@ class Values(Protocol):
 
     aside: Mapping[str, str]
     """Column → exception: a row that has a value in it is a dead letter (kafkalite.load.letters)."""
+    aliases: Aliases
+    """Older names of the columns that are decoded."""
 
-    def decoded(self, batch: Any) -> Any:
-        """Return the batch with its values decoded. LoadError for a bad value that ends the load."""
+    def decoded(self, batch: Any, table: Columns) -> Any:
+        """Return the batch, whose records are of one topic, with its values decoded. LoadError for a bad value that
+        ends the load. A value that does not fit into the columns of the topic's table is a bad one.
+        """
 
 
 def load(
@@ -91,7 +97,9 @@ def load(
         aside = {} if letters is None or values is None else values.aside
 
         def engine(part: LoadRound, staging: str) -> list[str]:
-            writing = Writing(staging, prefix_of(target), codec, file_size, {}, False, aside)
+            known = tables(target.storage, target.state, strict=False)
+            aliases = {} if values is None else values.aliases
+            writing = Writing(staging, prefix_of(target), codec, file_size, {}, False, aside, known, aliases)
             return written(plan, part, writing, values)
 
         return run(target, plan, engine, letters=letters, on_commit=on_commit)
@@ -123,7 +131,10 @@ def subscription_of(topics: Sequence[str], pattern: str | None) -> Subscription:
 def written(plan: LoadPlan, part: LoadRound, writing: Writing, values: Values | None) -> list[str]:
     """Write the records of a round into files in the staging folder; return the rows of `write`."""
     batches = records_of(plan, part)
-    rows = write(writing, batches if values is None else map(values.decoded, batches))
+    if values is not None:
+        tables = writing.tables
+        batches = (values.decoded(batch, tables.get(batch.column("topic")[0].as_py(), ())) for batch in batches)
+    rows = write(writing, batches)
     return [text for row in rows for text in row.column(0).to_pylist()]
 
 

@@ -20,14 +20,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from kafkalite.load import columns as table_columns
 from kafkalite.load.letters import BadRows
 from kafkalite.load.manifest import DataFile, PartitionShare
 from kafkalite.load.places import storage_of
 from kafkalite.load.storage import LoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from kafkalite.load.columns import Columns
     from kafkalite.load.storage import Storage
 
     Reached = dict[tuple[str, int], tuple[int, int]]
@@ -52,7 +54,8 @@ NO_PLACE: Final = "__HIVE_DEFAULT_PARTITION__"
 """Hive's name for a value that is not there."""
 RESULT: Final = "file string"
 """The schema of what tasks tell the driver: a DataFile as JSON, its path being where it was written; or of a file of
-letters the place, and for each topic and partition the offset behind the last one, and how many."""
+letters the place, and for each topic and partition the offset behind the last one, and how many; or for each topic the
+columns of its files (kafkalite.load.columns)."""
 
 
 class Writing(NamedTuple):
@@ -70,6 +73,10 @@ class Writing(NamedTuple):
     """Whether records below that are left out, or an error."""
     aside: Mapping[str, str] = {}
     """Column → exception: rows that have it are no data but letters (kafkalite.load.letters)."""
+    tables: Mapping[str, Columns] = {}
+    """Topic → the columns of its files so far; nothing for a topic without files."""
+    aliases: Mapping[str, Sequence[str]] = {}
+    """Older names of columns that these records have."""
 
 
 class FilePart(NamedTuple):
@@ -86,12 +93,13 @@ def write(writing: Writing, batches: Iterator[Any]) -> Iterator[Any]:
     import pyarrow as pa
 
     files = FileSet(writing)
+    fit = TableFit(writing)
     bad = BadRows(storage_of(writing.staging))
     reached: Reached = {}
     try:
         for batch in batches:
             for part in parts_of(batch):
-                files.add(set_aside(kept(part, writing), writing, bad, reached))
+                files.add(fit.part(set_aside(kept(part, writing), writing, bad, reached)))
         written = files.close()
         letters = bad.close()
     except OSError as error:
@@ -106,6 +114,9 @@ def write(writing: Writing, batches: Iterator[Any]) -> Iterator[Any]:
     if letters is not None:
         ends = [[*key, end, count] for key, (end, count) in reached.items()]
         rows.append(json.dumps({"letters": letters, "ends": ends}))
+    if fit.tables:
+        found = {topic: table_columns.to_json(columns) for topic, columns in fit.tables.items()}
+        rows.append(json.dumps({"schemas": found}))
     yield pa.RecordBatch.from_arrays([pa.array(rows, pa.string())], names=["file"])
 
 
@@ -176,6 +187,41 @@ def set_aside(
     return part
 
 
+class TableFit:
+    """Gives records the columns of their table, to which it adds those that it lacks. `tables` has them by topic."""
+
+    def __init__(self, writing: Writing) -> None:
+        self._writing = writing
+        self._planned: dict[tuple[str, Any], Columns | None] = {}
+        """Topic and schema of a batch → the columns that it gets; None where it has them."""
+        self.tables: dict[str, Columns] = {}
+
+    def part(self, part: FilePart) -> FilePart:
+        """The rows with the table's columns, and without the topic. LoadError for a type that does not fit."""
+        names = [name for name in part.batch.schema.names if name != "topic"]
+        batch = part.batch.select(names)
+        if not batch.num_rows:
+            return part._replace(batch=batch)
+        key = (part.topic, batch.schema)
+        if key not in self._planned:
+            self._planned[key] = self._plan(part, batch)
+        wanted = self._planned[key]
+        return part._replace(batch=batch if wanted is None else table_columns.fitted(batch, wanted))
+
+    def _plan(self, part: FilePart, batch: Any) -> Columns | None:
+        found = table_columns.of_arrow(batch.schema, self._writing.aliases)
+        known = self.tables.get(part.topic, self._writing.tables.get(part.topic, ()))
+        columns, conflicts = table_columns.merged(known, found)
+        if conflicts:
+            offset = batch.column("offset")[0].as_py()
+            raise LoadError(f"offset {offset} of {part.topic}-{part.partition} does not fit: {conflicts[0]}")
+        if columns != self.tables.get(part.topic):
+            self.tables[part.topic] = columns
+            self._planned = {key: plan for key, plan in self._planned.items() if key[0] != part.topic}
+        fields = [(field.name, field.type) for field in table_columns.arrow_fields(columns)]
+        return None if [(field.name, field.type) for field in batch.schema] == fields else columns
+
+
 class OpenFile:
     """A file of one topic and hour, as far as it is written."""
 
@@ -186,6 +232,7 @@ class OpenFile:
         self._storage = storage
         self._name = name
         self._sink = storage.create(name)
+        self.schema = schema
         self._writer = pq.ParquetWriter(self._sink, schema, compression=codec)
         self._waiting: list[Any] = []
         self._topic = topic
@@ -200,7 +247,7 @@ class OpenFile:
         return self._sink.tell() + self.waiting_size
 
     def add(self, part: FilePart, batch: Any, size: int) -> None:
-        """Rows of a part, without the columns that are in the path."""
+        """Rows of a part, which are those of `batch`."""
         self._waiting.append(batch)
         self.waiting_size += size
         self._rows += batch.num_rows
@@ -254,8 +301,8 @@ class FileSet:
         self._waiting_size = 0
 
     def add(self, part: FilePart) -> None:
-        """Rows for their file."""
-        whole = part.batch.select([name for name in part.batch.schema.names if name != "topic"])
+        """Rows for their file, without the columns that are in its path."""
+        whole = part.batch
         if not whole.num_rows:
             return
         rows_each = max(1, whole.num_rows * self._group_size // max(whole.nbytes, 1))
@@ -275,8 +322,11 @@ class FileSet:
         file.flush()
 
     def _file_for(self, topic: str, hour: int, size: int, schema: Any) -> OpenFile:
-        """The file that takes so many bytes more; a new one, when they would make it too large."""
+        """The file for this many more bytes; a new one if they would make it too large, or have other columns."""
         found = self._open.get((topic, hour))
+        if found is not None and found.schema != schema:
+            self._close((topic, hour))
+            found = None
         if found is not None and found.size + size > self._writing.file_size:
             self._flush(found)  # what it is compressed to may leave room
             if found.size + size > self._writing.file_size:

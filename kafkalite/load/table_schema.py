@@ -1,38 +1,128 @@
-"""The columns of a topic's files, merged over all files. Needs pyarrow."""
+"""The tables of a directory: the columns of each topic, as its manifests or else its files have them. Needs pyarrow.
+
+Thread rule: functions.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from kafkalite.load.columns import (
+    DECIMAL,
+    FIXED_SIZE,
+    TIMESTAMP,
+    Columns,
+    ColumnType,
+    Listed,
+    Struct,
+    arrow_fields,
+    from_json,
+    merged,
+    of_arrow,
+)
 from kafkalite.load.contents import state_of
 from kafkalite.load.places import storage_of
 from kafkalite.load.storage import LoadError
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterable
+
+    from kafkalite.load.manifest import DataFile, LoadState
+    from kafkalite.load.storage import Storage
+
+
+SPARK_TYPES: Final = {
+    "bool": "BOOLEAN",
+    "int8": "TINYINT",
+    "int16": "SMALLINT",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "string": "STRING",
+    "binary": "BINARY",
+    "date32": "DATE",
+    "null": "VOID",
+}
+
+
+def tables(storage: Storage, state: LoadState, *, strict: bool = True) -> dict[str, Columns]:
+    """Return the columns of each topic that has files.
+
+    A topic that only older releases loaded has them in its files alone. LoadError if these have types that no type
+    holds, or if not `strict`, the older file's.
+    """
+    found = {topic: from_json(rows) for topic, rows in state.schemas.items()}
+    unknown: dict[str, list[DataFile]] = {}
+    for file in state.files.values():
+        if file.topic not in found:
+            unknown.setdefault(file.topic, []).append(file)
+    for topic, files in unknown.items():
+        found[topic] = columns_of(storage, topic, files, strict=strict)
+    return dict(sorted(found.items()))
+
+
+def columns_of(storage: Storage, topic: str, files: Iterable[DataFile], *, strict: bool) -> Columns:
+    """The columns that hold those of all these files of a topic, by their footers."""
+    columns: Columns = ()
+    seen = set()
+    for file in files:
+        found = footer_of(storage, file.path)
+        if found in seen:
+            continue
+        seen.add(found)
+        columns, conflicts = merged(columns, found)
+        if conflicts and strict:
+            raise LoadError(f"the files of {topic} have columns of different types: {conflicts[0]} ({file.path})")
+    return columns
+
+
+def footer_of(storage: Storage, path: str) -> Columns:
+    """The columns of one file."""
+    import pyarrow.parquet as pq
+
+    with storage.open(path) as opened:
+        return of_arrow(pq.read_schema(opened))
 
 
 def schemas(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return a pyarrow.Schema for each topic: every column of its files, then date and hour from their paths.
+    """Return a pyarrow.Schema for each topic: the columns that all of its files fit into, then date and hour.
 
-    Numbers get the widest type of all files. LoadError if the files of a topic disagree in another way.
+    LoadError if the files of a topic disagree.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    storage = storage_of(path)
-    found: dict[str, list[Any]] = {}
-    for file in state_of(path).files.values():
-        with storage.open(file.path) as opened:
-            schema = pq.read_schema(opened).remove_metadata()
-        known = found.setdefault(file.topic, [])
-        if schema not in known:
-            known.append(schema)
-    places = pa.schema([pa.field("date", pa.date32()), pa.field("hour", pa.int32())])
-    merged = {}
-    for topic, several in sorted(found.items()):
-        try:
-            merged[topic] = pa.unify_schemas([*several, places], promote_options="permissive")
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise LoadError(f"the files of {topic} have columns of different types: {error}") from error
-    return merged
+    places = [pa.field("date", pa.date32()), pa.field("hour", pa.int32())]
+    found = tables(storage_of(path), state_of(path))
+    return {topic: pa.schema([*arrow_fields(columns), *places]) for topic, columns in found.items()}
+
+
+def spark_schemas(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Return the same for each topic as text for Spark's `DataFrameReader.schema`, date and hour included.
+
+    LoadError if the files of a topic disagree, or have a type that Spark lacks.
+    """
+    found = tables(storage_of(path), state_of(path))
+    return {topic: f"{_spark_fields(columns, ' ')}, `date` DATE, `hour` INT" for topic, columns in found.items()}
+
+
+def _spark_fields(columns: Columns, between: str) -> str:
+    return ", ".join(f"`{c.name.replace('`', '``')}`{between}{_spark_type(c.type)}" for c in columns)
+
+
+def _spark_type(kind: ColumnType) -> str:
+    if isinstance(kind, Struct):
+        return f"STRUCT<{_spark_fields(kind.fields, ': ')}>"
+    if not isinstance(kind, str):
+        item = _spark_type(kind.item)
+        return f"ARRAY<{item}>" if isinstance(kind, Listed) else f"MAP<STRING, {item}>"
+    if found := DECIMAL.fullmatch(kind):
+        return f"DECIMAL({found[1]}, {found[2]})"
+    if found := TIMESTAMP.fullmatch(kind):
+        return "TIMESTAMP_NTZ" if found[2] is None else "TIMESTAMP"
+    if FIXED_SIZE.fullmatch(kind):
+        return "BINARY"
+    if kind not in SPARK_TYPES:
+        raise LoadError(f"Spark has no type for {kind}")
+    return SPARK_TYPES[kind]

@@ -21,7 +21,8 @@ from kafkalite.avro.encoder import AvroEncoder
 from kafkalite.avro.schema import parse
 from kafkalite.failures.headers import ERROR as LETTER_ERROR
 from kafkalite.failures.headers import OFFSET, PARTITION, TEXT_MAX, TOPIC
-from kafkalite.load.avro_values import DECODED, ERROR, SCHEMA_ID, as_spark, place_of, spark_type
+from kafkalite.load.avro_values import ERROR, SCHEMA_ID, as_spark, spark_type
+from kafkalite.load.decoded import DECODED, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

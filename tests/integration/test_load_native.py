@@ -20,9 +20,11 @@ from kafkalite.client import Client
 from kafkalite.failures.headers import letter_of
 from kafkalite.load import contents
 from kafkalite.load.avro_values import AvroValues
+from kafkalite.load.compaction import compact
 from kafkalite.load.loading import Published, Summary
 from kafkalite.load.manifest import MANIFESTS
 from kafkalite.load.native import load
+from kafkalite.load.reading import dataset, read
 from kafkalite.load.selection import OptionError
 from kafkalite.load.storage import LoadError
 from kafkalite.model import TopicPartition
@@ -123,7 +125,7 @@ def test_aborted_transactions_are_not_loaded(
     client.produce(kafka_topic, 0, [b"plain"])
     assert load(tmp_path / "a", client=client, topics=[kafka_topic]).rows == 2
     assert load(tmp_path / "b", client=client, topics=[kafka_topic], isolation_level="read_uncommitted").rows == 3
-    values = contents.dataset(tmp_path / "a").to_table().sort_by("offset").column("value").to_pylist()
+    values = dataset(tmp_path / "a").to_table().sort_by("offset").column("value").to_pylist()
     assert values == [b"committed", b"plain"]
     again = load(tmp_path / "a", client=client, topics=[kafka_topic])
     assert (again.rows, again.lag) == (0, 0), "the markers behind the last record were passed over"
@@ -193,7 +195,7 @@ def test_avro_values(client: Client, registry: RegistryClient, kafka_topic: str,
         load(tmp_path / "a", client=client, topics=[kafka_topic], values=AvroValues(registry, subject, "failfast"))
     values = AvroValues(registry, subject, "permissive")
     assert load(tmp_path / "b", client=client, topics=[kafka_topic], values=values).rows == 102
-    rows = contents.dataset(tmp_path / "b").to_table(columns=["decoded", "value", "avro_error"]).to_pylist()
+    rows = dataset(tmp_path / "b").to_table(columns=["decoded", "value", "avro_error"]).to_pylist()
     assert rows[:100] == [{"decoded": {"id": n}, "value": None, "avro_error": None} for n in range(100)]
     assert (rows[100]["decoded"], rows[100]["value"]) == (None, b"garbage")
     assert "schema id" in rows[100]["avro_error"]
@@ -218,6 +220,37 @@ def test_bad_records_become_dead_letters(
     assert [(value, letter.offset) for value, letter in read_all(client, bad)] == [(b"bad", 20), (b"worse", 51)]
     with pytest.raises(ValueError, match="dead_letters needs values"):
         load(tmp_path, client=client, topics=[kafka_topic], dead_letters=bad)
+
+
+def test_an_avro_schema_that_evolves(
+    client: Client, registry: RegistryClient, kafka_topic: str, tmp_path: Path
+) -> None:
+    """A field is renamed, another one gets a wider type and a third one is new, in another hour."""
+    subject, bad = f"{kafka_topic}-value", f"{kafka_topic}-bad"
+
+    def run(schema: str, row: dict[str, object], hour: int) -> Summary:
+        encoder = AvroEncoder(registry, subject, schema)
+        (value,) = encoder.encode(pa.RecordBatch.from_pylist([row], pa.schema(list(encoder.arrow_type)))).to_pylist()
+        sent = [Record(0, STAMP + hour * 3_600_000, None, value, ())]
+        client.produce(kafka_topic, 0, RecordColumns.from_records(sent))
+        values = AvroValues(registry, subject, "dlq")
+        return load(tmp_path, client=client, topics=[kafka_topic], values=values, dead_letters=bad)
+
+    run(record_of('{"name":"id","type":"int"},{"name":"user","type":"string"}'), {"id": 1, "user": "a"}, 0)
+    second = (
+        '{"name":"id","type":"long"},{"name":"name","type":"string","aliases":["user"]},'
+        '{"name":"more","type":["null","double"],"default":null}'
+    )
+    assert run(record_of(second), {"id": 2**40, "name": "b", "more": 0.5}, 1).rows == 1
+    old, new = {"id": 1, "name": "a", "more": None}, {"id": 2**40, "name": "b", "more": 0.5}
+    assert read(tmp_path).sort_by("offset").column("decoded").to_pylist() == [old, new]
+    compact(tmp_path)
+    found = duckdb.read_parquet(f"{tmp_path}/topic=*/*/*/*.parquet").order('"offset"').project("decoded").fetchall()
+    assert found == [(old,), (new,)]
+
+
+def record_of(fields: str) -> str:
+    return f'{{"type":"record","name":"R","fields":[{fields}]}}'
 
 
 def read_all(client: Client, topic: str) -> list[tuple[bytes, object]]:

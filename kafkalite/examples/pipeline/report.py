@@ -113,7 +113,7 @@ class Report:
 
 def write_report(outcome: Outcome, folder: Path) -> Report:
     """report.md, report.json, latency.svg and latency.png into `folder`."""
-    from kafkalite.load.contents import dataset
+    from kafkalite.load.reading import dataset
 
     sent_at, latencies = latencies_of(outcome)
     warm = int(np.searchsorted(sent_at, outcome.began_ms / 1000))

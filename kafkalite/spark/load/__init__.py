@@ -15,11 +15,11 @@ are in.
 from __future__ import annotations
 
 from kafkalite.load.compaction import compact as compact
-from kafkalite.load.contents import dataset as dataset
 from kafkalite.load.contents import files as files
 from kafkalite.load.contents import positions as positions
 from kafkalite.load.loading import Published as Published
 from kafkalite.load.loading import Summary as Summary
+from kafkalite.load.reading import dataset as dataset
 from kafkalite.load.storage import LoadError as LoadError
 from kafkalite.spark.load.loading import load as load
 from kafkalite.spark.load.loading import publisher as publisher

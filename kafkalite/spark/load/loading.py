@@ -33,7 +33,9 @@ from kafkalite.load.parquet import FILE_SIZE, NEEDED, RESULT, Writing
 from kafkalite.load.places import storage_of
 from kafkalite.load.plan import LoadPlan, LoadSource, starting_bound
 from kafkalite.load.positions import to_json
+from kafkalite.load.reading import dataset, is_rewritten
 from kafkalite.load.storage import LoadError
+from kafkalite.load.table_schema import tables
 from kafkalite.spark.load.arrow_batches import bounded_by_rows, measured, record_size_of, write_measured
 from kafkalite.spark.options import SourceOptions, log_without_effect
 from kafkalite.spark.sentences import sentence_of
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from kafkalite.load.columns import Aliases
     from kafkalite.load.plan import LoadRound
 
 OWN_OPTIONS: Final = ("subscribe", "assign", "starting", "ending", "failondataloss", "kafka.bootstrap.servers")
@@ -84,6 +87,7 @@ def load(
     commit_size: int = COMMIT_SIZE,
     on_commit: Callable[[Published], None] | None = None,
     dead_letters: str | LetterTopic | None = None,
+    aliases: Aliases | None = None,
 ) -> Summary:
     """Loads what the topics hold now and `path` does not.
 
@@ -92,7 +96,8 @@ def load(
     than so many ms since 1970, or after the last). `options` are further ones of the source.
     `transform` may change the frame (decode Avro, leave out rows or columns), but not topic, partition, offset and
     timestamp. About `commit_size` bytes are published at a time. With `dead_letters`, a topic, rows that `decode_avro`
-    (mode dlq) or `decode_json` found bad go there, each once, in place of the files.
+    (mode dlq) or `decode_json` found bad go there, each once, in place of the files. `aliases` are older names of
+    columns by their paths, as kafkalite.load.avro_values.aliases_of has them of an Avro schema.
 
     LoadError when it cannot go on, with `on_data_loss="skip"` not for records that are gone; OptionError, KafkaError.
     """
@@ -116,7 +121,9 @@ def load(
         frame = frame_of(spark, given, part, file_size)
         if transform is not None:
             frame = transform(frame)
-        writing = Writing(staging, prefix_of(target), codec, file_size, {}, False, aside_of(frame, topic))
+        known = tables(target.storage, target.state, strict=False)
+        aside = aside_of(frame, topic)
+        writing = Writing(staging, prefix_of(target), codec, file_size, {}, False, aside, known, aliases or {})
         return written(frame, writing, record_size_of(plan, part))[0]
 
     return run(target, plan, engine, letters=topic, on_commit=on_commit)
@@ -307,7 +314,8 @@ def publisher(
             loaded = {(key.topic, key.partition): offset for key, offset in positions.items()}
             aside = aside_of(batch, topic)
             skips = again or on_overlap == "skip"
-            writing = Writing(staging, prefix_of(target), codec, file_size, loaded, skips, aside)
+            known = tables(target.storage, state, strict=False)
+            writing = Writing(staging, prefix_of(target), codec, file_size, loaded, skips, aside, known)
             frame = batch.coalesce(parallelism(spark))
             letters = None if client is None or topic is None else (client, topic)
             rows, record_size = written(frame, writing, record_size)
@@ -324,26 +332,29 @@ def publisher(
 def read(
     spark: SparkSession, path: str | os.PathLike[str], topic: str | None = None, *, spark_path: str | None = None
 ) -> DataFrame:
-    """What is loaded as a DataFrame, with topic, date and hour as columns. LoadError when that is nothing.
+    """What is loaded as a DataFrame, with topic, date and hour as columns, through the one schema of its files.
+
+    LoadError when that is nothing, and for files that Spark cannot read as this schema, which a compaction rewrites.
 
     `spark_path` is what Spark is to call the directory, where that is another name, as hdfs://namenode:8020/data/loaded
     for webhdfs://namenode:9870/data/loaded: the Hadoop client 3.5 of Spark 4.3 lacks what WebHDFS needs.
     """
-    from pyspark.sql.types import StringType, StructField, StructType
+    from pyspark.sql.pandas.types import from_arrow_schema
 
+    loaded = dataset(path, topic)
+    if is_rewritten(loaded):
+        raise LoadError(
+            f"files in {path} are older than a rename or a wider type; run `kafkalite load --to {path} --compact`, or "
+            "read them with kafkalite.load.read"
+        )
     base = storage_of(path).place("")
     found = paths(path, topic)
     if spark_path is not None:
         found = [f"{spark_path.rstrip('/')}{name.removeprefix(base)}" for name in found]
         base = spark_path
-    reader = spark.read.option("basePath", base)
     try:
-        frame = reader.parquet(*found)
+        return spark.read.option("basePath", base).schema(from_arrow_schema(loaded.schema)).parquet(*found)
     except Exception as error:
         if NO_WEBHDFS not in str(error):
             raise
         raise LoadError(f"{base}: Spark's Hadoop client does not support WebHDFS; set spark_path='hdfs://…'") from error
-    if frame.schema["topic"].dataType == StringType():
-        return frame
-    fields = [StructField("topic", StringType()) if field.name == "topic" else field for field in frame.schema.fields]
-    return reader.schema(StructType(fields)).parquet(*found)  # topics that are numbers stay what they are called

@@ -9,10 +9,10 @@ import pyarrow as pa
 from kafkalite.client import Client
 from kafkalite.load.letters import LetterTopic
 from kafkalite.load.loading import Published, publish_rows
-from kafkalite.load.manifest import Change, DataFile, Target
-from kafkalite.load.parquet import Writing, folder_of, write
+from kafkalite.load.manifest import MANIFESTS, Change, Target
+from kafkalite.load.parquet import Writing, write
 from kafkalite.load.storage import Storage
-from kafkalite.model import TopicPartition
+from kafkalite.load.table_schema import tables
 
 HOUR_US = 3_600_000_000
 
@@ -36,11 +36,17 @@ def add(
     }
     target = Target(path)
     with target.writing() as staging:
-        (told,) = write(Writing(staging, "part", "zstd", 1 << 30, {}, False), iter([pa.record_batch(columns)]))
-        file = DataFile.from_json(json.loads(told.column("file")[0].as_py()))
-        name = f"{folder_of(file.topic, file.date, file.hour)}/{file.path.rpartition('/')[2]}"
-        reached = {TopicPartition("t", partition): offsets.stop}
-        target.commit(Change("load", [file._replace(path=name)], positions=reached), {name: file.path})
+        known = tables(target.storage, target.state, strict=False)
+        writing = Writing(staging, "part", "zstd", 1 << 30, {}, False, {}, known)
+        publish_batches(target, [pa.record_batch(columns)], writing)
+
+
+def forget_schemas(path: Path) -> None:
+    """Take the tables' columns out of the manifests, which older releases wrote without them."""
+    for manifest in (path / MANIFESTS).glob("*[0-9].json"):
+        value = json.loads(manifest.read_text())
+        del value["schemas"]
+        manifest.write_text(json.dumps(value))
 
 
 def publish_batches(

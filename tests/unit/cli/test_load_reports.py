@@ -7,8 +7,9 @@ import pytest
 
 from kafkalite.cli import EXIT_USAGE, main
 from kafkalite.load.compaction import compact
-from kafkalite.load.manifest import SNAPSHOT_EVERY
-from tests.kit.harness.load_target import add
+from kafkalite.load.contents import files
+from kafkalite.load.manifest import SNAPSHOT_EVERY, Change, Target
+from tests.kit.harness.load_target import add, forget_schemas
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str) -> object:
@@ -69,13 +70,25 @@ def test_schema_merges_the_columns_of_all_files(capsys: pytest.CaptureFixture[st
     ]
     assert main(["load", "schema", str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines()[0].split() == ["TOPIC", "COLUMN", "TYPE"]
+    assert main(["load", "schema", str(tmp_path), "--format", "spark"]) == 0
+    assert capsys.readouterr().out == (
+        "`partition` INT, `offset` BIGINT, `timestamp` TIMESTAMP, `extra` STRING, `date` DATE, `hour` INT\n"
+    )
 
 
-def test_files_that_disagree(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    add(tmp_path, range(2), more={"extra": [1, 2]})
-    add(tmp_path, range(2, 4), more={"extra": ["a", "b"]})
-    assert main(["load", "schema", str(tmp_path)]) == EXIT_USAGE
-    assert "the files of t have columns of different types" in capsys.readouterr().err
+def test_files_of_an_older_release_that_disagree(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    add(tmp_path / "t", range(2), more={"extra": [1, 2]})
+    add(tmp_path / "u", range(2, 4), more={"extra": ["a", "b"]})
+    target = Target(tmp_path / "t")
+    (file,) = files(tmp_path / "u")
+    with target.writing():
+        target.commit(
+            Change("load", [file._replace(path="other.parquet")]), {"other.parquet": tmp_path / "u" / file.path}
+        )
+    forget_schemas(tmp_path / "t")
+    assert main(["load", "schema", str(tmp_path / "t")]) == EXIT_USAGE
+    error = "the files of t have columns of different types: column extra is int64 in the table and string here"
+    assert error in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("action", ["status", "schema"])

@@ -41,7 +41,8 @@ def writing(folder: Path, **changes: object) -> Writing:
 
 def written(settings: Writing, batches: list[pa.RecordBatch]) -> list[DataFile]:
     (told,) = write(settings, iter(batches))
-    return [DataFile.from_json(json.loads(text)) for text in told.column("file").to_pylist()]
+    rows = [json.loads(text) for text in told.column("file").to_pylist()]
+    return [DataFile.from_json(row) for row in rows if "schemas" not in row]
 
 
 def rows_of(files: list[DataFile]) -> Iterator[tuple[str, str | None, int | None, Row]]:

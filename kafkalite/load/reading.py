@@ -1,0 +1,93 @@
+"""Reads what is loaded, all files of a topic through its one schema: needs pyarrow, and neither Spark nor a broker.
+
+    manifests ─▶ files, columns ─▶ pyarrow.dataset: null or a wider type where a file is older than a column
+
+A file from before a rename, or before large integers became doubles, is rewritten in memory when pyarrow opens it.
+`kafkalite.load.compaction` rewrites it for good.
+
+Thread rule: functions; a dataset may be read from any thread.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafkalite.load.columns import Columns, arrow_fields, fits_by_cast, merged
+from kafkalite.load.contents import state_of
+from kafkalite.load.places import storage_of
+from kafkalite.load.storage import LoadError
+from kafkalite.load.table_schema import footer_of, tables
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    from kafkalite.load.storage import Storage
+
+
+def dataset(path: str | os.PathLike[str], topic: str | None = None) -> Any:
+    """What is loaded as a pyarrow.dataset, with topic, date and hour as columns.
+
+    LoadError when that is nothing, or when types of a column differ so much that no type holds all of them.
+    """
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    from kafkalite.load.arrow_files import filesystem_of
+
+    storage = storage_of(path)
+    state = state_of(path)
+    files = [file for file in state.files.values() if topic in (None, file.topic)]
+    if not files:
+        raise LoadError(nothing_loaded(storage, topic))
+    columns = tables(storage, state)
+    chosen = {file.topic: columns[file.topic] for file in files}
+    places = pa.schema([pa.field("topic", pa.string()), pa.field("date", pa.date32()), pa.field("hour", pa.int32())])
+    rewritten = {
+        storage.place(file.path): chosen[file.topic]
+        for file in files
+        if file.path in state.outdated and not fits_by_cast(footer_of(storage, file.path), chosen[file.topic])
+    }
+    return ds.dataset(
+        [storage.place(file.path) for file in files],
+        schema=pa.schema([*arrow_fields(of_all(chosen)), *places]),
+        format="parquet",
+        filesystem=filesystem_of(storage, rewritten) if rewritten else storage.filesystem(),
+        partitioning=ds.partitioning(places, flavor="hive"),
+        partition_base_dir=storage.place(""),
+    )
+
+
+def read(
+    path: str | os.PathLike[str],
+    topic: str | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: Any = None,  # noqa: A002  # pyarrow's name
+) -> Any:
+    """What is loaded as a pyarrow.Table: these columns, and the rows that pass a pyarrow.dataset expression.
+
+    LoadError as for `dataset`.
+    """
+    return dataset(path, topic).to_table(columns=None if columns is None else list(columns), filter=filter)
+
+
+def is_rewritten(loaded: Any) -> bool:
+    """Whether some files of a dataset are rewritten when they are opened."""
+    handler = getattr(loaded.filesystem, "handler", None)
+    return bool(getattr(handler, "rewritten", None))
+
+
+def of_all(tables: Mapping[str, Columns]) -> Columns:
+    """The columns that hold those of all topics. LoadError if there are none."""
+    found: Columns = ()
+    for topic, columns in tables.items():
+        found, conflicts = merged(found, columns)
+        if conflicts:
+            raise LoadError(f"topic {topic} has other columns than those before it: {conflicts[0]}; read one topic")
+    return found
+
+
+def nothing_loaded(storage: Storage, topic: str | None) -> str:
+    """The sentence about a directory without files."""
+    return f"no files have been loaded into {storage.location}{'' if topic is None else f' from topic {topic}'}"
