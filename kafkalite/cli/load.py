@@ -19,8 +19,8 @@ Committed records are loaded: none of an aborted transaction, none after an open
 loads those too. --from TIME is the offset of the first record that is not older, and all after it is loaded. A TIME is
 ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now), ms since 1970, or seconds since 1970 in ten digits.
 
-The native engine loads in this process and needs pyarrow (the extra `arrow`). The Spark engine has --json-schema and
-Spark's options, and needs PySpark (the extra `spark`) and Java 17. Both write the same files
+The native engine loads in this process and needs pyarrow (the extra `arrow`). The Spark engine has Spark's options, and
+JSON columns of types that only Spark knows; it needs PySpark (the extra `spark`) and Java 17. Both write the same files
 and manifests, so either continues a directory of the other one. Works against kafkalite and Apache Kafka alike.
 
 Columns may change from load to load: docs/load.md.

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 NATIVE, SPARK = "native", "spark"
 OF_SPARK: Final = {
-    "json_schema": "--json-schema",
     "master": "--master",
     "remote": "--remote",
     "conf": "--conf",
@@ -54,7 +53,7 @@ class Engine(Protocol):
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     """--engine, and the options of the Spark engine."""
     parser.add_argument(
-        "--engine", choices=(NATIVE, SPARK), help="default: native, or spark if an option needs it (JSON, --conf, ...)"
+        "--engine", choices=(NATIVE, SPARK), help="default: native, or spark if an option needs it (--conf, ...)"
     )
     parser.add_argument("--master", help="Spark master (default: local[*])")
     parser.add_argument("--remote", metavar="URL", help="Spark Connect server, such as sc://HOST:15002")
@@ -69,6 +68,7 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
 def engine_for(arguments: argparse.Namespace) -> Engine:
     """Return the engine that the flags select. UsageError for a flag that the selected engine does not have."""
     needed = [flag for name, flag in OF_SPARK.items() if getattr(arguments, name)]
+    needed += json_of_spark(arguments)
     if arguments.engine == NATIVE and needed:
         raise UsageError(f"{needed[0]} needs the Spark engine, and --engine native excludes it; omit one of them")
     if arguments.engine is not None:
@@ -76,6 +76,20 @@ def engine_for(arguments: argparse.Namespace) -> Engine:
     else:
         chosen, reason = (SPARK, needed[0]) if needed else (NATIVE, "no option needs Spark")
     return SparkEngine(arguments, reason) if chosen == SPARK else NativeEngine(arguments, reason)
+
+
+def json_of_spark(arguments: argparse.Namespace) -> list[str]:
+    """--json-schema and its type, if only Spark has it. UsageError for columns that neither engine understands."""
+    from kafkalite.load.json_values import ColumnsError, OnlySpark, parse_columns
+
+    if arguments.json_schema is not None and arguments.engine != SPARK:
+        try:
+            parse_columns(arguments.json_schema)
+        except OnlySpark as error:
+            return [f"--json-schema with {error}"]
+        except ColumnsError as error:
+            raise UsageError(f"--json-schema: {error}") from error
+    return []
 
 
 class NativeEngine:
@@ -111,11 +125,15 @@ class NativeEngine:
 
     def _values(self, topic: str) -> Values | None:
         """How values are decoded; None: as they are."""
+        given = self._arguments
+        if given.json_schema is not None:
+            from kafkalite.load.json_values import JsonValues
+
+            return JsonValues(given.json_schema, mode_of(given))
         if self._registry is None:
             return None
         from kafkalite.load.avro_values import AvroValues
 
-        given = self._arguments
         return AvroValues(self._registry, given.subject or f"{topic}-value", mode_of(given))
 
 

@@ -13,7 +13,7 @@ positions   positions as JSON
 selection   which partitions are read, and where they start and end; shares: how much of each at a time
 plan        what a load reads next; loading: its loop of rounds and commits; leftovers: reading what was not lost
 native      the engine in this process: columnar client to Arrow to files
-decoded     columns of decoded values: avro_values
+decoded     columns of decoded values: avro_values, json_values
 """
 
 from __future__ import annotations

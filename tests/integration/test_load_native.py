@@ -253,6 +253,37 @@ def record_of(fields: str) -> str:
     return f'{{"type":"record","name":"R","fields":[{fields}]}}'
 
 
+def test_json_values_and_a_type_that_does_not_fit(
+    kafka_broker: Broker, client: Client, kafka_topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the table cannot hold becomes a dead letter with a sentence, and the load continues."""
+    bad = f"{kafka_topic}-bad"
+
+    def run(columns: str, *values: bytes) -> dict[str, object]:
+        client.produce(kafka_topic, 0, list(values))
+        words = command(kafka_broker, kafka_topic, tmp_path, "--json-schema", columns, "--dead-letters", bad, "--json")
+        assert main(words) == 0
+        out, err = capsys.readouterr()
+        assert err == "kafkalite: engine native (no option needs Spark)\n"
+        return json.loads(out)
+
+    first = run("id INT, who STRUCT<name: STRING>", b'{"id": 1, "who": {"name": "a"}}', b'{"id": "one"}', b"[]")
+    assert (first["records"], first["letters"]) == (1, 2)
+    second = run("id STRING, tags ARRAY<STRING>", b'{"tags": ["x"]}', b'{"id": "two", "tags": []}')
+    assert (second["records"], second["letters"]) == (1, 1)
+    third = run("id BIGINT", b'{"id": 3000000000}')
+    assert (third["records"], third["letters"]) == (1, 0)
+    assert read(tmp_path).sort_by("offset").column("decoded").to_pylist() == [
+        {"id": 1, "who": {"name": "a"}, "tags": None},
+        {"id": None, "who": None, "tags": ["x"]},
+        {"id": 3_000_000_000, "who": None, "tags": None},
+    ]
+    letters = read_all(client, bad)
+    assert [value for value, _ in letters] == [b'{"id": "one"}', b"[]", b'{"id": "two", "tags": []}']
+    assert main(["letters", "list", "kafkalite-load", "-b", kafka_broker.bootstrap_servers, "-t", bad]) == 0
+    assert "column decoded.id is int32 in the table and string here" in capsys.readouterr().out
+
+
 def read_all(client: Client, topic: str) -> list[tuple[bytes, object]]:
     """Values and letters of all committed records."""
     from kafkalite.client import ColumnReader
@@ -297,15 +328,18 @@ def test_several_topics_of_which_one_fails(
     assert f"kafkalite: could not load {other}: offsets 10 to 15 of {other}-0" in err
 
 
-@pytest.mark.parametrize("flag", [["--json-schema", "a INT"], ["--master", "local[1]"], ["--conf", "a=b"]])
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--json-schema with DECIMAL", "a DECIMAL(9, 2)"), ("--master", "local[1]"), ("--conf", "a=b")]
+)
 def test_options_that_the_native_engine_does_not_have(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: list[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: str, value: str
 ) -> None:
-    assert main(["load", "--to", str(tmp_path), "-t", "t", "--engine", "native", *flag]) == EXIT_USAGE
+    words = [flag.partition(" ")[0], value]
+    assert main(["load", "--to", str(tmp_path), "-t", "t", "--engine", "native", *words]) == EXIT_USAGE
     out, err = capsys.readouterr()
     assert (out, err) == (
         "",
-        f"kafkalite: {flag[0]} needs the Spark engine, and --engine native excludes it; omit one of them\n",
+        f"kafkalite: {flag} needs the Spark engine, and --engine native excludes it; omit one of them\n",
     )
 
 

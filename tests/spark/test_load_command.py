@@ -134,8 +134,18 @@ def test_a_bad_record_is_one_line_and_nothing_else(
 ) -> None:
     """Neither Spark's warnings at its start, nor the traces that its tasks leave; those are where --spark-log says."""
     client.produce(kafka_topic, 0, [b'{"id": 1}', b"bad"])
-    more = ["-t", kafka_topic, "--json-schema", "id INT", "-q", "--spark-log", str(tmp_path / "log")]
-    process = started("kafkalite load", kafka_broker, tmp_path, *more)
+    more = [
+        "-t",
+        kafka_topic,
+        "--json-schema",
+        "id INT",
+        "-q",
+        "--spark-log",
+        str(tmp_path / "log"),
+        "--engine",
+        "spark",
+    ]
+    process = started("kafkalite load", kafka_broker, tmp_path, *more, "--engine", "spark")
     try:
         out, _ = process.communicate(timeout=TIMEOUT_S)
     finally:

@@ -56,14 +56,18 @@ JSON_GOOD = {0: 1, 5: 2, 7: None}
 JSON_BAD = [1, 2, 3, 4]
 
 
-def test_a_bad_json_value(command, client: Client, kafka_topic: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["native", "spark"])
+def test_a_bad_json_value(command, client: Client, kafka_topic: str, tmp_path: Path, engine: str) -> None:
     client.produce(kafka_topic, 0, JSON_VALUES)
-    status, out, err = command("-t", kafka_topic, "--json-schema", "id BIGINT")
+    words = ["-t", kafka_topic, "--engine", engine, "--json-schema", "id BIGINT"]
+    status, out, err = command(*words)
     assert (status, out) == (EXIT_USAGE, "")
     wanted = f"kafkalite: offset 1 of {kafka_topic}-0 cannot be decoded: it is not JSON of the schema id BIGINT"
     assert err == [wanted]
     letters = f"{kafka_topic}-bad"
-    status, out, err = command("-t", kafka_topic, "--json-schema", "id BIGINT", "--dead-letters", letters)
+    status, out, err = command(
+        "-t", kafka_topic, "--engine", engine, "--json-schema", "id BIGINT", "--dead-letters", letters
+    )
     assert (status, err) == (0, [])
     assert out.startswith(f"{len(JSON_VALUES) - len(JSON_BAD)} records in 1 files of ")
     assert f"; {len(JSON_BAD)} bad records were sent to {letters}\n" in out
@@ -80,7 +84,7 @@ def test_a_bad_json_value(command, client: Client, kafka_topic: str, tmp_path: P
         )
         for n in JSON_BAD
     ]
-    assert command("-t", kafka_topic, "--json-schema", "id BIGINT", "--dead-letters", letters)[0] == 0
+    assert command(*words, "--dead-letters", letters)[0] == 0
     assert len(letters_of(client, letters)) == len(JSON_BAD), "once"
 
 
@@ -174,7 +178,7 @@ def test_a_registry_that_is_not_there_is_one_sentence(command, client: Client, k
 
 
 def test_a_schema_that_spark_refuses_is_one_sentence_before_there_is_a_record(command, kafka_topic: str) -> None:
-    status, out, err = command("-t", kafka_topic, "--json-schema", "id NOTHING AT ALL")
+    status, out, err = command("-t", kafka_topic, "--engine", "spark", "--json-schema", "id NOTHING AT ALL")
     assert (status, out, len(err)) == (EXIT_USAGE, "", 1)
     assert "Traceback" not in err[0]
     assert "at org." not in err[0]

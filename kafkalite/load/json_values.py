@@ -1,0 +1,300 @@
+"""Decodes the JSON values of record batches for a load without Spark, into the columns of the Spark engine.
+
+    value ─▶ decoded struct │ json_error      value stays only where it could not be decoded
+
+The columns are written as for Spark: 'id BIGINT, name STRING, tags ARRAY<STRING>'. Fields that a value lacks are null,
+and fields that the columns lack are left out. A STRING has the JSON text of a value that is no string. NaN, Infinity
+and -Infinity are numbers, with quotes too.
+
+pyarrow parses a batch as a whole; where it cannot, as one value is bad or has a type of its own, Python parses each.
+
+Thread rule: one thread at a time.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkalite.load.columns import Column, Columns, ColumnType, Listed, Mapped, Struct, arrow_type
+from kafkalite.load.decoded import DECODED, fit_to_table, place_of
+from kafkalite.load.storage import LoadError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kafkalite.load.columns import Aliases
+
+ERROR: Final = "json_error"
+EXCEPTION: Final = "json.JSONDecodeError"
+NO_TEXT: Final = "it is not valid UTF-8"
+NO_JSON: Final = "it is not JSON of the schema"
+REASON_SIZE_MAX: Final = 500
+TYPES: Final = {
+    "boolean": "bool",
+    "byte": "int8",
+    "tinyint": "int8",
+    "short": "int16",
+    "smallint": "int16",
+    "int": "int32",
+    "integer": "int32",
+    "long": "int64",
+    "bigint": "int64",
+    "float": "float",
+    "real": "float",
+    "double": "double",
+    "string": "string",
+    "date": "date32",
+    "timestamp": "timestamp[us, tz=UTC]",
+}
+"""Spark's names of types, without parts → Arrow's."""
+OF_SPARK: Final = {
+    "binary", "char", "character", "dec", "decimal", "interval", "numeric", "time", "timestamp_ltz", "timestamp_ntz",
+    "varchar", "variant", "void",
+}  # fmt: skip
+"""Types that this module leaves to Spark."""
+BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
+WHOLE: Final = {"bool", "string", "float", "double", *BITS}
+"""Types that pyarrow parses as Python does here."""
+NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+TOKEN: Final = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|[<>,:()]|'[^']*')")
+
+
+class OnlySpark(ValueError):
+    """Columns of a type that Spark knows and this module does not, such as DECIMAL."""
+
+
+class ColumnsError(ValueError):
+    """Text that does not describe columns."""
+
+
+class JsonValues:
+    """See the module. `mode` as for `kafkalite.load.avro_values.AvroValues`. ColumnsError, OnlySpark."""
+
+    def __init__(self, columns: str, mode: str) -> None:
+        self.aside: Mapping[str, str] = {ERROR: EXCEPTION} if mode == "dlq" else {}
+        self.aliases: Aliases = {}
+        self._fails = mode == "failfast"
+        self._fields = parse_columns(columns)
+        self._type = arrow_type(Struct(self._fields))
+        self._reason = f"{NO_JSON} {columns}"[:REASON_SIZE_MAX]
+        self._whole = all(is_whole(field.type) for field in self._fields)
+
+    def decoded(self, batch: Any, table: Columns) -> Any:
+        """Return the batch with its values decoded. LoadError names the first record that cannot be."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        number = batch.schema.get_field_index("value")
+        found, errors = self._decode(batch.column(number))
+        values, misfits = fit_to_table(found, table, self.aliases)
+        errors = pc.coalesce(errors, misfits)
+        kept = pa.nulls(batch.num_rows, pa.binary())
+        if errors.null_count < batch.num_rows:
+            if self._fails:
+                row = pc.is_valid(errors).index(True).as_py()
+                raise LoadError(f"{place_of(batch, row)}: {errors[row].as_py()}")
+            kept = pc.if_else(errors.is_valid(), batch.column(number), kept)
+        columns = batch.columns
+        columns[number] = kept
+        return pa.RecordBatch.from_arrays([*columns, values, errors], names=[*batch.schema.names, DECODED, ERROR])
+
+    def _decode(self, values: Any) -> tuple[Any, Any]:
+        """The structs of a column, and the reasons of those that could not be decoded."""
+        import pyarrow as pa
+
+        if self._whole:
+            found = self._at_once(values)
+            if found is not None:
+                return found, pa.nulls(len(values), pa.string())
+        rows: list[dict[str, Any] | None] = []
+        reasons: list[str | None] = []
+        for value in values.to_pylist():
+            row, reason = None, None
+            if value is not None:
+                try:
+                    row = struct_of(json.loads(value.decode()), self._fields)
+                except UnicodeDecodeError:
+                    reason = NO_TEXT
+                except (ValueError, OverflowError, RecursionError):
+                    reason = self._reason
+            rows.append(row)
+            reasons.append(reason)
+        return pa.array(rows, self._type), pa.array(reasons, pa.string())
+
+    def _at_once(self, values: Any) -> Any:
+        """The structs of a column where each value is one JSON object on one line; None where pyarrow refuses."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.json
+
+        if not len(values) or values.null_count:
+            return None
+        try:
+            text = values.cast(pa.string())
+        except pa.ArrowInvalid:
+            return None
+        one_each = pc.and_(pc.starts_with(text, "{"), pc.ends_with(text, "}"))
+        if not pc.all(pc.and_not(one_each, pc.match_substring_regex(text, r"[\r\n]"))).as_py():
+            return None
+        lines = pc.binary_join(pa.ListArray.from_arrays([0, len(text)], pa.concat_arrays([text])), "\n")[0].as_buffer()
+        try:
+            table = pyarrow.json.read_json(
+                pa.BufferReader(lines),
+                read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
+                parse_options=pyarrow.json.ParseOptions(
+                    explicit_schema=pa.schema(list(self._type)), unexpected_field_behavior="ignore"
+                ),
+            )
+        except pa.ArrowInvalid:
+            return None
+        if table.num_rows != len(values):
+            return None
+        arrays = [column.combine_chunks() for column in table.columns]
+        return pa.StructArray.from_arrays(arrays, fields=list(self._type))
+
+
+def is_whole(kind: ColumnType) -> bool:
+    """Whether pyarrow parses JSON into a type by the rules of this module."""
+    if isinstance(kind, Struct):
+        return all(is_whole(field.type) for field in kind.fields)
+    return kind in WHOLE if isinstance(kind, str) else isinstance(kind, Listed) and is_whole(kind.item)
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def struct_of(value: object, fields: Columns) -> dict[str, Any]:
+    """An object's fields. ValueError for another value, or a field of another type."""
+    if not isinstance(value, dict):
+        raise ValueError(value)  # noqa: TRY004  # a record is wrong, not a program
+    return {field.name: value_of(value.get(field.name), field.type) for field in fields}
+
+
+def value_of(value: Any, kind: ColumnType) -> Any:
+    """A JSON value as a type has it. ValueError."""
+    if value is None:
+        return None
+    if isinstance(kind, Struct):
+        return struct_of(value, kind.fields)
+    if isinstance(kind, Listed) and isinstance(value, list):
+        return [value_of(item, kind.item) for item in value]
+    if isinstance(kind, Mapped) and isinstance(value, dict):
+        return [(key, value_of(item, kind.item)) for key, item in value.items()]
+    if isinstance(kind, str):
+        return scalar_of(value, kind)
+    raise ValueError(value)
+
+
+def scalar_of(value: Any, kind: str) -> Any:
+    """The same for a type without parts."""
+    if kind == "string":
+        return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    if isinstance(value, bool):
+        if kind == "bool":
+            return value
+    elif kind in BITS:
+        if isinstance(value, int) and -(1 << BITS[kind] - 1) <= value < 1 << BITS[kind] - 1:
+            return value
+    elif kind in {"float", "double"}:
+        if isinstance(value, int | float):
+            return float(value)
+        if value in NUMBERS:
+            return NUMBERS[value]
+    elif isinstance(value, str) and kind == "date32":
+        return dt.date.fromisoformat(value)
+    elif isinstance(value, str):
+        found = dt.datetime.fromisoformat(value)
+        return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+    raise ValueError(value)
+
+
+# --- columns ----------------------------------------------------------------------------------------------------------
+
+
+def parse_columns(text: str) -> Columns:
+    """The columns of 'id BIGINT, name STRING'. ColumnsError, OnlySpark."""
+    tokens = list(tokens_of(text))
+    fields = fields_of(tokens, text)
+    if tokens:
+        raise ColumnsError(f"columns {text!r} end at {tokens[0]!r}; write them as 'id BIGINT, name STRING'")
+    return fields
+
+
+def tokens_of(text: str) -> Iterator[str]:
+    """Names, types and signs."""
+    at = 0
+    while text[at:].strip():
+        found = TOKEN.match(text, at)
+        if found is None:
+            raise ColumnsError(f"columns {text!r} are not understood at {text[at:].strip()!r}")
+        yield found[1]
+        at = found.end()
+
+
+def fields_of(tokens: list[str], text: str) -> Columns:
+    """Fields up to a sign that ends them; takes them from `tokens`."""
+    fields: list[Column] = []
+    while True:
+        name = take(tokens, text, "a name")
+        if name[0] == "`":
+            name = name[1:-1].replace("``", "`")
+        if tokens[:1] == [":"]:
+            tokens.pop(0)
+        if name in {field.name for field in fields}:
+            raise ColumnsError(f"columns {text!r} have {name!r} twice")
+        fields.append(Column(name, type_of(tokens, text)))
+        skip_remarks(tokens, text)
+        if tokens[:1] != [","]:
+            return tuple(fields)
+        tokens.pop(0)
+
+
+def skip_remarks(tokens: list[str], text: str) -> None:
+    """NOT NULL, which no column of a load is, and COMMENT."""
+    if [token.lower() for token in tokens[:2]] == ["not", "null"]:
+        del tokens[:2]
+    if [token.lower() for token in tokens[:1]] == ["comment"]:
+        tokens.pop(0)
+        take(tokens, text, "a comment")
+
+
+def type_of(tokens: list[str], text: str) -> ColumnType:
+    """A type; takes it from `tokens`."""
+    name = take(tokens, text, "a type").lower()
+    if name in TYPES:
+        return TYPES[name]
+    if name in OF_SPARK:
+        raise OnlySpark(name.upper())
+    if name not in {"array", "map", "struct"}:
+        raise ColumnsError(f"columns {text!r} have an unknown type {name!r}; expected one of {', '.join(TYPES)}, …")
+    expect(tokens, text, "<")
+    if name == "struct":
+        kind: ColumnType = Struct(fields_of(tokens, text))
+    elif name == "array":
+        kind = Listed(type_of(tokens, text))
+    else:
+        key = type_of(tokens, text)
+        expect(tokens, text, ",")
+        kind = Mapped(type_of(tokens, text))
+        if key != "string":
+            raise OnlySpark("a MAP with keys that are not strings")
+    expect(tokens, text, ">")
+    return kind
+
+
+def take(tokens: list[str], text: str, what: str) -> str:
+    """The next name."""
+    if not tokens or tokens[0] in "<>,:()":
+        raise ColumnsError(f"columns {text!r} lack {what}; write them as 'id BIGINT, name STRING'")
+    return tokens.pop(0)
+
+
+def expect(tokens: list[str], text: str, sign: str) -> None:
+    """The next sign."""
+    if tokens[:1] != [sign]:
+        raise ColumnsError(f"columns {text!r} lack {sign!r}")
+    tokens.pop(0)

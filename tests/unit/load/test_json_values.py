@@ -1,0 +1,116 @@
+"""JSON values as columns, by pyarrow at once or each by itself: the same either way."""
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+
+from kafkalite.load.json_values import ColumnsError, JsonValues, OnlySpark, parse_columns
+from kafkalite.load.storage import LoadError
+
+COLUMNS = "id BIGINT, name STRING, ratio DOUBLE, sizes ARRAY<INT>, who STRUCT<ok: BOOLEAN>"
+
+
+def batch_of(values: list[bytes | None]) -> pa.RecordBatch:
+    count = len(values)
+    columns = [pa.array(["t"] * count), pa.array([0] * count, pa.int32()), pa.array(range(5, 5 + count), pa.int64())]
+    return pa.record_batch([*columns, pa.array(values, pa.binary())], ["topic", "partition", "offset", "value"])
+
+
+def decoded(columns: str, *values: bytes | None, mode: str = "permissive") -> list[object]:
+    """What each value became: a row, or the reason why it is none."""
+    found = JsonValues(columns, mode).decoded(batch_of(list(values)), ())
+    rows = found.select(["decoded", "json_error", "value"]).to_pylist()
+    for row, value in zip(rows, values, strict=True):
+        assert row["value"] == (None if row["json_error"] is None else value), "only bad values are kept"
+    return [row["json_error"] or row["decoded"] for row in rows]
+
+
+@pytest.mark.parametrize("other", [[], [b"bad"], [None]], ids=["at once", "with a bad one", "with a null"])
+def test_values(other: list[bytes | None]) -> None:
+    values = [
+        b'{"id": 1, "name": "n", "ratio": 2, "sizes": [1, null], "who": {"ok": true, "more": 1}, "rest": {}}',
+        b'{"id": null, "who": null}',
+        b"{}",
+        '{"id": -9223372036854775808, "name": "é\\u00e9\\"", "ratio": -1.5e300}'.encode(),
+    ]
+    nothing = dict.fromkeys(("id", "name", "ratio", "sizes", "who"))
+    assert decoded(COLUMNS, *values, *other)[: len(values)] == [
+        {"id": 1, "name": "n", "ratio": 2.0, "sizes": [1, None], "who": {"ok": True}},
+        nothing,
+        nothing,
+        nothing | {"id": -(2**63), "name": 'éé"', "ratio": -1.5e300},
+    ]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"", b" ", b"null", b"[]", b"3", b'"x"', b"{", b'{"id": 1} {"id": 2}', b'{"id": 1}\n{"id": 2}', b'{"id": "1"}',
+        b'{"id": 1.0}', b'{"id": true}', b'{"id": 9223372036854775808}', b'{"sizes": [2147483648]}', b'{"sizes": 1}',
+        b'{"who": []}', b'{"ratio": "x"}', b'{"id": 1,}',
+    ],
+)  # fmt: skip
+def test_bad_values(value: bytes) -> None:
+    reason = f"it is not JSON of the schema {COLUMNS}"
+    good = b'{"id": 7}'
+    alone, beside = decoded(COLUMNS, value), decoded(COLUMNS, good, value, good)
+    assert (alone, beside[1]) == ([reason], reason)
+    assert [row["id"] for row in (beside[0], beside[2])] == [7, 7]
+
+
+def test_other_values() -> None:
+    assert decoded("id INT", b'{"id": 1}', b"\xff", None) == [{"id": 1}, "it is not valid UTF-8", None]
+    assert decoded("s STRING", b'{"s": {"a": [1, true]}}', b'{"s": 5}') == [{"s": '{"a":[1,true]}'}, {"s": "5"}]
+    assert decoded("id INT", b'{\n"id": 1}\n', b' {"id": 2}') == [{"id": 1}, {"id": 2}]
+    infinite = [{"x": float("inf")}, {"x": float("-inf")}]
+    assert decoded("x DOUBLE", b'{"x": "Infinity"}', b'{"x": -Infinity}') == infinite
+    assert decoded("x DOUBLE", b'{"x": Infinity}', b'{"x": -Infinity}') == infinite
+    when = dt.datetime(2026, 11, 21, 19, 30, tzinfo=dt.UTC)
+    assert decoded("at TIMESTAMP, day DATE, m MAP<STRING, ARRAY<INT>>",
+        b'{"at": "2026-11-21T20:30:00+01:00", "day": "2026-11-21", "m": {"a": [1]}}', b'{"at": "2026-11-21 19:30:00"}',
+    ) == [
+        {"at": when, "day": when.date(), "m": [("a", [1])]}, {"at": when, "day": None, "m": None},
+    ]  # fmt: skip
+    assert decoded("id INT") == []
+
+
+def test_a_load_ends_at_the_first_bad_value() -> None:
+    with pytest.raises(LoadError, match=r"^offset 6 of t-0 cannot be decoded: it is not JSON of the schema id INT$"):
+        decoded("id INT", b'{"id": 1}', b"bad", b"worse", mode="failfast")
+    assert JsonValues("id INT", "dlq").aside == {"json_error": "json.JSONDecodeError"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "lack a name"),
+        ("id", "lack a type"),
+        ("id INT,", "lack a name"),
+        ("id INT name STRING", "end at 'name'"),
+        ("a INT, a INT", "have 'a' twice"),
+        ("a ARRAY<INT", "lack '>'"),
+        ("a MAP<STRING>", "lack ','"),
+        ("a INT )", r"end at '\)'"),
+        ("a BIGNIT", "unknown type 'bignit'; expected one of boolean"),
+        ("a INT; b INT", "are not understood at '; b INT'"),
+    ],
+)
+def test_columns_that_are_none(text: str, message: str) -> None:
+    with pytest.raises(ColumnsError, match=message):
+        parse_columns(text)
+
+
+@pytest.mark.parametrize("text", ["a DECIMAL(9, 2)", "a ARRAY<BINARY>", "m MAP<INT, INT>"])
+def test_columns_that_only_spark_has(text: str) -> None:
+    with pytest.raises(OnlySpark):
+        parse_columns(text)
+
+
+def test_columns() -> None:
+    text = "`a b` INT NOT NULL COMMENT 'it''s', c: struct<d: string, e: array<map<string, double>>>"
+    found = parse_columns(text.replace("it''s", "its"))
+    assert [column.name for column in found] == ["a b", "c"]
+    assert str(
+        JsonValues(text.replace("it''s", "its"), "dlq").decoded(batch_of([]), ()).schema.field("decoded").type
+    ) == ("struct<a b: int32, c: struct<d: string, e: list<item: map<string, double>>>>")
