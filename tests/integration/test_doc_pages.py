@@ -16,6 +16,7 @@ QUICK = (
     "audit.md",
     "client.md",
     "coming-from.md",
+    "data-engineer.md",
     "failures.md",
     "failures-for-java.md",
     "failures-options.md",
@@ -26,7 +27,7 @@ QUICK = (
     "registry.md",
     "security.md",
 )
-WITH_SPARK = ("data-engineer.md", "load.md", "spark.md", "streams.md")
+WITH_SPARK = ("load.md", "spark.md", "streams.md")
 """Run by tests/spark/test_docs_examples.py."""
 ELSEWHERE = {
     "cluster.md": "tests/integration/test_cluster_page.py",
