@@ -30,7 +30,7 @@ def milliseconds(duration: Duration | object) -> int:
     """ "10 s", "1.5 min", "250ms", or a number of seconds, in ms; ValueError."""
     if isinstance(duration, str):
         value = _spelled_ms(duration)
-    elif isinstance(duration, (int, float)) and not isinstance(duration, bool):  # type: ignore[redundant-expr]
+    elif isinstance(duration, (int, float)) and not isinstance(duration, bool):
         value = duration * 1000
     else:
         raise ValueError(  # noqa: TRY004  # what a file says is no argument
