@@ -14,7 +14,7 @@ from kafkalite.errors import ErrorCode
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "ext" / "kafkalite" / "_native" / "wire" / "error_codes.pxd"
 
-HEAD = '''"""Kafka's error codes as they stand on the wire: written by tools/generate_error_codes.py, do not edit.
+HEAD = '''"""Kafka's error codes of the protocol: written by tools/generate_error_codes.py, do not edit.
 
 The table is `ErrorCode` in kafkalite/errors.py; change it there, then `make generated`.
 """

@@ -1,4 +1,4 @@
-"""Which batches belong to aborted transactions, for readers of committed data."""
+"""Identify batches of aborted transactions, for read_committed readers."""
 
 from libc.stdint cimport int64_t
 from kafkalite._native.wire.batch cimport BatchHeader
@@ -11,7 +11,7 @@ cdef inline int64_t last_offset(const BatchHeader* header) noexcept nogil:
 
 cdef class AbortedFilter:
     cdef int64_t* entries               # (first offset, producer id) by first offset
-    cdef int64_t* running               # producers whose aborted transaction reaches the present batch
+    cdef int64_t* running               # producers with an aborted transaction that reaches the present batch
     cdef Py_ssize_t count, reached, running_count
 
     cdef Py_ssize_t find(self, int64_t producer_id) noexcept nogil

@@ -1,4 +1,4 @@
-"""Which transactional batches a reader of committed data drops.
+"""Identify the transactional batches that a read_committed reader drops.
 
 Thread rule: an AbortedFilter belongs to one thread at a time.
 """
@@ -21,10 +21,10 @@ from kafkalite._native.wire.status cimport OK, Status
 
 @cython.final
 cdef class AbortedFilter:
-    """See the module: fed with the batches of a fetch, in order.
+    """Drops batches of aborted transactions; it gets the batches of a fetch in order.
 
-    The list of a fetch answer names, for each aborted transaction, its producer and first offset; the transaction ends
-    at that producer's abort marker (KIP-98). One thread at a time.
+    The list in a fetch response contains each aborted transaction's producer and first offset; the transaction ends at
+    that producer's abort marker (KIP-98). One thread at a time.
     """
 
     def __cinit__(self, aborted):
@@ -44,7 +44,7 @@ cdef class AbortedFilter:
         free(self.running)
 
     cdef Py_ssize_t find(self, int64_t producer_id) noexcept nogil:
-        """Its place among those running, -1 when it is not there."""
+        """Return the producer's index in `running`, or -1."""
         cdef Py_ssize_t i
         for i in range(self.running_count):
             if self.running[i] == producer_id:
@@ -52,7 +52,7 @@ cdef class AbortedFilter:
         return -1
 
     cdef bint drops(self, const BatchHeader* header) noexcept nogil:
-        """Whether this batch belongs to an aborted transaction."""
+        """Return whether this batch belongs to an aborted transaction."""
         while self.reached < self.count and self.entries[2 * self.reached] <= last_offset(header):
             if self.find(self.entries[2 * self.reached + 1]) < 0:
                 self.running[self.running_count] = self.entries[2 * self.reached + 1]
@@ -63,7 +63,7 @@ cdef class AbortedFilter:
     cdef Status see_marker(
         self, const unsigned char* records, Py_ssize_t size, const BatchHeader* header
     ) noexcept nogil:
-        """Takes note of a control batch, which is never compressed. Compaction may have left it without its record."""
+        """Note a control batch, which is never compressed. Compaction may have removed its record."""
         cdef Cursor c
         cdef RecordView record
         cdef Py_ssize_t place
@@ -80,5 +80,5 @@ cdef class AbortedFilter:
         return OK
 
     def drops_batch(self, BatchInfo info not None):
-        """Whether this batch, the next of the fetch, belongs to an aborted transaction."""
+        """Return whether this batch, the next of the fetch, belongs to an aborted transaction."""
         return self.drops(&info.header)

@@ -1,4 +1,4 @@
-"""Record batch, format v2 (magic 2): its layout, and the checks, patches and walks that native code makes on it.
+"""Record batch, format v2 (magic 2): its layout, and the checks, patches and walks that native code does on it.
 
     at  size                                     at  size
      0   8   base offset            (patched)    27   8   base timestamp
@@ -30,7 +30,7 @@ from kafkalite._native.wire.cursor cimport (
 )
 from kafkalite._native.wire.status cimport NEGATIVE, OK, OVERLONG, TRAILING, TRUNCATED, Status
 
-# The one definition of all this, for Python too, which finds the names in kafkalite._native.wire.batch.
+# The only definition of these values, for Python too, which finds them in kafkalite._native.wire.batch.
 cpdef enum:
     BASE_OFFSET_AT = 0
     BATCH_LENGTH_AT = BASE_OFFSET_AT + 8
@@ -38,7 +38,7 @@ cpdef enum:
     MAGIC_AT = LEADER_EPOCH_AT + 4
     CRC_AT = MAGIC_AT + 1
     ATTRIBUTES_AT = CRC_AT + 4
-    ATTRIBUTES_LOW_AT = ATTRIBUTES_AT + 1       # their lower byte, which has all that are defined
+    ATTRIBUTES_LOW_AT = ATTRIBUTES_AT + 1       # the lower byte, which contains all defined bits
     LAST_OFFSET_DELTA_AT = ATTRIBUTES_AT + 2
     BASE_TIMESTAMP_AT = LAST_OFFSET_DELTA_AT + 4
     MAX_TIMESTAMP_AT = BASE_TIMESTAMP_AT + 8
@@ -48,7 +48,7 @@ cpdef enum:
     RECORD_COUNT_AT = BASE_SEQUENCE_AT + 4
     HEADER_SIZE = RECORD_COUNT_AT + 4               # 61: where the records begin
 
-    LENGTH_OVERHEAD = BATCH_LENGTH_AT + 4           # 12: what batch length does not count
+    LENGTH_OVERHEAD = BATCH_LENGTH_AT + 4           # 12: bytes that the batch length does not include
     BATCH_LENGTH_MIN = HEADER_SIZE - LENGTH_OVERHEAD    # 49
     CRC_FROM = ATTRIBUTES_AT                        # 21: the first byte the CRC covers
     RECORD_SIZE_MIN = 7                             # length, attributes, two deltas, two sizes, header count
@@ -57,7 +57,7 @@ cpdef enum:
 
 cpdef enum:
     CODEC_MASK = 0x07           # 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd
-    LOG_APPEND_TIME = 0x08      # every record has the largest timestamp; otherwise its own
+    LOG_APPEND_TIME = 0x08      # every record has the largest timestamp instead of its own
     TRANSACTIONAL = 0x10
     CONTROL = 0x20              # a transaction marker, not data
     DELETE_HORIZON = 0x40       # base timestamp is the delete horizon (compaction only)
@@ -70,7 +70,7 @@ cpdef enum:
     CODEC_ZSTD = 4
     CODEC_MAX = CODEC_ZSTD
 
-# A transaction marker is a control batch whose one record has this key, and a value of int16 version and int32
+# A transaction marker is a control batch whose only record has this key, and a value of int16 version and int32
 # coordinator epoch.
 cpdef enum:
     MARKER_KEY_SIZE = 4         # int16 version, int16 type
@@ -95,7 +95,7 @@ cdef struct BatchHeader:
     int8_t magic
 
 
-# One record inside the block that its cursor walks; the pointers live as long as that block.
+# A record inside the block that a cursor walks; the pointers live as long as that block.
 cdef struct RecordView:
     int64_t timestamp_delta
     const unsigned char* key
@@ -116,16 +116,16 @@ cdef enum RecordFault:
     FAULT_TIMESTAMP = 4         # outside the bounds, and not -1 (none)
 
 
-# What a walk demands beyond being well-formed.
+# Requirements of a walk beyond well-formed records.
 cdef struct RecordRules:
     int64_t timestamp_min       # inclusive, ms
     int64_t timestamp_max       # inclusive, ms
-    bint dense                  # offset deltas must be 0, 1, 2 … (what a producer sends; compaction leaves gaps)
+    bint dense                  # offset deltas must be 0, 1, 2 … (as a producer sends them; compaction leaves gaps)
     bint key_required
 
 
 cdef enum:
-    RECORD_FAULTS_MAX = 20_000  # records of a refused batch that are named; librdkafka sends 10,000 at most
+    RECORD_FAULTS_MAX = 20_000  # records of a refused batch that are listed; librdkafka sends at most 10,000
 
 
 cdef struct NamedFault:
@@ -136,57 +136,58 @@ cdef struct NamedFault:
 cdef class RecordFaults:        # the bad records of a refused batch, made by find_faults
     cdef NamedFault* named
     cdef readonly int32_t named_count       # at most RECORD_FAULTS_MAX
-    cdef readonly int32_t fault_count       # all that are bad
-    cdef readonly int32_t keyless_count     # bad for the key that they lack
-    cdef readonly int32_t record_count      # all that there are
-    cdef readonly bint has_timestamps       # one of them is bad by its time
+    cdef readonly int32_t fault_count       # the number of bad records
+    cdef readonly int32_t keyless_count     # bad for lack of a key
+    cdef readonly int32_t record_count      # the number of records
+    cdef readonly bint has_timestamps       # a record is bad because of its timestamp
     cdef int add(self, int32_t index, RecordFault fault) noexcept nogil
 
 
 cdef struct RecordFindings:
     RecordFault fault           # of the record below
     int32_t bad_index           # -1 none
-    int64_t min_timestamp       # ms; over the whole block only when the walk ended well
+    int64_t min_timestamp       # ms; complete only if the walk succeeded
     int64_t max_timestamp
-    int32_t max_timestamp_index         # of the first record that has it
+    int32_t max_timestamp_index         # of the first record with it
     int32_t max_timestamp_delta         # its offset delta
 
 
 cdef struct FoundRecord:
     int64_t offset
     int64_t timestamp           # ms
-    int32_t index               # within the batch; -1 when none was found
+    int32_t index               # within the batch; -1 if none was found
 
 
 cdef class BatchInfo:           # a header for Python, made by read_info and check
     cdef BatchHeader header
 
 
-# Reads the fixed part. OK, TRUNCATED (fewer than HEADER_SIZE bytes), BAD_MAGIC, or NEGATIVE (a batch length below 49).
-# Nothing is said about whether the batch is complete: compare header.size with what there is.
+# Parses the fixed part. OK, TRUNCATED (fewer than HEADER_SIZE bytes), BAD_MAGIC, or NEGATIVE (a batch length below 49).
+# It does not check whether the batch is complete: compare header.size with the available bytes.
 cdef Status parse_header(const unsigned char* data, Py_ssize_t size, BatchHeader* header) noexcept nogil
 
-# The CRC of a batch that is complete and was parsed: OK or BAD_CRC.
+# Checks the CRC of a complete, parsed batch: OK or BAD_CRC.
 cdef Status check_crc(const unsigned char* data, const BatchHeader* header) noexcept nogil
 
-# last offset delta + 1 == record count > 0: OK or BAD_COUNT. True of what producers send, not of compacted batches.
+# Checks last offset delta + 1 == record count > 0: OK or BAD_COUNT. True for producers' batches, not for compacted
+# ones.
 cdef Status check_counts(const BatchHeader* header) noexcept nogil
 
-# All of the above on exactly one batch: also TRUNCATED and TRAILING when `size` is not the batch's own size.
+# Does all of the above on exactly one batch: also TRUNCATED and TRAILING if `size` is not the batch's size.
 cdef Status validate(const unsigned char* data, Py_ssize_t size, BatchHeader* header) noexcept nogil
 
 # Stamps a complete batch with the broker's time: attribute bit, largest timestamp, CRC.
 cdef void patch_append_time(unsigned char* data, Py_ssize_t size, int64_t now_ms) noexcept nogil
 
-# Walks the uncompressed records of a batch. OK only if there are exactly record_count of them, each well-formed, and
-# all obey the rules; otherwise findings name the first bad record (index record_count for bytes left after the last).
+# Walks the uncompressed records of a batch. OK only if there are exactly record_count well-formed records that meet the
+# rules; otherwise findings has the first bad record (index record_count for bytes after the last).
 cdef Status walk_records(
     const unsigned char* records, Py_ssize_t size, const BatchHeader* header, const RecordRules* rules,
     RecordFindings* findings
 ) noexcept nogil
 
-# The first record with offset >= first_offset and timestamp >= target_ms or, if `newest`, the first of those of them
-# that have the largest timestamp; index -1 when there is none.
+# Finds the first record with offset >= first_offset and timestamp >= target_ms or, if `newest`, the first of those with
+# the largest timestamp; index -1 if there is none.
 cdef Status find_record(
     const unsigned char* records, Py_ssize_t size, const BatchHeader* header, int64_t target_ms, int64_t first_offset,
     bint newest, FoundRecord* found
@@ -194,20 +195,20 @@ cdef Status find_record(
 
 
 cdef inline void patch_offsets(unsigned char* data, int64_t base_offset, int32_t leader_epoch) noexcept nogil:
-    """Writes the two fields that belong to the broker; the CRC does not cover them."""
+    """Write the two fields that belong to the broker; the CRC does not cover them."""
     store_i64(data + BASE_OFFSET_AT, base_offset)
     store_i32(data + LEADER_EPOCH_AT, leader_epoch)
 
 
 cdef inline int64_t record_timestamp(const BatchHeader* header, int64_t delta) noexcept nogil:
-    """In ms. Wraps where a hostile delta would overflow."""
+    """Return the timestamp in ms. It wraps if a hostile delta would overflow."""
     if header.attributes & LOG_APPEND_TIME:
         return header.max_timestamp
     return <int64_t>(<uint64_t>header.base_timestamp + <uint64_t>delta)
 
 
 cdef inline int32_t record_varint(Cursor* c) noexcept nogil:
-    """read_varint with one and two bytes, nearly all that occur, first. The cursor must not have failed yet."""
+    """Read as read_varint, with a fast path for the common one and two bytes. The cursor must not have failed."""
     cdef uint32_t raw
     if c.end - c.pos >= 2:
         raw = c.pos[0]
@@ -222,7 +223,7 @@ cdef inline int32_t record_varint(Cursor* c) noexcept nogil:
 
 
 cdef inline int64_t record_varlong(Cursor* c) noexcept nogil:
-    """read_varlong in the same way: a record's time is mostly within 8 seconds of its batch's."""
+    """Read as read_varlong does, with the same fast path: most records' times are within 8 seconds of their batch's."""
     cdef uint64_t raw
     if c.end - c.pos >= 2:
         raw = c.pos[0]
@@ -237,7 +238,7 @@ cdef inline int64_t record_varlong(Cursor* c) noexcept nogil:
 
 
 cdef inline int32_t record_size(Cursor* c) noexcept nogil:
-    """The size of a nullable key or value: -1 or more; the cursor fails on less, and on more than the bytes left."""
+    """Read the size of a nullable key or value, at least -1; the cursor fails on less, or on more than is left."""
     cdef int32_t size = record_varint(c)
     if c.status == OK:
         if size < -1:
@@ -248,7 +249,7 @@ cdef inline int32_t record_size(Cursor* c) noexcept nogil:
 
 
 cdef inline const unsigned char* record_bytes(Cursor* c, int32_t size) noexcept nogil:
-    """The address of the bytes whose size record_size has just checked; NULL for null."""
+    """Return the bytes whose size record_size has just checked; NULL for null."""
     if size < 0:
         return NULL
     c.pos += size
@@ -256,7 +257,7 @@ cdef inline const unsigned char* record_bytes(Cursor* c, int32_t size) noexcept 
 
 
 cdef inline Status next_record(Cursor* c, RecordView* record) noexcept nogil:
-    """Reads one record and moves past it; headers are stepped over unread (see next_header and walk_records)."""
+    """Read one record and move past it; its headers are skipped (see next_header and walk_records)."""
     cdef Cursor inner
     cdef int32_t length = record_varint(c)
     if c.status != OK:
@@ -266,7 +267,7 @@ cdef inline Status next_record(Cursor* c, RecordView* record) noexcept nogil:
         return NEGATIVE
     inner.pos = read_raw(c, length)
     if inner.pos == NULL:
-        return TRUNCATED        # all that read_raw finds wrong with a length above 0
+        return TRUNCATED        # the only failure of read_raw for a length above 0
     inner.end = c.pos
     inner.status = OK
     read_i8(&inner)
@@ -284,7 +285,7 @@ cdef inline Status next_record(Cursor* c, RecordView* record) noexcept nogil:
             inner.status = NEGATIVE
         elif record.header_count == 0:
             inner.status = TRAILING
-        elif record.header_count > (inner.end - inner.pos) // 2:     # a header takes two bytes at least
+        elif record.header_count > (inner.end - inner.pos) // 2:     # a header takes at least two bytes
             inner.status = OVERLONG
     c.status = inner.status
     return c.status
@@ -293,7 +294,7 @@ cdef inline Status next_record(Cursor* c, RecordView* record) noexcept nogil:
 cdef inline Status next_header(
     Cursor* c, const unsigned char** key, int32_t* key_size, const unsigned char** value, int32_t* value_size
 ) noexcept nogil:
-    """Reads one header and moves past it; the key is never null."""
+    """Read one header and move past it; the key is never null."""
     key_size[0] = record_size(c)
     if c.status == OK and key_size[0] < 0:
         c.status = NEGATIVE

@@ -1,9 +1,9 @@
 """Record batch, format v2: header checks, patches and record walks over memory that the caller keeps alive.
 
-The layout is drawn in batch.pxd. The functions at the top are pure C, for the log and the network; the Python shells
-below them take any contiguous buffer and raise BatchError.
+batch.pxd shows the layout. The functions at the top are pure C, for the log and the network; the Python wrappers below
+them take any contiguous buffer and raise BatchError.
 
-Encoding from columns and decoding to columns are in columns.pyx, compression in kafkalite.wire.record.compression.
+columns.pyx encodes from and decodes to columns; kafkalite.wire.record.compression compresses.
 """
 
 cimport cython
@@ -38,7 +38,7 @@ from kafkalite._native.wire.status cimport (
 from kafkalite.model import NO_TIMESTAMP as _NO_TIMESTAMP
 
 cdef enum:
-    NO_TIMESTAMP = -1       # "none given": exempt from bounds, as in Kafka
+    NO_TIMESTAMP = -1       # no timestamp given: exempt from bounds, as in Kafka
 
 assert NO_TIMESTAMP == _NO_TIMESTAMP
 
@@ -96,7 +96,7 @@ cdef void patch_append_time(unsigned char* data, Py_ssize_t size, int64_t now_ms
 
 
 cdef inline Status walk_headers(const RecordView* record) noexcept nogil:
-    """The headers of one record: each well-formed, nothing after the last."""
+    """Walk the headers of one record: each must be well-formed, with nothing after the last."""
     cdef Cursor c
     cdef const unsigned char* key
     cdef const unsigned char* value
@@ -229,7 +229,7 @@ BatchError.BAD_VALUE = BAD_VALUE
 
 @cython.final
 cdef class BatchInfo:
-    """The fixed fields of one batch, for Python: see batch.pxd. `size` is in bytes, times in ms."""
+    """The fixed fields of one batch, for Python: see batch.pxd. `size` is in bytes, times are in ms."""
 
     def __init__(self):
         raise TypeError("BatchInfo comes from read_info and check")
@@ -311,7 +311,7 @@ cdef class BatchInfo:
 
 
 cdef const unsigned char* door(const unsigned char[::1] buffer, Py_ssize_t position, Py_ssize_t* size) except? NULL:
-    """The address of `position` in the buffer and the bytes from there on; never NULL."""
+    """Return the address of `position` in the buffer, never NULL; `size` gets the number of bytes from there on."""
     if position < 0 or position > buffer.shape[0]:
         raise IndexError(f"position {position} outside a buffer of {buffer.shape[0]} bytes")
     size[0] = buffer.shape[0] - position
@@ -319,7 +319,7 @@ cdef const unsigned char* door(const unsigned char[::1] buffer, Py_ssize_t posit
 
 
 def read_info(const unsigned char[::1] buffer not None, Py_ssize_t position=0):
-    """The header at `position`, of a batch that may go on beyond the buffer. BatchError when it does not parse."""
+    """Return the header at `position`; its batch may extend beyond the buffer. Raises BatchError."""
     cdef Py_ssize_t size
     cdef BatchInfo info = BatchInfo.__new__(BatchInfo)
     cdef Status status = parse_header(door(buffer, position, &size), size, &info.header)
@@ -329,7 +329,7 @@ def read_info(const unsigned char[::1] buffer not None, Py_ssize_t position=0):
 
 
 def check(const unsigned char[::1] buffer not None):
-    """The header of a buffer that holds exactly one batch with a right CRC and right counts; otherwise BatchError."""
+    """Return the header of a buffer that contains exactly one batch. Raises BatchError for a wrong CRC or count."""
     cdef Py_ssize_t size
     cdef BatchInfo info = BatchInfo.__new__(BatchInfo)
     cdef Status status = validate(door(buffer, 0, &size), size, &info.header)
@@ -339,7 +339,7 @@ def check(const unsigned char[::1] buffer not None):
 
 
 def crc_matches(const unsigned char[::1] buffer not None, Py_ssize_t position=0):
-    """Whether the complete batch at `position` is what was written; False too when it is cut off or does not parse."""
+    """Return whether the complete batch at `position` has the right CRC; False if it is cut off or does not parse."""
     cdef Py_ssize_t size
     cdef BatchHeader header
     cdef const unsigned char* data = door(buffer, position, &size)
@@ -350,7 +350,7 @@ def check_records(
     BatchInfo info not None, const unsigned char[::1] records not None, *, bint dense=True, bint key_required=False,
     int64_t timestamp_min=INT64_MIN, int64_t timestamp_max=INT64_MAX
 ):
-    """Walks uncompressed records; (smallest, largest timestamp in ms, offset of the largest), or BatchError."""
+    """Walk uncompressed records; return (smallest, largest timestamp in ms, its offset). Raises BatchError."""
     cdef RecordRules rules
     cdef RecordFindings findings
     cdef Py_ssize_t size
@@ -373,7 +373,7 @@ def check_records(
 
 @cython.final
 cdef class RecordFaults:
-    """The bad records of a batch that was refused for them (KIP-467)."""
+    """The bad records for which a batch was refused (KIP-467)."""
 
     def __init__(self):
         raise TypeError("RecordFaults come from find_faults")
@@ -382,12 +382,12 @@ cdef class RecordFaults:
         free(self.named)
 
     def items(self):
-        """(index, fault) of those that are named, rising; a fault is a RecordFault of batch.pxd."""
+        """Return (index, fault) of the listed records, sorted; a fault is a RecordFault of batch.pxd."""
         cdef int32_t i
         return [(self.named[i].index, <int>self.named[i].fault) for i in range(self.named_count)]
 
     cdef int add(self, int32_t index, RecordFault fault) noexcept nogil:
-        """Names one more, if there is room; -1 without memory for it."""
+        """List one more record, if there is room; return -1 without memory for it."""
         cdef NamedFault* grown
         self.fault_count += 1
         self.keyless_count += fault == FAULT_KEY
@@ -409,8 +409,10 @@ def find_faults(
     BatchInfo info not None, const unsigned char[::1] records not None, *, bint key_required=False,
     int64_t timestamp_min=INT64_MIN, int64_t timestamp_max=INT64_MAX
 ):
-    """All records of a batch that check_records would refuse; where one is malformed, that one alone, as nothing is
-    known of those after it."""
+    """Find all records of a batch that check_records would refuse.
+
+    If one is malformed, only that one is returned, because those after it cannot be found.
+    """
     cdef RecordFaults faults = RecordFaults.__new__(RecordFaults)
     cdef RecordFindings findings
     cdef RecordRules rules
@@ -450,12 +452,12 @@ def find_faults(
 def first_at(
     BatchInfo info not None, const unsigned char[::1] records not None, int64_t target_ms, int64_t first_offset=0
 ):
-    """(timestamp, offset) of the first record from `first_offset` on that is not older than `target_ms`, or None."""
+    """Return (timestamp, offset) of the first record from `first_offset` on with timestamp >= `target_ms`, or None."""
     return _found(info, records, target_ms, first_offset, False)
 
 
 def newest(BatchInfo info not None, const unsigned char[::1] records not None, int64_t first_offset=0):
-    """(timestamp, offset) of the first of the newest records from `first_offset` on, or None."""
+    """Return (timestamp, offset) of the first of the newest records from `first_offset` on, or None."""
     return _found(info, records, INT64_MIN, first_offset, True)
 
 
@@ -472,14 +474,14 @@ cdef object _found(
 
 
 def stamp(unsigned char[::1] buffer not None, int64_t base_offset, int32_t leader_epoch):
-    """patch_offsets on a buffer that begins with a batch."""
+    """Call patch_offsets on a buffer that begins with a batch."""
     if buffer.shape[0] < HEADER_SIZE:
         raise BatchError(TRUNCATED)
     patch_offsets(&buffer[0], base_offset, leader_epoch)
 
 
 def stamp_append_time(unsigned char[::1] buffer not None, int64_t now_ms):
-    """patch_append_time on a buffer that holds exactly one batch."""
+    """Call patch_append_time on a buffer that contains exactly one batch."""
     cdef BatchHeader header
     cdef Py_ssize_t size
     cdef Status status = parse_header(door(buffer, 0, &size), size, &header)

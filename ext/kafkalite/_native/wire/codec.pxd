@@ -1,19 +1,19 @@
-"""Programs that read and write one message in one version. See codec.pyx."""
+"""Programs that decode and encode one message in one version. See codec.pyx."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t
 from kafkalite._native.wire.cursor cimport Cursor
 
 
-cdef struct Op:                   # what to do with one field
+cdef struct Op:                   # how to handle one field
     int kind                      # a Kind of codec.pyx
     bint is_array
     bint nullable                 # null is legal in this version
-    bint must_fit                 # in an absent field: another value than the default may not be dropped
+    bint must_fit                 # refuse to drop a value other than the default if the field is absent
     int32_t child                 # the struct's program, -1 for scalars
     int32_t tag
-    Py_ssize_t slot               # where the attribute lives in an instance, in bytes from its start
-    Py_ssize_t item_size_min      # fewest bytes one value (one item of an array) can take on the wire
+    Py_ssize_t slot               # the offset of the attribute in an instance, in bytes
+    Py_ssize_t item_size_min      # fewest bytes of one value (one item of an array) in the message
     int default_kind              # a DefaultKind of codec.pyx
     PyObject* default             # borrowed from Program.kept; for a struct an instance to compare with
     PyObject* name                # borrowed from Program.kept
@@ -31,7 +31,7 @@ cdef struct Reader:               # lives for one decode call
     int64_t objects_left
     int64_t pause_below           # `pace` is called when fewer objects are left; 0: there is no pace
     PyObject* pace                # called between objects of a long message, or NULL
-    PyObject* view                # memoryview to slice records from, or NULL: copy them
+    PyObject* view                # memoryview from which records are sliced, or NULL: copy them
     bint exact                    # nothing may follow the message
 
 cdef struct Writer:               # lives for one encode call; `data` is the caller's stack until it has grown once

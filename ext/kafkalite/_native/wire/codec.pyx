@@ -1,25 +1,25 @@
-"""The wire codec: a message's field table, compiled at first use into a flat program that reads and writes it.
+"""The message codec: compiles a message's field table at first use into a flat program that decodes and encodes it.
 
-A `Program` belongs to one message class and one version. It holds two flat arrays: `structs`, one entry per struct of
-the message, and `ops`, one entry per field, each with the place of the attribute inside an instance. Reading one is an
-allocation and one store per field; writing is one load per field. No attribute is looked up by name, no constructor
-runs, nothing is interpreted beyond a switch over `kind`.
+A `Program` belongs to one message class and one version. It has two flat arrays: `structs`, one entry per struct of the
+message, and `ops`, one entry per field, each with the offset of the attribute in an instance. Decoding takes an
+allocation and one store per field; encoding takes one load per field. No attribute is looked up by name, no constructor
+runs, and the only interpretation is a switch over `kind`.
 
-Bytes come from strangers. A count is checked against the bytes left before anything is allocated for it, and every
-array item and struct against a total (`objects_max`), since a byte on the wire may become 100 bytes of objects. Nesting
-is bounded by the schema, which has no recursion. Unknown tags are skipped; invalid UTF-8, a null where none is allowed
-and strings beyond 32767 bytes are errors, and so are bytes after the last field, unless the caller expects some.
+The bytes are untrusted. A count is checked against the bytes left before anything is allocated for it, and every array
+item and struct against a total (`objects_max`), since a byte of a message may become 100 bytes of objects. The schema,
+which has no recursion, bounds the nesting. Unknown tags are skipped. Invalid UTF-8, a null that is not allowed, and
+strings beyond 32767 bytes are errors, and so are bytes after the last field unless the caller expects some.
 
-Fields that a version lacks get the schema's default when reading and are dropped when writing. A tagged field that
-equals its default is never written: old librdkafka cannot skip tags it does not know. A struct that may be null has a
-byte before it that says whether it is: below zero if it is; in a tag, as Kafka writes it, zero.
+Fields that a version lacks get the schema's default when decoding and are dropped when encoding. A tagged field that
+equals its default is never written: old librdkafka cannot skip tags it does not know. A nullable struct is preceded by
+a byte, which is negative for null, or 0 in a tag, as Kafka writes it.
 
-A `pace` is called every PACE_ITEMS items of a long message, so that its caller can let other threads run: reading and
-writing a million items would hold the GIL for a second. It may raise, which ends the call. `release` frees a message in
-the same portions: a list of a million structs takes as long to free as to make.
+A `pace` is called every PACE_ITEMS items of a long message, so that its caller can let other threads run: decoding or
+encoding a million items would hold the GIL for a second. It may raise, which ends the call. `release` frees a message
+in the same portions: freeing a list of a million structs takes as long as building it.
 
-Threads: a Program is immutable once built; everything a call needs is on its stack. The GIL is held, but for the copy
-of a large message and for what a pace does.
+Threads: a Program is immutable once built; everything a call needs is on its stack. The GIL is held, except while a
+large message is copied and in a pace.
 """
 
 cimport cython
@@ -114,13 +114,13 @@ cdef enum DefaultKind:
 
 cdef enum:
     STRING_SIZE_MAX = 0x7FFF      # Kafka's own limit, in compact strings too
-    STACK_BUFFER_SIZE = 1024      # answers up to this size are built without an allocation
+    STACK_BUFFER_SIZE = 1024      # larger messages are built on the heap
     UUID_SIZE = 16
     VARINT_SIZE_MAX = 5
     PACE_ITEMS = 64
     COPY_SIZE_MAX = 65536         # longer messages and values are copied without the GIL
 
-OBJECTS_MAX = 500_000             # structs and array items in one decoded message, unless the caller says otherwise
+OBJECTS_MAX = 500_000             # structs and array items in one decoded message, by default
 
 cdef dict KINDS = {
     "int8": (INT8, 1), "int16": (INT16, 2), "int32": (INT32, 4), "int64": (INT64, 8), "uint16": (UINT16, 2),
@@ -141,7 +141,7 @@ cdef dict REASONS = {
 
 
 def covers(str versions, int version):
-    """Whether a range as field tables spell it ("3+", "0-7", "4", "" for none) contains a version."""
+    """Return whether a version range of a field table ("3+", "0-7", "4", "" for none) contains a version."""
     if not versions:
         return False
     if versions.endswith("+"):
@@ -151,7 +151,7 @@ def covers(str versions, int version):
 
 
 def tags_size(bytes data not None):
-    """How many bytes the tag buffer at the start of `data` takes; DecodeError if there is none."""
+    """Return the size of the tag buffer at the start of `data`. Raises DecodeError if there is none."""
     cdef Cursor c
     cursor_init(&c, <const unsigned char*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
     with nogil:                     # 100 MB may hold 50 million tags
@@ -166,7 +166,7 @@ class CodecError(ValueError):
 
 
 class DecodeError(CodecError):
-    """Bytes that are not this message in this version. `position` counts from the start of the body."""
+    """Bytes are not this message in this version. `position` counts from the start of the body."""
 
     def __init__(self, message, position=0):
         super().__init__(message)
@@ -174,13 +174,13 @@ class DecodeError(CodecError):
 
 
 class EncodeError(CodecError):
-    """A message object that cannot be written in this version: the fault is ours, not the peer's."""
+    """A message object cannot be encoded in this version: the fault is ours, not the peer's."""
 
 
 @cython.final
 @cython.no_gc_clear
 cdef class Program:
-    """Reads and writes one message class in one version. Build it once, through kafkalite.wire.protocol."""
+    """Decodes and encodes one message class in one version. Build it once, through kafkalite.wire.protocol."""
 
     def __cinit__(self, message, int version, bint flexible, dict namespace, bint strict=False):
         """`namespace` resolves the struct names in field tables: the message module's `vars()`."""
@@ -204,7 +204,7 @@ cdef class Program:
     # Compiling: Python speed, once per message and version.
 
     def _plan(self, cls, dict namespace, list structs):
-        """The field rows of a struct as (wire order, tagged by tag, absent in this version)."""
+        """Return the field rows of a struct as (in wire order, tagged by tag, absent in this version)."""
         present, tagged, absent = [], [], []
         prototype = cls()
         for row in cls.FIELDS:
@@ -288,7 +288,7 @@ cdef class Program:
     # Reading.
 
     def decode(self, data, *, int64_t objects_max=-1, bint views=False, bint exact=True, pace=None):
-        """The message in `data` (any buffer); DecodeError otherwise. Not `exact`, bytes may follow it.
+        """Decode the message in `data` (any buffer). Raises DecodeError. Unless `exact`, bytes may follow it.
 
         `objects_max` bounds structs and array items together (default OBJECTS_MAX). With `views`, fields of type
         records are memoryviews into `data` rather than copies. `pace()` is called every PACE_ITEMS objects.
@@ -326,7 +326,7 @@ cdef class Program:
             f"{self.message.__name__} v{self.version}{field}: {reason} (at byte {position})", position)
 
     cdef int pause(self, Reader* r) except -1:
-        """Ends the message that has too many objects, or calls the pace."""
+        """Raise if the message has too many objects, otherwise call the pace."""
         if r.objects_left < 0:
             r.cursor.status = LIMIT
             raise self.fail(r, NULL)
@@ -494,11 +494,11 @@ cdef class Program:
     # Writing.
 
     def encode(self, message):
-        """The body of the message as bytes; EncodeError if a value does not fit."""
+        """Return the body of the message as bytes. Raises EncodeError if a value does not fit."""
         return self.encode_behind(message, None, None)
 
     def encode_frame(self, message, bytes header not None, pace=None):
-        """int32 size, `header`, body: what goes on the wire, in one piece.
+        """Return int32 size, `header` and body, ready to be sent.
 
         `pace(size)` is called every PACE_ITEMS array items with the bytes written so far.
         """
@@ -528,7 +528,7 @@ cdef class Program:
                 PyMem_Free(w.data)
 
     def count_items(self, message):
-        """How many items the lists of a message have, those of its items included."""
+        """Return the number of items in the lists of a message, including nested ones."""
         return self.items_of(<PyObject*>message, self.structs_count - 1)
 
     cdef int64_t items_of(self, PyObject* instance, int32_t index) except -1:
@@ -551,9 +551,9 @@ cdef class Program:
         return count
 
     def release(self, message, pace not None):
-        """Frees what the lists of a message hold and nothing else refers to, and calls `pace()` every PACE_ITEMS items.
+        """Free the contents of a message's lists that nothing else refers to, calling `pace()` every PACE_ITEMS items.
 
-        The message is of no use afterwards. Lists and structs that are shared stay as they are.
+        The message is unusable afterwards. Shared lists and structs stay unchanged.
         """
         cdef int64_t items_left = PACE_ITEMS
         self.release_struct(<PyObject*>message, self.structs_count - 1, pace, &items_left)
@@ -630,7 +630,7 @@ cdef class Program:
             at = w.size
             self.write_value(w, op, load_slot(self, instance, op))
             size = w.size - at
-            prefix_size = store_uvarint(prefix, <uint32_t>size)     # known only now: shift the value after it
+            prefix_size = store_uvarint(prefix, <uint32_t>size)     # known only now: move the value after it
             put_raw(w, prefix, prefix_size)
             memmove(w.data + at + prefix_size, w.data + at, <size_t>size)
             memcpy(w.data + at, prefix, <size_t>prefix_size)
@@ -747,7 +747,7 @@ cdef class Program:
 
 
 def _collect(cls, dict namespace, list into):
-    """Structs of a message, innermost first, the message itself last."""
+    """Collect the structs of a message, innermost first, the message itself last."""
     for row in cls.FIELDS:
         inner = namespace.get(row[1].removeprefix("[]"))
         if inner is not None:
@@ -757,7 +757,7 @@ def _collect(cls, dict namespace, list into):
 
 
 cdef inline void store_slot(PyObject* instance, Op* op, object value):
-    """A slot may hold a value already: a default, or the same tag twice."""
+    """Set a slot, which may already have a value: a default, or the same tag twice."""
     cdef PyObject** slot = kl_slot(instance, op.slot)
     cdef PyObject* old = slot[0]
     Py_INCREF(value)
@@ -766,7 +766,7 @@ cdef inline void store_slot(PyObject* instance, Op* op, object value):
 
 
 cdef inline PyObject* load_slot(Program program, PyObject* instance, Op* op) except NULL:
-    """Borrowed: the instance keeps it alive as long as nobody assigns the attribute."""
+    """Return a borrowed reference: the instance keeps it alive until the attribute is assigned."""
     cdef PyObject* value = kl_slot(instance, op.slot)[0]
     if value == NULL:
         raise program.refuse(op, "not set")
@@ -788,7 +788,7 @@ cdef bint is_default(Op* op, PyObject* value) except -1:
 
 
 cdef bytes copy_of(const unsigned char* data, Py_ssize_t size):
-    """Some bytes, large ones copied without the GIL: 100 MB take 50 ms, the first touch of their pages most of it."""
+    """Copy bytes, large ones without the GIL: 100 MB take 50 ms, most of it for the first touch of their pages."""
     cdef bytes whole
     cdef char* target
     if size <= COPY_SIZE_MAX:
@@ -801,7 +801,7 @@ cdef bytes copy_of(const unsigned char* data, Py_ssize_t size):
 
 
 cdef int reserve(Writer* w, Py_ssize_t size) except -1:
-    """Makes room for `size` more bytes."""
+    """Make room for `size` more bytes."""
     cdef Py_ssize_t capacity = w.capacity
     cdef unsigned char* data
     if size <= capacity - w.size:
@@ -843,7 +843,7 @@ cdef inline int put_uvarint(Writer* w, uint32_t value) except -1:
 
 
 cdef int put_integer(Writer* w, int kind, long long value) except -1:
-    """1 when written, 0 when the value does not fit its type."""
+    """Return 1 if the value was written, 0 if it does not fit its type."""
     reserve(w, 8)
     cdef unsigned char* p = w.data + w.size
     if kind == INT32:

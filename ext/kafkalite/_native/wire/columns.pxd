@@ -1,15 +1,15 @@
-"""What native modules share about columns: a checked view of one."""
+"""A checked view of a Python column, shared by native modules."""
 
 from libc.stdint cimport INT32_MAX, int64_t
 
 
-# One column as C sees it; its arrays have at least as many entries as the caller counts on.
+# A column for C; its arrays have at least as many entries as the caller expects.
 cdef struct Column:
     const unsigned char* data
     int64_t size
     const int64_t* starts
     const int64_t* ends
-    const unsigned char* nulls      # NULL when nothing is null
+    const unsigned char* nulls      # NULL if there are no nulls
 
 
 cdef class ColumnDoor:              # holds a Python column's buffers while C reads them
@@ -22,7 +22,7 @@ cdef class ColumnDoor:              # holds a Python column's buffers while C re
 
 
 cdef inline int64_t item_size(const Column* column, Py_ssize_t i) noexcept nogil:
-    """The size of item i, -1 for null, -2 when it does not lie inside the data or is larger than the format allows."""
+    """Return the size of item i, -1 for null, -2 if it is outside the data or larger than the format allows."""
     cdef int64_t start, end
     if column.nulls != NULL and column.nulls[i]:
         return -1

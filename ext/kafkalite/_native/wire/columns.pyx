@@ -1,15 +1,15 @@
-"""Records blocks from columns and back: the inside of a batch as arrays instead of one Python object a record.
+"""Encode records blocks from columns and decode them: the records of a batch as arrays, without a Python object each.
 
-A bytes column is three things: contiguous data, and where each item starts and ends in it (int64 arrays; items may
-overlap or leave gaps); a fourth array of bytes marks nulls with 1, or is None when there are none.
+A bytes column has three parts: contiguous data, and where each item starts and ends in it (int64 arrays; items may
+overlap or leave gaps). A fourth array of bytes marks nulls with 1, or is None if there are none.
 
     encode   columns ──measure──▶ exact size ──fill──▶ 61 free bytes + records ──(compress)──▶ seal: header and CRC
-    decode   batches ──add, add, …──▶ growing buffers ──take──▶ arrays over those buffers, not copied again
+    decode   batches ──add, add, …──▶ growing buffers ──take──▶ arrays over those buffers, without another copy
 
 Thread rule: functions are pure; the loops run without the GIL over buffers that a memoryview keeps alive. A
 ColumnBuilder belongs to one thread at a time.
 
-Compression and the typed wrappers are in kafkalite.wire.record.
+kafkalite.wire.record has compression and the typed wrappers.
 """
 
 cimport cython
@@ -93,7 +93,7 @@ cdef enum:
     GIL_RELEASE_SIZE = 16384    # bytes of work below which a loop keeps the GIL
 
 cdef enum:
-    KEYS = 1                    # what a ColumnBuilder collects besides offsets and timestamps: FIELDS
+    KEYS = 1                    # columns that a ColumnBuilder can collect besides offsets and timestamps: FIELDS
     VALUES = 2
     HEADERS = 4
 
@@ -124,13 +124,13 @@ cdef class ColumnDoor:
         self.column.ends = &self.ends[0] if self.count else NULL
 
 
-# All that one encoding reads. Absent parts have a NULL column.
+# The input of one encoding. Absent parts have a NULL column.
 cdef struct Source:
     const Column* keys
     const Column* values
     const int64_t* timestamps           # NULL: every record has `timestamp`
     int64_t timestamp
-    const int64_t* header_ends          # entry i: the first header that is not record i's; NULL: no headers
+    const int64_t* header_ends          # entry i: the first header after record i's; NULL: no headers
     const int64_t* header_starts
     const Column* header_keys
     const Column* header_values
@@ -138,7 +138,7 @@ cdef struct Source:
 
 
 cdef inline int64_t nullable_size(const Column* column, Py_ssize_t i) noexcept nogil:
-    """Bytes that item i takes in a record, its size field included; -2 as item_size."""
+    """Return the bytes that item i takes in a record, including its size field; -2 as item_size."""
     cdef int64_t size
     if column == NULL:
         return 1
@@ -147,7 +147,7 @@ cdef inline int64_t nullable_size(const Column* column, Py_ssize_t i) noexcept n
 
 
 cdef int64_t headers_size(const Source* source, Py_ssize_t i) noexcept nogil:
-    """Bytes that the headers of record i take, their count included; -2 when something does not lie inside."""
+    """Return the bytes that the headers of record i take, including their count; -2 if an index is out of range."""
     cdef int64_t first, end, total, key, value, h
     if source.header_ends == NULL:
         return 1
@@ -168,7 +168,7 @@ cdef int64_t headers_size(const Source* source, Py_ssize_t i) noexcept nogil:
 cdef inline int64_t body_size(
     const Source* source, Py_ssize_t i, int64_t delta, int64_t timestamp_delta
 ) noexcept nogil:
-    """The size that a record's length field says; -2 as item_size."""
+    """Return the value of a record's length field; -2 as item_size."""
     cdef int64_t key = nullable_size(source.keys, i)
     cdef int64_t value = nullable_size(source.values, i)
     cdef int64_t headers = headers_size(source, i)
@@ -182,14 +182,14 @@ cdef inline int64_t timestamp_of(const Source* source, Py_ssize_t i) noexcept no
 
 
 cdef inline int64_t subtract(int64_t a, int64_t b) noexcept nogil:
-    """Wraps as the reader's addition does."""
+    """Subtract with wrap-around, like the reader's addition."""
     return <int64_t>(<uint64_t>a - <uint64_t>b)
 
 
 cdef Py_ssize_t measure(
     const Source* source, Py_ssize_t first, Py_ssize_t end, int64_t size_max, int64_t* total
 ) noexcept nogil:
-    """How many records from `first` on fit in size_max bytes, at least one; -1 - index of a record that is invalid."""
+    """Return how many records from `first` on fit in size_max bytes, at least one; -1 - index for an invalid record."""
     cdef int64_t base = timestamp_of(source, first)
     cdef int64_t size
     cdef Py_ssize_t i
@@ -227,7 +227,7 @@ cdef unsigned char* put_headers(unsigned char* p, const Source* source, Py_ssize
 
 
 cdef int64_t fill(unsigned char* p, const Source* source, Py_ssize_t first, Py_ssize_t count) noexcept nogil:
-    """Writes what measure has counted; returns the largest timestamp."""
+    """Write the records that measure has counted; return the largest timestamp."""
     cdef int64_t base = timestamp_of(source, first)
     cdef int64_t largest = base
     cdef int64_t timestamp, delta
@@ -252,11 +252,11 @@ def encode_records(
     values not None, keys, const int64_t[::1] timestamps, int64_t timestamp, headers, Py_ssize_t first, Py_ssize_t end,
     int64_t size_max
 ):
-    """As many records from `first` up to `end` as fit in `size_max` bytes, at least one.
+    """Encode as many records from `first` up to `end` as fit in `size_max` bytes, at least one.
 
     `headers` has record_starts, record_ends (int64 arrays of indexes into the other two), keys and values (columns).
     Returns (bytearray of HEADER_SIZE free bytes and the records, their count, first timestamp, largest timestamp).
-    ValueError names an item that lies outside its data.
+    Raises ValueError for an item that is outside its data.
     """
     cdef Source source
     cdef ColumnDoor value_door = ColumnDoor(values)
@@ -317,7 +317,7 @@ def seal(
     int64_t max_timestamp, int64_t base_offset=0, int32_t leader_epoch=-1, int64_t producer_id=-1,
     int16_t producer_epoch=-1, int32_t base_sequence=-1
 ):
-    """Writes header and CRC into the free bytes before the records block, which the attributes must describe."""
+    """Write header and CRC into the free bytes before the records block, which the attributes must describe."""
     cdef Py_ssize_t size = draft.shape[0]
     if size < HEADER_SIZE or size > INT32_MAX:
         raise ValueError(f"a batch of {size} bytes")
@@ -347,8 +347,10 @@ def adopt(
     unsigned char[::1] batch not None, *, bint transactional, int64_t producer_id, int16_t producer_epoch,
     int32_t base_sequence
 ):
-    """A complete batch of another log becomes that of this producer: records and codec stay, the rest of the header is
-    as seal leaves it. ValueError for what is not exactly one batch.
+    """Turn a complete batch of another log into one of this producer.
+
+    Records and codec stay; the rest of the header is as seal writes it. Raises ValueError if it is not exactly one
+    batch.
     """
     cdef BatchHeader header
     cdef Py_ssize_t size = batch.shape[0]
@@ -369,14 +371,14 @@ def adopt(
 # --- decoding ---------------------------------------------------------------------------------------------------------
 
 cdef object take_array(Growing* g, object dtype):
-    """The same as an array; g gets room for as much again, if that lies about."""
+    """Return the contents as an array; g gets room for as much again if a buffer is available."""
     cdef size_t size = g.size
     array = np.frombuffer(take_memory(g), dtype)
     refill(g, size)
     return array
 
 
-# A column under construction: n + 1 offsets, the first of them 0.
+# A column under construction: n + 1 offsets, the first of which is 0.
 cdef struct GrowingColumn:
     Growing data
     Growing offsets
@@ -390,7 +392,7 @@ cdef inline void push_i64(Growing* g, int64_t value) noexcept nogil:
 
 
 cdef inline bint push_item(GrowingColumn* column, const unsigned char* data, int32_t size) noexcept nogil:
-    """Into offsets and nulls that have room (reserve_items); False without memory for the data."""
+    """Append an item; offsets and nulls have room (reserve_items). Returns False without memory for the data."""
     column.nulls.data[column.nulls.size] = size < 0
     column.nulls.size += 1
     column.null_count += size < 0
@@ -404,7 +406,7 @@ cdef inline bint push_item(GrowingColumn* column, const unsigned char* data, int
 
 
 cdef bint reserve_items(GrowingColumn* column, size_t count) noexcept nogil:
-    """Room for the offsets and null marks of `count` items more."""
+    """Reserve room for the offsets and null marks of `count` more items."""
     if not reserve(&column.offsets, 8 * (count + 1)) or not reserve(&column.nulls, count):
         return False
     if column.offsets.size == 0:
@@ -434,7 +436,7 @@ cdef inline void reset(GrowingColumn* column, ColumnMark m) noexcept nogil:
 
 
 cdef object take_column(GrowingColumn* column):
-    """(data, offsets, nulls or None)."""
+    """Return (data, offsets, nulls or None), and reset the column."""
     cdef bint any_null = column.null_count > 0
     cdef size_t size = column.data.size
     column.null_count = 0
@@ -466,15 +468,15 @@ cdef int raise_for(Status status, int32_t bad) except -1:
 
 
 def following_offset(const unsigned char[::1] buffer not None, int64_t offset):
-    """The offset after the last complete batch in `buffer`, read off the headers alone; at least `offset`."""
+    """Return the offset after the last complete batch in `buffer`, from the headers only; at least `offset`."""
     return last_mark(buffer, offset)[0]
 
 
 def last_mark(const unsigned char[::1] buffer not None, int64_t offset, int64_t end=INT64_MAX):
-    """(following_offset, (leader epoch, base offset, CRC) of the last complete batch, ((base offset, epoch), …)).
+    """Return (following_offset, (leader epoch, base offset, CRC) of the last complete batch, epoch starts).
 
-    Read off the headers alone. The batch is the last that begins before `end`. The rows say where another epoch begins,
-    the first batch's included. Entries of magic 0 and 1 have no epoch: all three are -1 where one is the last.
+    Only headers are read. The batch is the last that begins before `end`. The epoch starts are (base offset, epoch)
+    tuples, including the first batch's. Entries of magic 0 and 1 have no epoch: all three are -1 if one is the last.
     """
     cdef Py_ssize_t size = buffer.shape[0]
     cdef const unsigned char* data = &buffer[0] if size else NOTHING
@@ -507,10 +509,10 @@ def last_mark(const unsigned char[::1] buffer not None, int64_t offset, int64_t 
 
 
 def wrapper_at(const unsigned char[::1] buffer not None, Py_ssize_t position, *, bint check_crcs):
-    """(first and end position of the compressed set, codec, magic, offset, timestamp in ms or None, end position).
+    """Return (start and end of the compressed set, codec, magic, offset, timestamp in ms or None, end position).
 
-    For the entry of magic 0 or 1 that add_run stopped at. A timestamp holds for all messages inside (LOG_APPEND_TIME).
-    None when what begins there is no such entry, or not complete. BatchError.
+    It describes the entry of magic 0 or 1 at which add_run stopped. A timestamp applies to all messages inside
+    (LOG_APPEND_TIME). Returns None if no such complete entry begins there. Raises BatchError.
     """
     cdef Py_ssize_t left = buffer.shape[0] - position
     cdef const unsigned char* data
@@ -537,25 +539,25 @@ def wrapper_at(const unsigned char[::1] buffer not None, Py_ssize_t position, *,
 cdef class ColumnBuilder:
     """Collects the records of batches as columns. One thread at a time.
 
-    1. add takes all wanted records of a batch, or none and raises.
-    2. take hands over what was collected and starts again.
-    3. With needles only records that hold one are wanted; what was looked at is counted. A batch whose bytes hold none
-       is not walked.
+    1. add takes all wanted records of a batch, or raises and takes none.
+    2. take returns what was collected and resets the builder.
+    3. With needles only records that match one are collected; examined records are counted. A batch whose bytes
+       contain no needle is not walked.
     """
 
     cdef Growing offsets, timestamps, types
     cdef GrowingColumn keys, values, header_keys, header_values
-    cdef int fields                     # of KEYS, VALUES, HEADERS: what is wanted
-    cdef Growing header_ends            # per record, entry 0 being 0: n + 1 entries
+    cdef int fields                     # the wanted ones of KEYS, VALUES, HEADERS
+    cdef Growing header_ends            # per record, with entry 0 being 0: n + 1 entries
     cdef readonly Py_ssize_t count      # records collected
-    cdef readonly int64_t damaged_at    # after add_run raised: where the batch that cannot be read begins
-    cdef Needles needles                # None: nothing is looked for
-    cdef readonly int64_t seen_count    # with needles: records that were looked at
-    cdef readonly int64_t marker_count  # the same: markers of transactions
-    cdef readonly int64_t aborted_count     # the same: offsets in batches of aborted transactions
+    cdef readonly int64_t damaged_at    # after add_run raised: the offset of the unreadable batch
+    cdef Needles needles                # None: all records are collected
+    cdef readonly int64_t seen_count    # with needles: number of examined records
+    cdef readonly int64_t marker_count  # with needles: number of transaction markers
+    cdef readonly int64_t aborted_count     # with needles: offsets in batches of aborted transactions
 
     def __cinit__(self, fields=None, Needles needles=None):
-        """`fields` are names of FIELDS, all by default; what is not wanted is not copied, headers not looked at."""
+        """`fields` are names of FIELDS, by default all; only these are collected."""
         cdef int wanted = 0
         self.needles = needles
         for name in FIELDS if fields is None else fields:
@@ -574,14 +576,14 @@ cdef class ColumnBuilder:
 
     @property
     def size(self):
-        """Bytes of keys, values and headers collected."""
+        """Bytes of collected keys, values and headers."""
         return self.bytes_collected()
 
     def add(
         self, BatchInfo info not None, const unsigned char[::1] records not None, int64_t first_offset=INT64_MIN,
         int64_t end_offset=INT64_MAX
     ):
-        """Adds the records with first_offset <= offset < end_offset; `records` is uncompressed. BatchError.
+        """Add the records with first_offset <= offset < end_offset; `records` is uncompressed. Raises BatchError.
 
         Returns how many were added.
         """
@@ -602,12 +604,14 @@ cdef class ColumnBuilder:
         self, const unsigned char[::1] buffer not None, Py_ssize_t position, int64_t offset, int64_t end_offset, *,
         bint check_crcs, AbortedFilter aborted=None, int64_t count_max=INT64_MAX, int64_t size_max=INT64_MAX
     ):
-        """Adds batch after batch from `position` on, until `count_max` records or `size_max` bytes are there: control
-        batches, and those that `aborted` drops, move the offset alone. A compressed batch, which somebody has to
-        decompress, is left to the caller, like an incomplete one. Entries of magic 0 and 1 are taken in the same way.
+        """Add batches from `position` on until there are `count_max` records or `size_max` bytes.
 
-        Returns (position, offset) to go on from; the offset is `end_offset` when a batch begins there or after.
-        BatchError, with all before the bad batch added.
+        Control batches, and those that `aborted` drops, only advance the offset. A compressed batch, which must be
+        decompressed first, is left to the caller, like an incomplete one. Entries of magic 0 and 1 are handled the same
+        way.
+
+        Returns the (position, offset) at which to continue; the offset is `end_offset` if a batch begins there or after
+        it. Raises BatchError, with all batches before the bad one added.
         """
         cdef Py_ssize_t size = buffer.shape[0]
         cdef const unsigned char* data = &buffer[0] if size else NOTHING
@@ -659,7 +663,7 @@ cdef class ColumnBuilder:
         self, const unsigned char* entry, Py_ssize_t left, bint check_crcs, int64_t end_offset, int64_t* offset,
         Py_ssize_t* size
     ) noexcept nogil:
-        """One entry of magic 0 or 1: its size, 0 when it is left to the caller."""
+        """Take one entry of magic 0 or 1; `size` is 0 if it is left to the caller."""
         cdef OldMessage message
         cdef Status status = parse_old(entry, left, &message, False)
         size[0] = 0
@@ -696,7 +700,7 @@ cdef class ColumnBuilder:
         return OK
 
     cdef void push_record(self, int64_t offset, int64_t timestamp, bint append_time) noexcept nogil:
-        """What every record has; there is room, and its headers are there."""
+        """Append the fields that every record has; there is room, and its headers are appended."""
         push_i64(&self.offsets, offset)
         push_i64(&self.timestamps, timestamp)
         self.types.data[self.types.size] = <char>append_time
@@ -708,7 +712,7 @@ cdef class ColumnBuilder:
         self, const unsigned char[::1] inner not None, int64_t wrapper_offset, *, int magic, timestamp,
         int64_t first_offset, int64_t end_offset, bint check_crcs
     ):
-        """Adds the wanted messages of a wrapper's unpacked set, all or none; see wrapper_at. BatchError."""
+        """Add the wanted messages of a wrapper's decompressed set, all or none; see wrapper_at. Raises BatchError."""
         cdef Py_ssize_t size = inner.shape[0]
         cdef const unsigned char* data = &inner[0] if size else NOTHING
         cdef bint stamped = timestamp is not None
@@ -731,7 +735,7 @@ cdef class ColumnBuilder:
         cdef Py_ssize_t position = 0
         cdef int64_t base = 0
         cdef Status status
-        while position < size:          # to the last, whose offset is the wrapper's
+        while position < size:          # to the last message, whose offset is the wrapper's
             status = parse_old(data + position, size - position, &message, check_crcs)
             if status != OK or message.codec != 0 or message.magic != magic:
                 return BAD_VALUE if status == OK or status == TRUNCATED else status
@@ -753,7 +757,7 @@ cdef class ColumnBuilder:
         return OK
 
     cdef BuilderMark mark_all(self) noexcept nogil:
-        """How much is collected, for reset_all."""
+        """Return how much is collected, for reset_all."""
         cdef BuilderMark m
         m.count = self.count
         m.keys = mark(&self.keys)
@@ -763,7 +767,7 @@ cdef class ColumnBuilder:
         return m
 
     cdef void reset_all(self, const BuilderMark* m) noexcept nogil:
-        """Drops what came after the mark."""
+        """Drop what was collected after the mark."""
         self.count = m.count
         self.offsets.size = self.timestamps.size = 8 * <size_t>m.count
         self.types.size = <size_t>m.count
@@ -778,7 +782,7 @@ cdef class ColumnBuilder:
         self, const unsigned char* batch, const BatchHeader* header, int64_t offset, int64_t end_offset,
         AbortedFilter aborted, int32_t* bad
     ) noexcept nogil:
-        """Takes one batch that is not compressed, for add_run."""
+        """Take one uncompressed batch, for add_run."""
         cdef Py_ssize_t size = <Py_ssize_t>(header.size - HEADER_SIZE)
         cdef bint dropped = aborted is not None and aborted.drops(header)
         cdef Status status = OK
@@ -797,14 +801,14 @@ cdef class ColumnBuilder:
         self.aborted_count += min(last_offset(header) + 1, end_offset) - max(header.base_offset, offset)
 
     def note_aborted(self, BatchInfo info not None, int64_t offset, int64_t end_offset):
-        """A compressed batch that an AbortedFilter has dropped counts as add_run counts the others."""
+        """Count a compressed batch that an AbortedFilter has dropped, as add_run counts the others."""
         self.count_aborted(&info.header, offset, end_offset)
 
     cdef Status collect(
         self, const unsigned char* records, Py_ssize_t size, const BatchHeader* header, int64_t first_offset,
         int64_t end_offset, int32_t* bad
     ) noexcept nogil:
-        """All wanted records of one batch, or none of them."""
+        """Collect all wanted records of one batch, or none."""
         cdef BuilderMark before
         cdef Status status
         if header.record_count < 0 or header.record_count > size // RECORD_SIZE_MIN:
@@ -825,7 +829,7 @@ cdef class ColumnBuilder:
         return status
 
     cdef bint reserve_records(self, size_t count) noexcept nogil:
-        """Every array with one entry a record has room for `count` more, and its entry 0."""
+        """Reserve room for `count` more records in every array with an entry per record, and write its entry 0."""
         if not (
             reserve(&self.offsets, 8 * count)
             and reserve(&self.timestamps, 8 * count)
@@ -873,7 +877,7 @@ cdef class ColumnBuilder:
         self, const unsigned char* records, Py_ssize_t size, const BatchHeader* header, int64_t first_offset,
         int64_t end_offset, int32_t* bad
     ) noexcept nogil:
-        """As walk, for needles. What holds none is passed over unread, but where only a part of the batch counts."""
+        """Walk with needles: after the last needle of a wholly wanted batch, records are counted without being read."""
         cdef Cursor c
         cdef RecordView record
         cdef Places places
@@ -904,7 +908,7 @@ cdef class ColumnBuilder:
         return OK
 
     cdef Status push_found(self, const BatchHeader* header, const RecordView* record, int64_t offset) noexcept nogil:
-        """One record; its batch's are reserved."""
+        """Append one record, for which there is room."""
         cdef Status status = OK
         if self.fields & KEYS and not push_item(&self.keys, record.key, record.key_size):
             return LIMIT
@@ -935,10 +939,10 @@ cdef class ColumnBuilder:
         return OK if c.pos == c.end else TRAILING
 
     def take(self):
-        """(offsets, timestamps, keys, values, headers, types) collected so far, as arrays; the builder is empty again.
+        """Return the collected (offsets, timestamps, keys, values, headers, types) as arrays; reset the builder.
 
-        keys and values are (memoryview, n + 1 offsets, nulls or None), without an item when they are not wanted;
-        headers is None or (n + 1 record offsets, keys, values); types has 1 where the timestamp is the broker's.
+        keys and values are (memoryview, n + 1 offsets, nulls or None), without an item if not wanted; headers is None
+        or (n + 1 record offsets, keys, values); types has 1 for LOG_APPEND_TIME.
         """
         if not self.reserve_records(0):
             raise MemoryError("room for decoded records")

@@ -1,8 +1,8 @@
-"""A bounded reader over bytes somebody else keeps alive, and big-endian stores.
+"""A bounded reader over bytes that the caller keeps alive, and big-endian stores.
 
-Every read asks `n <= end - pos`, so that no addition can overflow, and sets `status` once: after the first failure all
-further reads return zero and leave `pos` alone, so that a parser may check `status` once per structure. Varints take at
-most 5 (32 bit) or 10 (64 bit) bytes. Nothing here touches a Python object; all of it runs without the GIL.
+Every read checks `n <= end - pos`, which cannot overflow, and sets `status` once: after the first failure all further
+reads return zero and leave `pos` unchanged, so that a parser may check `status` once per structure. Varints take at
+most 5 (32 bit) or 10 (64 bit) bytes. No function touches a Python object; all run without the GIL.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -79,7 +79,7 @@ cdef inline Py_ssize_t remaining(const Cursor* c) noexcept nogil:
     return c.end - c.pos
 
 cdef inline bint need(Cursor* c, Py_ssize_t n) noexcept nogil:
-    """True when n more bytes may be read; otherwise the cursor fails and stays failed."""
+    """Return whether n more bytes may be read; otherwise the cursor fails and stays failed."""
     if c.status != OK:
         return False
     if n < 0:
@@ -121,7 +121,7 @@ cdef inline int64_t read_i64(Cursor* c) noexcept nogil:
     return load_i64(c.pos - 8)
 
 cdef inline const unsigned char* read_raw(Cursor* c, Py_ssize_t n) noexcept nogil:
-    """The address of n bytes, past which the cursor then stands; NULL on failure."""
+    """Return the address of n bytes and move past them; NULL on failure."""
     if not need(c, n):
         return NULL
     c.pos += n
@@ -168,7 +168,7 @@ cdef inline uint64_t read_uvarlong(Cursor* c) noexcept nogil:
         shift += 7
 
 cdef inline int32_t read_varint(Cursor* c) noexcept nogil:
-    """Zig-zag, as record fields use it."""
+    """Read a zig-zag varint, as record fields use it."""
     cdef uint32_t raw = read_uvarint(c)
     return <int32_t>(raw >> 1) ^ -<int32_t>(raw & 1)
 
@@ -177,7 +177,7 @@ cdef inline int64_t read_varlong(Cursor* c) noexcept nogil:
     return <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)
 
 cdef inline int32_t read_count(Cursor* c, Py_ssize_t item_size_min) noexcept nogil:
-    """An int32 array count, bounded by the bytes left; -1 is null, other negatives fail."""
+    """Read an int32 array count, bounded by the bytes left; -1 is null, other negatives fail."""
     cdef int32_t count = read_i32(c)
     if c.status != OK:
         return 0
@@ -190,7 +190,7 @@ cdef inline int32_t read_count(Cursor* c, Py_ssize_t item_size_min) noexcept nog
     return count
 
 cdef inline int32_t read_compact_count(Cursor* c, Py_ssize_t item_size_min) noexcept nogil:
-    """A compact array count (written plus one; 0 is null and gives -1), bounded by the bytes left."""
+    """Read a compact array count (stored plus one; 0 is null and gives -1), bounded by the bytes left."""
     cdef uint32_t raw = read_uvarint(c)
     if c.status != OK:
         return 0
@@ -205,7 +205,7 @@ cdef inline int32_t read_compact_count(Cursor* c, Py_ssize_t item_size_min) noex
     return <int32_t>(raw - 1)
 
 cdef inline const unsigned char* read_string(Cursor* c, bint compact, Py_ssize_t* size) noexcept nogil:
-    """A nullable string field: its address and size; null gives NULL and -1."""
+    """Read a nullable string field: return its address and size; null gives NULL and -1."""
     cdef Py_ssize_t n
     if compact:
         n = <Py_ssize_t>read_uvarint(c) - 1
@@ -221,7 +221,7 @@ cdef inline const unsigned char* read_string(Cursor* c, bint compact, Py_ssize_t
     return read_raw(c, n)
 
 cdef inline void skip_tags(Cursor* c) noexcept nogil:
-    """Steps over a tag buffer whose fields nobody here reads (KIP-482)."""
+    """Skip a tag buffer whose fields are not used (KIP-482)."""
     cdef uint32_t count = read_uvarint(c)
     cdef uint32_t size
     cdef uint32_t _i
@@ -235,7 +235,7 @@ cdef inline void skip_tags(Cursor* c) noexcept nogil:
         read_raw(c, <Py_ssize_t>size)
 
 cdef inline Py_ssize_t store_uvarint(unsigned char* p, uint32_t value) noexcept nogil:
-    """Writes at most 5 bytes, returns how many."""
+    """Write at most 5 bytes; return how many."""
     cdef Py_ssize_t n = 0
     while value >= 0x80:
         p[n] = <unsigned char>((value & 0x7F) | 0x80)
@@ -245,7 +245,7 @@ cdef inline Py_ssize_t store_uvarint(unsigned char* p, uint32_t value) noexcept 
     return n + 1
 
 cdef inline Py_ssize_t store_uvarlong(unsigned char* p, uint64_t value) noexcept nogil:
-    """Writes at most 10 bytes, returns how many."""
+    """Write at most 10 bytes; return how many."""
     cdef Py_ssize_t n = 0
     while value >= 0x80:
         p[n] = <unsigned char>((value & 0x7F) | 0x80)

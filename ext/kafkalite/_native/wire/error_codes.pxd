@@ -1,4 +1,4 @@
-"""Kafka's error codes as they stand on the wire: written by tools/generate_error_codes.py, do not edit.
+"""Kafka's error codes of the protocol: written by tools/generate_error_codes.py, do not edit.
 
 The table is `ErrorCode` in kafkalite/errors.py; change it there, then `make generated`.
 """

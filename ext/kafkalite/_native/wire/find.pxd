@@ -1,4 +1,4 @@
-"""Where bytes stand in bytes. Thread rule: pure."""
+"""Find bytes in bytes. Thread rule: pure."""
 
 cdef extern from "string.h" nogil:
     const void* memchr(const void* data, int byte, size_t size)
@@ -8,7 +8,7 @@ cdef extern from "string.h" nogil:
 cdef inline const unsigned char* find(
     const unsigned char* data, const unsigned char* end, const unsigned char* part, Py_ssize_t size
 ) noexcept nogil:
-    """The next place of `part`, or NULL."""
+    """Return the next position of `part`, or NULL."""
     if size == 1:
         return <const unsigned char*>memchr(data, part[0], <size_t>(end - data))
     return <const unsigned char*>memmem(data, <size_t>(end - data), part, <size_t>size)

@@ -1,10 +1,10 @@
-"""Text and columns: lines to records and back, for the command line at gigabytes.
+"""Convert lines to records and back, at gigabytes, for the command line.
 
     split_lines     bytes ─▶ where each line starts and ends
     split_keys      lines ─▶ key and value around a separator
     equals          column ─▶ which items are a given text (the null marker)
-    partitions_of   keys ─▶ partitions, by murmur2 as the Java client does
-    render          columns ─▶ bytes, each record through the same format
+    partitions_of   keys ─▶ partitions, by murmur2 as in the Java client
+    render          columns ─▶ bytes, each record in the same format
 
 Thread rule: pure functions; the loops run without the GIL over buffers that a memoryview keeps alive.
 """
@@ -48,7 +48,7 @@ OPERATIONS = {
 
 
 def split_lines(const unsigned char[::1] buffer not None, bytes separator not None):
-    """(starts, ends) of the complete lines as int64 arrays, and the position after the last separator."""
+    """Return (starts, ends) of the complete lines as int64 arrays, and the position after the last separator."""
     cdef Py_ssize_t size = buffer.shape[0]
     cdef Py_ssize_t separator_size = len(separator)
     cdef const unsigned char* part = separator
@@ -82,9 +82,9 @@ def split_lines(const unsigned char[::1] buffer not None, bytes separator not No
 
 
 def split_keys(column not None, bytes separator not None):
-    """(key ends, value starts, no key) of lines "key SEPARATOR value"; without a separator a line is all value.
+    """Return (key ends, value starts, no key) of lines "key SEPARATOR value"; without a separator a line is a value.
 
-    Keys start where the lines do, values end where they do; `no key` is 1 for lines without.
+    Keys start where the lines do, and values end where they do; `no key` is 1 for lines without a key.
     """
     cdef ColumnDoor door = ColumnDoor(column)
     cdef Py_ssize_t separator_size = len(separator)
@@ -116,7 +116,7 @@ def split_keys(column not None, bytes separator not None):
 
 
 def equals(column not None, bytes text not None):
-    """1 for each item that is exactly `text`, 0 for others, as a uint8 array."""
+    """Return a uint8 array with 1 for each item that equals `text`."""
     cdef ColumnDoor door = ColumnDoor(column)
     cdef int64_t wanted = len(text)
     cdef const unsigned char* data = text
@@ -131,7 +131,7 @@ def equals(column not None, bytes text not None):
 
 
 cdef uint32_t murmur2(const unsigned char* data, int64_t size) noexcept nogil:
-    """Austin Appleby's MurmurHash2 with the Java client's seed; blocks are read little-endian."""
+    """Compute Austin Appleby's MurmurHash2 with the Java client's seed; blocks are read little-endian."""
     cdef uint32_t m = 0x5BD1E995
     cdef uint32_t h = <uint32_t>0x9747B28C ^ <uint32_t>size
     cdef uint32_t k
@@ -155,7 +155,7 @@ cdef uint32_t murmur2(const unsigned char* data, int64_t size) noexcept nogil:
 
 
 def partitions_of(keys not None, int32_t partition_count):
-    """The partition the Java client sends each key to, as an int32 array; -1 for null keys."""
+    """Return the partition to which the Java client sends each key, as an int32 array; -1 for null keys."""
     if partition_count < 1:
         raise ValueError(f"{partition_count} partitions")
     cdef ColumnDoor door = ColumnDoor(keys)
@@ -203,7 +203,7 @@ cdef struct Step:
     Py_ssize_t size
 
 
-# The columns of one rendering; headers_ends NULL when there are none.
+# The columns of one rendering; header_ends is NULL without headers.
 cdef struct Rows:
     const Column* keys
     const Column* values
@@ -225,7 +225,7 @@ cdef inline bint put_item(Growing* out, const Column* column, Py_ssize_t i, cons
 
 
 cdef bint put_headers(Growing* out, const Rows* rows, Py_ssize_t i) noexcept nogil:
-    """key=value, with commas between."""
+    """Write the headers as key=value, separated by commas."""
     cdef int64_t h
     if rows.header_ends == NULL:
         return True
@@ -258,9 +258,9 @@ cdef bint put_step(Growing* out, const Step* step, const Rows* rows, Py_ssize_t 
 
 
 def render(columns not None, list steps not None, bytes null_text not None):
-    """The records through a format, one after the other, as a memoryview.
+    """Render the records in a format, one after the other, as a memoryview.
 
-    A step is (operation, literal bytes): see OPERATIONS; the columns are RecordColumns as a reader gives them.
+    A step is (operation, literal bytes): see OPERATIONS; the columns are a reader's RecordColumns.
     """
     cdef ColumnDoor keys = ColumnDoor(columns.keys)
     cdef ColumnDoor values = ColumnDoor(columns.values)

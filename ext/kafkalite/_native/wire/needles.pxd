@@ -1,4 +1,4 @@
-"""What is looked for in records, as bytes: found in a whole block first, then in a record's own fields."""
+"""Bytes to search for in records: in a whole block first, then in a record's fields."""
 
 from libc.stdint cimport int32_t
 from kafkalite._native.wire.batch cimport RecordView
@@ -10,9 +10,9 @@ cpdef enum:
 
 cpdef enum:
     IS = 0                      # the field is these bytes
-    BEGINS = 1                  # it begins with them
-    HOLDS = 2                   # they stand somewhere in it
-    HOLDS_WORD = 3              # the same, with no letter, digit or underscore touching them
+    BEGINS = 1                  # the field begins with these bytes
+    HOLDS = 2                   # the field contains them
+    HOLDS_WORD = 3              # the same, not adjacent to a letter, digit or underscore
 
 cpdef enum:
     NEEDLES_MAX = 16
@@ -25,23 +25,23 @@ cdef struct Needle:
     int how
 
 
-# Where each needle comes next in a block that is walked from its begin to its end.
+# The next position of each needle in a block that is walked from start to end.
 cdef struct Places:
-    const unsigned char* next[NEEDLES_MAX]      # NULL: nowhere
+    const unsigned char* next[NEEDLES_MAX]      # NULL: none
 
 
 cdef class Needles:
     cdef Needle needles[NEEDLES_MAX]
-    cdef readonly Py_ssize_t count              # 0: every record is found
-    cdef tuple kept                             # whose bytes the needles point to
+    cdef readonly Py_ssize_t count              # 0: every record matches
+    cdef tuple kept                             # owns the bytes of the needles
 
-    # Looks from `start` on; where the first of them stands, `end` without any. Where the block is the same and `start`
-    # is not before the last one, what was found already is not looked for again; `fresh` says that it is another block.
+    # Searches from `start` on; returns the position of the first needle, or `end`. In the same block, with `start` not
+    # before the last one, earlier results are reused; `fresh` means another block.
     cdef const unsigned char* first_from(
         self, Places* places, const unsigned char* start, const unsigned char* end, bint fresh
     ) noexcept nogil
 
-    # Whether one of them is in its field of this record; headers that cannot be read hold nothing.
+    # Returns whether a needle matches its field of this record; malformed headers match nothing.
     cdef bint found_in(self, const RecordView* record) noexcept nogil
 
     # The same for a message without headers.

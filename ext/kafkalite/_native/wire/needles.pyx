@@ -1,9 +1,9 @@
-"""Which records hold one of some bytes, told before anything of them is decoded or copied.
+"""Find records that contain certain bytes before anything is decoded or copied.
 
-    block of a batch ─▶ one pass for each needle ─▶ nothing: the batch is done with
-                                                └▶ a place: the record around it, and its fields by the needle's rule
+    block of a batch ─▶ one pass for each needle ─▶ none: the batch is finished
+                                                └▶ a position: its record, and the fields by the needle's rule
 
-The pass is the C library's memmem, at some 10 GB/s; a record is looked at only where a needle stands in its bytes.
+The pass is the C library's memmem, at about 10 GB/s; only records with a needle in their bytes are examined.
 
 Thread rule: immutable; share freely.
 """
@@ -18,12 +18,12 @@ from kafkalite._native.wire.status cimport OK
 
 
 cdef inline bint is_word(unsigned char byte) noexcept nogil:
-    """A letter, a digit, an underscore, or part of a character beyond ASCII."""
+    """Return whether a byte is a letter, a digit, an underscore, or part of a non-ASCII character."""
     return 48 <= byte <= 57 or 65 <= byte <= 90 or 97 <= byte <= 122 or byte == 95 or byte >= 128
 
 
 cdef bint holds_word(const Needle* needle, const unsigned char* data, const unsigned char* end) noexcept nogil:
-    """An edge of the needle that is no letter or digit itself may touch anything."""
+    """Return whether the needle occurs as a word; an edge that is not a letter or digit may touch anything."""
     cdef const unsigned char* at = data
     while True:
         at = find(at, end, needle.data, needle.size)
@@ -42,7 +42,7 @@ cdef bint holds_word(const Needle* needle, const unsigned char* data, const unsi
 
 
 cdef bint fits(const Needle* needle, const unsigned char* data, int32_t size) noexcept nogil:
-    """Whether a field, which may be null, is as the needle says."""
+    """Return whether a field, which may be null, meets the needle's rule."""
     if size < needle.size:
         return False
     if needle.how == IS:
@@ -56,9 +56,10 @@ cdef bint fits(const Needle* needle, const unsigned char* data, int32_t size) no
 
 @cython.final
 cdef class Needles:
-    """See the module. `rows` are (bytes, fields as bits, how); none at all: every record is found.
+    """The needles of a reader; see the module. `rows` are (bytes, fields as bits, how); without any, every record
+    matches.
 
-    ValueError for more than NEEDLES_MAX, for one without bytes, and for fields and rules that there are not.
+    Raises ValueError for more than NEEDLES_MAX, an empty one, and unknown fields and rules.
     """
 
     def __cinit__(self, rows=()):

@@ -1,4 +1,4 @@
-"""One entry of a message set as Kafka 0.8 to 0.10 wrote it (magic 0 and 1); brokers serve old segments as they lie.
+"""One entry of a message set of Kafka 0.8 to 0.10 (magic 0 and 1); brokers serve old segments unchanged.
 
     at  size                                 at  size
      0   8   offset                          17   1   attributes: codec, LOG_APPEND_TIME (magic 1)
@@ -7,9 +7,10 @@
     16   1   magic                                4   value size (-1 null), value
 
 With a codec the value is a compressed message set, and the entry's offset is its last message's. Inside a wrapper of
-magic 1 offsets count from 0, and its LOG_APPEND_TIME means its own timestamp for all; of magic 0 they are absolute.
+magic 1, offsets count from 0, and LOG_APPEND_TIME applies the wrapper's timestamp to all messages; inside one of magic
+0, offsets are absolute.
 
-Kafka 0.7's own messages have no offset and no key: those are message_set.pxd.
+message_set.pxd handles Kafka 0.7's messages, which have no offset and no key.
 
 Thread rule: pure; the pointers live as long as the bytes that were parsed.
 """
@@ -36,7 +37,7 @@ cdef enum:
     OLD_CRC_FROM = 16               # the first byte the CRC covers
     OLD_ATTRIBUTES_AT = 17
     OLD_FIELDS_AT = 18
-    OLD_SIZE_MIN = 14               # what the size field says of the smallest entry
+    OLD_SIZE_MIN = 14               # the size field of the smallest entry
     OLD_MAGIC_MAX = 1
 
 
@@ -54,7 +55,7 @@ cdef struct OldMessage:
 
 
 cdef inline bint is_old(const unsigned char* data, Py_ssize_t size) noexcept nogil:
-    """Whether what begins here is an entry of magic 0 or 1."""
+    """Return whether an entry of magic 0 or 1 begins here."""
     return size > MAGIC_AT and data[MAGIC_AT] <= OLD_MAGIC_MAX
 
 
@@ -70,7 +71,7 @@ cdef inline int32_t old_field_size(Cursor* c) noexcept nogil:
 cdef inline Status parse_old(
     const unsigned char* data, Py_ssize_t size, OldMessage* message, bint check_crc
 ) noexcept nogil:
-    """TRUNCATED when the entry is not complete in `size` bytes; any other status is damage."""
+    """Parse an entry. TRUNCATED if it is not complete in `size` bytes; any other status is damage."""
     cdef Cursor c
     cdef int32_t length
     if size <= MAGIC_AT:
@@ -95,7 +96,7 @@ cdef inline Status parse_old(
     message.key = read_raw(&c, message.key_size) if message.key_size >= 0 else NULL
     message.value_size = old_field_size(&c)
     message.value = read_raw(&c, message.value_size) if message.value_size >= 0 else NULL
-    if c.status == TRUNCATED:       # inside an entry that is complete
+    if c.status == TRUNCATED:       # inside a complete entry
         return NEGATIVE
     if c.status == OK and c.pos != c.end:
         return TRAILING

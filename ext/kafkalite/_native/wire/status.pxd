@@ -1,4 +1,4 @@
-"""Results of C cores that run without the GIL. The `def` shell above turns them into one exception."""
+"""Results of C functions that run without the GIL. Their `def` wrappers turn them into one exception."""
 
 cdef enum Status:
     OK = 0
