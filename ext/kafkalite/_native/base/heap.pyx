@@ -29,8 +29,8 @@ cdef extern from *:
 
 
 def bound_heap(int arenas, int mapped_size, int kept_size):
-    """Sets the number of arenas, the size in bytes from which a block is a mapping of its own, and the free bytes that
-    the top of the main arena keeps. Arenas that threads have already stay. Whether the C library takes it."""
+    """Set the number of arenas, the size in bytes from which a block gets its own mapping, and the free bytes that the
+    top of the main arena keeps. Existing arenas of threads stay. Returns whether the C library accepts the settings."""
     cdef int done
     with nogil:
         done = kl_set_heap(arenas, mapped_size, kept_size)
@@ -38,7 +38,7 @@ def bound_heap(int arenas, int mapped_size, int kept_size):
 
 
 def trim_heap():
-    """Gives free pages of all arenas back to the system; whether there were any."""
+    """Give free pages of all arenas back to the system; return whether there were any."""
     cdef int done
     with nogil:
         done = kl_trim_heap()

@@ -1,27 +1,27 @@
-"""Compaction's two walks over batches: noting keys, and writing what is kept.
+"""Compact batches in two passes: index the keys, then write the records that are kept.
 
     index_batches    dirty batches ─▶ KeyMap: the newest offset of each key
-    BatchFilter      every batch   ─▶ the batch as it is │ with fewer records │ without records │ nothing
+    BatchFilter      every batch   ─▶ the unchanged batch │ with fewer records │ without records │ nothing
 
-A record stays when the map has no newer one of its key, and, if it is a tombstone (no value), until its delete horizon
-has passed. The horizon is set when compaction first reaches the tombstone: attribute bit 6, and the base timestamp is
-the horizon, so that every timestamp delta of the batch is rewritten (KIP-534). Otherwise kept records are copied
-byte for byte: base offset, last offset delta, base timestamp, sequence and epochs of a batch stay what they were, so
-offsets and producer state derived from the result are those of the original.
+A record is kept if the map has no newer record of its key; a tombstone (no value) only until its delete horizon has
+passed. Compaction sets the horizon when it first reaches the tombstone: it sets attribute bit 6 and makes the horizon
+the base timestamp, so that every timestamp delta of the batch is rewritten (KIP-534). Otherwise kept records are copied
+byte for byte: base offset, last offset delta, base timestamp, sequence and epochs of a batch do not change, so that
+offsets and producer state derived from the result equal those of the original.
 
-A batch that loses its last record goes, unless it is the last one of an active producer or ends the cleaned range; then
-its header stays with no records after it. A batch whose records do not parse although its CRC is right is kept whole.
+A batch that loses its last record is removed, unless it is the last one of an active producer or ends the cleaned
+range; then its header is kept without records. A batch with a right CRC whose records do not parse is kept whole.
 
-Batches are handled here from end to end without the GIL, but for the codecs: a compressed batch goes through the
-caller's `unpack` and, if records were removed, through `pack`. The offsets of a batch tell whether its records belong
-to an aborted transaction. The filter stops at markers: the caller knows whether they are still needed.
+Batches are handled without the GIL, except in the codecs: a compressed batch goes through the caller's `unpack` and, if
+records were removed, through `pack`. The base offset of a batch shows whether it belongs to an aborted transaction. The
+filter stops at markers: the caller knows whether they are still needed.
 
-Keys are looked up some at a time, so that the waits for the map's memory overlap.
+Keys are looked up several at a time, so that the waits for the map's memory overlap.
 
-Thread rule: a filter and its map belong to one cleaner thread. The segment is pinned during a call only.
+Thread rule: a filter and its map belong to one cleaner thread. The segment is pinned only during a call.
 
     unpack(codec, packed, base_offset) -> buffer │ None      valid until the next call; None: keep the batch as it is;
-                                                             in a writable one what stays moves to the front
+                                                             kept records move to the front of a writable buffer
     pack(codec, records) -> bytes
 """
 
@@ -81,7 +81,7 @@ cdef enum:
     WINDOW = 32                         # keys looked up at a time
     HEADERS_CHUNK = 512
     SPARE_MAX = 1024 * 1024             # bytes of output that are reserved beyond what a batch needs
-    KEPT_CAPACITY = 4 * 1024 * 1024     # of a buffer that is larger, nothing is kept after a write
+    KEPT_CAPACITY = 4 * 1024 * 1024     # a larger buffer is freed after a write
     NO_MEMORY = -1
 
 END = STOP_END
@@ -92,7 +92,7 @@ PAUSE = STOP_PAUSE
 
 
 cdef bint holds(const int64_t* offsets, int64_t count, int64_t offset) noexcept nogil:
-    """Whether a rising array has an offset."""
+    """Return whether a sorted array contains an offset."""
     cdef int64_t low = 0
     cdef int64_t high = count
     cdef int64_t middle
@@ -105,13 +105,13 @@ cdef bint holds(const int64_t* offsets, int64_t count, int64_t offset) noexcept 
     return low < count and offsets[low] == offset
 
 
-# ---- noting keys ----------------------------------------------------------------------------------------------------
+# ---- index keys -----------------------------------------------------------------------------------------------------
 
 cdef int64_t note_keys(KeyTable* table, const BatchHeader* header, const unsigned char* records, int64_t size,
                        int64_t start_offset) noexcept nogil:
-    """-1 when all keys were noted, or the offset of the first record for which there was no room.
+    """Add keys to the map; return -1, or the offset of the first record for which the map has no room.
 
-    At records that do not parse it ends: their batch will be kept whole.
+    It stops at records that do not parse: their batch will be kept whole.
     """
     cdef Cursor c
     cdef RecordView record
@@ -141,7 +141,7 @@ cdef int64_t note_keys(KeyTable* table, const BatchHeader* header, const unsigne
 
 
 cdef bint never_noted(const Dirty* dirty, const ItemInfo* info) noexcept nogil:
-    """Markers have no keys of ours, and records of aborted transactions count for nothing."""
+    """Return whether a batch is left out of the map: a marker, or a batch of an aborted transaction."""
     if info.attributes & CONTROL:
         return True
     return info.attributes & TRANSACTIONAL and holds(dirty.aborted, dirty.aborted_count, info.base_offset)
@@ -149,7 +149,7 @@ cdef bint never_noted(const Dirty* dirty, const ItemInfo* info) noexcept nogil:
 
 cdef int note_batches(KeyTable* table, RecordFormat format, const unsigned char* map, int64_t* position, int64_t end,
                       const Dirty* dirty, ItemInfo* info, int64_t* full_offset) noexcept nogil:
-    """Notes the keys of batches that are not compressed; Stop, also before one that is (info is its header)."""
+    """Index the keys of uncompressed batches; return a Stop, also before a compressed one (info is its header)."""
     cdef BatchHeader header
     cdef const unsigned char* data
     cdef int64_t pause = position[0] + PAUSE_BYTES
@@ -174,7 +174,7 @@ cdef int note_batches(KeyTable* table, RecordFormat format, const unsigned char*
 
 cdef int64_t note_packed(KeyTable* table, const unsigned char* data, const ItemInfo* info, int64_t start_offset,
                          unpack) except -2:
-    """Notes the keys of a compressed batch."""
+    """Index the keys of a compressed batch; return as note_keys does."""
     cdef BatchHeader header
     cdef const unsigned char[::1] records
     cdef int64_t result = -1
@@ -190,16 +190,16 @@ cdef int64_t note_packed(KeyTable* table, const unsigned char* data, const ItemI
 
 
 cdef object lend(const unsigned char* data, int64_t size):
-    """A view for the length of a call."""
+    """Return a view that is valid for one call."""
     return PyMemoryView_FromMemory(<char*>data, <Py_ssize_t>size, PyBUF_READ)
 
 
 def index_batches(KeyMap keys not None, Segment segment not None, int64_t position, int64_t end, *,
                   int64_t start_offset, int64_t upper, const int64_t[::1] aborted not None, unpack):
-    """Notes the keys of batches from a batch boundary on: (why it stopped, position, offset).
+    """Index the keys of batches from a batch boundary on; return (Stop, position, offset).
 
-    The offset is the first one not noted when the map is full; otherwise it means nothing. Records below start_offset,
-    batches from `upper` on, markers, and batches whose base offsets are in `aborted` (rising) are left out.
+    The offset is the first one not indexed if the map is full; otherwise it has no meaning. Records below start_offset,
+    batches from `upper` on, markers, and batches whose base offsets are in `aborted` (sorted) are left out.
     """
     cdef ItemInfo info
     cdef Dirty dirty
@@ -231,9 +231,9 @@ def index_batches(KeyMap keys not None, Segment segment not None, int64_t positi
 
 
 def transaction_batches(Segment segment not None, int64_t position):
-    """(headers of batches of transactions and markers, whether any batch has a producer, where to go on).
+    """Return (headers of batches of transactions and markers, whether any batch has a producer, next position).
 
-    By headers alone; the last is -1 at the end, or at bytes that are no batch.
+    Reads headers only. The next position is -1 at the end, or at bytes that are not a batch.
     """
     cdef ItemInfo found[HEADERS_CHUNK]
     cdef const unsigned char* map
@@ -265,7 +265,7 @@ def transaction_batches(Segment segment not None, int64_t position):
 
 
 def marker_type(Segment segment not None, int64_t position):
-    """The type in a control batch's key: 0 abort, 1 commit, others as Kafka has them; -1 when it has no record."""
+    """Return the type in a control batch's key: 0 abort, 1 commit, others as in Kafka; -1 without a record."""
     cdef BatchHeader header
     cdef Cursor c
     cdef RecordView record
@@ -283,11 +283,11 @@ def marker_type(Segment segment not None, int64_t position):
     return found
 
 
-# ---- writing what is kept -------------------------------------------------------------------------------------------
+# ---- write kept records ---------------------------------------------------------------------------------------------
 
 cdef bint keeps(const KeyTable* table, const Rules* rules, const BatchHeader* header, const Candidate* record,
                 Kept* kept) noexcept nogil:
-    """Whether a record stays; counts what goes."""
+    """Return whether a record is kept; count the removed ones by reason."""
     if not record.mapped:
         return True
     if record.key_size < 0:
@@ -306,7 +306,7 @@ cdef bint keeps(const KeyTable* table, const Rules* rules, const BatchHeader* he
 
 cdef Status next_candidates(const KeyTable* table, const Rules* rules, const BatchHeader* header, Cursor* c,
                             int count, Candidate* found) noexcept nogil:
-    """Reads so many records, and starts to load what the map has about them."""
+    """Read the next `count` records, and prefetch the map's entries of their keys."""
     cdef RecordView record
     cdef Candidate* candidate
     cdef int i
@@ -329,11 +329,13 @@ cdef Status next_candidates(const KeyTable* table, const Rules* rules, const Bat
 
 cdef Status judge_records(const KeyTable* table, const Rules* rules, const BatchHeader* header,
                           const unsigned char* records, int64_t size, unsigned char* out, Kept* kept) noexcept nogil:
-    """Moves the records that stay to `out` (room for `size` bytes, or the records' own place); a status other than OK:
-    they do not parse."""
+    """Move the kept records to `out`, which has room for `size` bytes or is `records` itself.
+
+    A status other than OK means that the records do not parse.
+    """
     cdef Cursor c
     cdef Candidate window[WINDOW]
-    cdef const unsigned char* run = records     # the first byte that stays and is not copied yet
+    cdef const unsigned char* run = records     # the first kept byte that is not copied yet
     cdef int32_t left = header.record_count
     cdef int count, i
     kept.size = 0
@@ -364,7 +366,7 @@ cdef Status judge_records(const KeyTable* table, const Rules* rules, const Batch
 
 cdef int64_t rebase_records(const BatchHeader* header, int64_t base_timestamp, const unsigned char* records,
                             int64_t size, unsigned char* out) noexcept nogil:
-    """Writes well-formed records with deltas to another base timestamp, or nothing if `out` is NULL; the new size."""
+    """Return the new size of well-formed records, and write them to `out`, unless it is NULL, with other deltas."""
     cdef Cursor c, inner
     cdef unsigned char head[10]
     cdef unsigned char delta[10]
@@ -393,10 +395,10 @@ cdef int64_t rebase_records(const BatchHeader* header, int64_t base_timestamp, c
 
 
 cdef class BatchFilter:
-    """Writes what compaction keeps of the batches of one group of segments, in order.
+    """Writes the kept records of the batches of one group of segments, in order.
 
-    `producers` maps the ids of active producers to the offset after their last batch, `aborted` has the base offsets
-    of the batches of aborted transactions, rising; at most one thread at a time.
+    `producers` maps the ids of active producers to the offset after their last batch; `aborted` has the base offsets of
+    the batches of aborted transactions, sorted. At most one thread at a time.
     """
 
     def __init__(self, KeyMap keys not None, *, int64_t mapped_end, int64_t retain_end, int64_t now_ms,
@@ -433,7 +435,7 @@ cdef class BatchFilter:
 
     @property
     def may_forget(self):
-        """Whether tombstones may go whose horizon has passed: not above damage, where older records may hide."""
+        """Whether to remove tombstones past their horizon: not above damage, where older records may be hidden."""
         return self.rules.may_forget
 
     @may_forget.setter
@@ -443,7 +445,7 @@ cdef class BatchFilter:
     # ---- memory -----------------------------------------------------------------------------------------------------
 
     cdef int _reserve(self, int64_t size) noexcept nogil:
-        """Room for `size` more bytes of output."""
+        """Reserve room for `size` more bytes of output."""
         cdef int64_t needed = self.out_size + size
         cdef int64_t capacity = needed + min(needed // 2, <int64_t>SPARE_MAX)
         cdef void* grown
@@ -457,7 +459,7 @@ cdef class BatchFilter:
         return 0
 
     cdef void _shrink(self) noexcept nogil:
-        """Gives back buffers that one large batch has made large. Nothing is in them."""
+        """Free empty buffers that a large batch has enlarged."""
         if self.out_capacity > KEPT_CAPACITY:
             free(self.out)
             self.out = NULL
@@ -481,7 +483,7 @@ cdef class BatchFilter:
     # ---- batches ----------------------------------------------------------------------------------------------------
 
     cdef bint _stays_empty(self, const ItemInfo* info) noexcept nogil:
-        """Whether the batch must leave its header even without records."""
+        """Return whether the batch must keep its header even without records."""
         cdef int64_t low = 0
         cdef int64_t high = self.producer_count
         cdef int64_t middle
@@ -499,7 +501,7 @@ cdef class BatchFilter:
                 and self.producer_ends[low] == info.next_offset)
 
     cdef void _count(self, const ItemInfo* info) noexcept nogil:
-        """Takes the batch judged last into the totals."""
+        """Add the counts of the last judged batch to the totals."""
         self.record_count += info.record_count
         self.kept_count += self.kept.count
         self.superseded_count += self.kept.superseded
@@ -515,7 +517,7 @@ cdef class BatchFilter:
 
     cdef void _finish_batch(self, unsigned char* at, const unsigned char* data, int64_t size, int16_t attributes,
                             int64_t base_timestamp, int64_t max_timestamp, int32_t count) noexcept nogil:
-        """The header of a batch whose records stand in place already."""
+        """Write the header of a batch whose records are already in place."""
         memcpy(at, data, HEADER_SIZE)
         store_i32(at + BATCH_LENGTH_AT, <int32_t>(size - LENGTH_OVERHEAD))
         store_i16(at + ATTRIBUTES_AT, attributes)
@@ -526,7 +528,7 @@ cdef class BatchFilter:
         self.out_size += size
 
     cdef int _write_empty(self, const unsigned char* data, const ItemInfo* info) noexcept nogil:
-        """A header without records, in the form that Kafka's cleaner writes."""
+        """Write a header without records, as Kafka's cleaner does."""
         if self._reserve(HEADER_SIZE) != 0:
             return NO_MEMORY
         self.changed_count += 1
@@ -536,7 +538,7 @@ cdef class BatchFilter:
         return 0
 
     cdef int _write_kept(self, const unsigned char* data, const ItemInfo* info, bint horizon) noexcept nogil:
-        """The uncompressed batch with the kept records, given a delete horizon if asked."""
+        """Write the uncompressed batch with the kept records, with a delete horizon if `horizon`."""
         cdef BatchHeader header
         cdef unsigned char* at
         cdef int64_t size = self.kept.size
@@ -557,7 +559,7 @@ cdef class BatchFilter:
         return 0
 
     cdef int _drop(self, const unsigned char* data, const ItemInfo* info) noexcept nogil:
-        """A batch none of whose records stay: its header where that must stay, otherwise nothing."""
+        """Remove all records of a batch; write its header if it must be kept."""
         if not self._stays_empty(info):
             self.changed_count += 1
             return 0
@@ -565,9 +567,9 @@ cdef class BatchFilter:
 
     cdef int _judge(self, const unsigned char* data, const ItemInfo* info, const unsigned char* records,
                     int64_t size, bint in_place) noexcept nogil:
-        """Decides on a batch with these unpacked records: BatchDecision (`kept` and `kept_records` have what stays).
+        """Return the BatchDecision for a batch with these unpacked records; set `kept` and `kept_records`.
 
-        In place: the records are ours, and what stays moves to their front.
+        With `in_place`, the caller owns the records, and the kept ones move to their front.
         """
         cdef BatchHeader header
         self.kept_records = <unsigned char*>records
@@ -587,7 +589,7 @@ cdef class BatchFilter:
         return KEEP_CHANGED
 
     cdef bint _new_tombstones(self, const ItemInfo* info) noexcept nogil:
-        """Whether the batch judged last is to be given a delete horizon."""
+        """Return whether the last judged batch needs a delete horizon."""
         return self.kept.tombstone and not info.attributes & DELETE_HORIZON
 
     cdef int _filter_plain(self, const unsigned char* data, const ItemInfo* info) noexcept nogil:
@@ -622,7 +624,7 @@ cdef class BatchFilter:
         return result
 
     cdef int _pack_kept(self, const unsigned char* data, const ItemInfo* info) except -2:
-        """The batch judged last, its records compressed again; they grow in the output if they get a horizon."""
+        """Write the last judged batch, with its records compressed again; a horizon may make them larger."""
         cdef const unsigned char[::1] block
         cdef BatchHeader header
         cdef bint horizon = self._new_tombstones(info)
@@ -652,7 +654,7 @@ cdef class BatchFilter:
 
     cdef int _filter_chunk(self, RecordFormat format, const unsigned char* map, int64_t* position, int64_t end,
                            int64_t out_max, ItemInfo* info) noexcept nogil:
-        """Filters batches until something stops it: Stop (also before a compressed one: info), or NO_MEMORY."""
+        """Filter batches; return a Stop (also before a compressed batch, whose header is info), or NO_MEMORY."""
         cdef const unsigned char* data
         cdef int result
         cdef int64_t pause = position[0] + PAUSE_BYTES
@@ -676,7 +678,7 @@ cdef class BatchFilter:
         return STOP_END
 
     def run(self, Segment segment not None, int64_t position, int64_t end, int64_t out_max):
-        """Filters batches from a batch boundary on until `out_max` bytes are ready: (why it stopped, where)."""
+        """Filter batches from a batch boundary on until `out_max` bytes are ready; return (Stop, position)."""
         cdef ItemInfo info
         cdef int64_t pause = position + PAUSE_BYTES
         cdef int stop = STOP_PACKED
@@ -733,21 +735,21 @@ cdef class BatchFilter:
         return 0
 
     def copy(self, Segment segment not None, int64_t position):
-        """Writes a batch as it is."""
+        """Write a batch unchanged."""
         self._marker(segment, position, MARKER_COPY)
 
     def postpone(self, Segment segment not None, int64_t position):
-        """Writes an uncompressed marker with a delete horizon."""
+        """Write an uncompressed marker with a delete horizon."""
         self._marker(segment, position, MARKER_POSTPONE)
 
     def drop(self, Segment segment not None, int64_t position):
-        """Leaves a batch out: of it stays its header where that must stay, otherwise nothing."""
+        """Leave a batch out; its header is written if it must be kept."""
         self._marker(segment, position, MARKER_DROP)
 
     # ---- output -----------------------------------------------------------------------------------------------------
 
     def write(self, int fd, int64_t position):
-        """Writes what is ready to a file; how many bytes. OSError, after which any part of it may be there."""
+        """Write the output to a file; return its size. Raises OSError, after which any part of it may be written."""
         cdef int64_t written = 0
         if self.out_size:
             with nogil:

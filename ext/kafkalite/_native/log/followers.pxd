@@ -3,8 +3,8 @@
 from libc.stdint cimport int32_t, int64_t
 
 cdef enum:
-    EPOCH_UNKNOWN = -2          # as a broker's epoch: none is known
-    EPOCH_NOT_TOLD = -1         # in a fetch: its sender knows of no epochs
+    EPOCH_UNKNOWN = -2          # as a broker's epoch: unknown
+    EPOCH_NOT_TOLD = -1         # in a fetch: the sender does not support broker epochs
 
 cdef struct BrokerRow:
     int32_t id
@@ -19,18 +19,18 @@ cdef class BrokerEpochs:
 
 cdef struct Follower:
     int32_t id
-    int32_t broker              # its place among the brokers
-    bint in_sync                # the controllers say so
-    bint counts                 # in sync, or proposed as such
+    int32_t broker              # its index in BrokerEpochs.rows
+    bint in_sync                # according to the controllers
+    bint counts                 # in sync, or proposed for it: the high watermark waits for it
     bint announced              # joinable() has been reported
-    int64_t end_offset          # up to where it has the log, -1 unknown
-    int64_t log_start           # where its log starts, -1 unknown
+    int64_t end_offset          # its log end offset, -1 unknown
+    int64_t log_start           # its log start offset, -1 unknown
     int64_t broker_epoch        # of its last fetch, EPOCH_UNKNOWN before the first
-    int64_t leader_end          # where the leader's log ended at its last fetch, -1 before
+    int64_t leader_end          # the leader's log end offset at its last fetch, -1 before the first
     double fetched_at           # seconds, monotonic, of its last fetch
-    double caught_up_at         # when it had, at the latest, all there was
-    # Where an older epoch ends, as the log said last, while its start is `known_start`:
-    int32_t known_epoch         # that was asked for, -1 none
+    double caught_up_at         # the latest time at which it had the whole log
+    # Cache of the log's last answer about the end of an older epoch, valid while the log start is `known_start`:
+    int32_t known_epoch         # the requested epoch, -1 none
     int32_t known_found
     int64_t known_end, known_start
 
@@ -40,12 +40,12 @@ cdef class Followers:
     cdef object on_joinable
     cdef Follower* rows
     cdef readonly int32_t count             # of followers: all replicas but the leader
-    cdef readonly int32_t in_sync_count     # the leader included, as the next
+    cdef readonly int32_t in_sync_count     # including the leader, as in the next field
     cdef readonly int32_t maximal_count
     cdef readonly int32_t min_in_sync       # min.insync.replicas
-    cdef readonly bint proposing            # a change of who is in sync is under way
-    cdef readonly bint limited              # what those not in sync are given counts against the leader's limit
-    cdef readonly int64_t epoch_start       # where the leader's epoch began
+    cdef readonly bint proposing            # a change of the in-sync replicas is pending
+    cdef readonly bint limited              # data sent to followers out of sync counts against the leader's limit
+    cdef readonly int64_t epoch_start       # the start offset of the leader epoch
 
     cdef int _replace(self, list replica_ids, bint keep) except -1
     cdef int32_t place_of(self, int32_t replica_id) noexcept nogil
@@ -59,9 +59,9 @@ cdef class Followers:
     cdef int64_t low_watermark(self, int64_t log_start) noexcept nogil
 
 cdef class OffsetWaits:
-    # Who waits for an offset to be reached: a heap, and what is called.
+    # Callbacks that wait for an offset, in a heap.
     cdef list heap                          # of (offset, number)
-    cdef dict callbacks                     # number → callback; what is not there has been given up
+    cdef dict callbacks                     # number → callback; canceled waits are removed
     cdef int64_t number
     cdef int64_t add(self, int64_t offset, object callback) except -1
     cdef bint cancel(self, int64_t number) except -1

@@ -36,13 +36,13 @@ cdef enum:
 
 @cython.final
 cdef class BrokerEpochs:
-    """The brokers of a cluster, as the newest metadata has them. One for all logs of a broker."""
+    """The brokers of the newest cluster metadata. All logs of a broker share one instance."""
 
     def __dealloc__(self):
         free(self.rows)
 
     cdef int32_t place_of(self, int32_t broker_id) except -1:
-        """Where a broker has its row, for good; a new one for one that is not known."""
+        """Return the index of a broker's row, which never changes; add a row for an unknown broker."""
         cdef int32_t i
         cdef void* grown
         for i in range(self.count):
@@ -59,7 +59,7 @@ cdef class BrokerEpochs:
         return self.count - 1
 
     def use(self, brokers):
-        """These are registered: (id, epoch, whether it is alive, whether it may become in sync)."""
+        """Set the registered brokers: (id, epoch, whether it is alive, whether it may become in sync)."""
         cdef list given = list(brokers)
         cdef int32_t i, place
         cdef BrokerRow* rows
@@ -78,7 +78,7 @@ cdef class BrokerEpochs:
         except BaseException:
             free(rows)
             raise
-        before, self.rows = self.rows, rows         # in one step: other threads read it meanwhile
+        before, self.rows = self.rows, rows         # in one step: other threads may be reading it
         free(before)
 
 
@@ -96,10 +96,10 @@ cdef class Followers:
     def __dealloc__(self):
         free(self.rows)
 
-    # ---- what the controllers say, and what they are asked ----------------------------------------------------------
+    # ---- decisions of the controllers, and proposals to them --------------------------------------------------------
 
     def begin(self, replica_ids, in_sync, int64_t epoch_start, double now):
-        """A leader epoch begins: nothing is known of these followers, but those in sync were caught up until now."""
+        """Begin a leader epoch: the followers' state is unknown, but those in sync count as caught up until now."""
         self._replace(list(replica_ids), False)
         self.epoch_start = epoch_start
         self.set_in_sync(in_sync)
@@ -108,7 +108,7 @@ cdef class Followers:
                 self.rows[place].caught_up_at = now
 
     def set_replicas(self, replica_ids):
-        """Others follow from now on, in the same epoch; what is known of those that stay holds."""
+        """Replace the followers in the same epoch; the state of those that remain is kept."""
         self._replace(list(replica_ids), True)
 
     cdef int _replace(self, list replica_ids, bint keep) except -1:
@@ -138,7 +138,7 @@ cdef class Followers:
         return 0
 
     def set_in_sync(self, in_sync):
-        """These are in sync, the leader among them; nothing is proposed any more."""
+        """Set the in-sync replicas, including the leader; this ends a pending proposal."""
         cdef set ids = set(in_sync)
         cdef int32_t i
         self.in_sync_count = self.maximal_count = <int32_t>len(ids)
@@ -148,7 +148,7 @@ cdef class Followers:
             self.rows[i].announced = False
 
     def propose(self, in_sync):
-        """The controllers are asked for these to be in sync: until they have answered, all of both count."""
+        """Propose in-sync replicas to the controllers: until they answer, the members of both sets count."""
         cdef set ids = set(in_sync)
         cdef int32_t i
         self.proposing = True
@@ -158,16 +158,18 @@ cdef class Followers:
                 self.maximal_count += 1
 
     def use_min(self, int32_t min_in_sync):
-        """The topic's min.insync.replicas."""
+        """Set the topic's min.insync.replicas."""
         self.min_in_sync = min_in_sync
 
     def use_limit(self, bint limited):
-        """Whether the topic's leader.replication.throttled.replicas name this leader."""
+        """Set whether the topic's leader.replication.throttled.replicas contains this leader."""
         self.limited = limited
 
     def joinable(self, int64_t high_watermark, double now):
         """Return the followers that may join the in-sync replicas and have fetched within replica.lag.time.max.ms.
-        `on_joinable` reports each of them again."""
+
+        Afterwards `on_joinable` can report each of them again.
+        """
         cdef int32_t i
         cdef list found = []
         for i in range(self.count):
@@ -177,14 +179,14 @@ cdef class Followers:
         return found
 
     def lagging(self, int64_t log_end, double now):
-        """Those in sync that have neither all there is nor had it within replica.lag.time.max.ms."""
+        """Return the in-sync replicas that have not been caught up within replica.lag.time.max.ms."""
         cdef int32_t i
         return [
             self.rows[i].id for i in range(self.count)
             if self.rows[i].in_sync and not is_caught_up(&self.rows[i], log_end, now, self.lag_s_max)]
 
     def epochs_of(self, replica_ids):
-        """The broker epochs of the followers' last fetches, by id; -1 of one that has not fetched or gave none."""
+        """Return the broker epochs of the followers' last fetches by id; -1 if it has not fetched or sent no epoch."""
         cdef int32_t place
         cdef dict found = {}
         for replica_id in replica_ids:
@@ -193,7 +195,7 @@ cdef class Followers:
         return found
 
     def states(self):
-        """[(id, end offset, log start, broker epoch, caught up at, in sync, counts)], for metrics and tests."""
+        """Return [(id, end offset, log start, broker epoch, caught up at, in sync, counts)], for metrics and tests."""
         cdef int32_t i
         cdef Follower* row
         cdef list found = []
@@ -205,12 +207,12 @@ cdef class Followers:
 
     @property
     def under_min(self):
-        """Whether fewer are in sync than min.insync.replicas asks for."""
+        """Whether fewer replicas are in sync than min.insync.replicas requires."""
         return self.in_sync_count < self.enough()
 
     @property
     def at_min(self):
-        """Whether one less would be too few."""
+        """Whether just as many replicas are in sync as min.insync.replicas requires."""
         return self.in_sync_count == self.enough()
 
     @property
@@ -220,24 +222,24 @@ cdef class Followers:
 
     def note_fetch(self, int32_t replica_id, int64_t offset, int64_t log_start, int64_t broker_epoch, int64_t log_end,
                    double now):
-        """As a fetch does it, for tests: whether its end moved."""
+        """Record a fetch, for tests; return whether the follower's log end moved. Raises KeyError for others."""
         cdef int32_t place = self.place_of(replica_id)
         if place < 0:
             raise KeyError(replica_id)
         return self.fetched(place, offset, log_start, broker_epoch, log_end, now)
 
     def high_watermark(self, int64_t log_end, double now):
-        """Up to where the log is replicated, -1 while that cannot be said; for tests."""
+        """Return the offset up to which the log is replicated, -1 with too few in-sync replicas; for tests."""
         return self.replicated_end(log_end, now)
 
     def low(self, int64_t log_start):
-        """The least start of this log and its replicas that are alive; -1 where one has not told."""
+        """Return the low watermark, -1 if the log start of a live follower is unknown."""
         return self.low_watermark(log_start)
 
-    # ---- what a fetch does ------------------------------------------------------------------------------------------
+    # ---- a follower's fetch ------------------------------------------------------------------------------------------
 
     cdef int32_t place_of(self, int32_t replica_id) noexcept nogil:
-        """A follower's row, -1 of one that is none."""
+        """Return the index of a follower's row, or -1."""
         cdef int32_t i
         for i in range(self.count):
             if self.rows[i].id == replica_id:
@@ -245,12 +247,12 @@ cdef class Followers:
         return -1
 
     cdef bint is_stale(self, int32_t place, int64_t broker_epoch) noexcept nogil:
-        """Whether a fetch comes from an earlier life of a follower's broker."""
+        """Return whether a fetch is from an older broker epoch than the registered one."""
         return broker_epoch != EPOCH_NOT_TOLD and broker_epoch < self.brokers.rows[self.rows[place].broker].epoch
 
     cdef bint fetched(self, int32_t place, int64_t offset, int64_t log_start, int64_t broker_epoch, int64_t log_end,
                       double now) noexcept nogil:
-        """A follower has fetched from an offset, when the log ended at `log_end`; whether its end moved by that."""
+        """Record a fetch from `offset` at the log end offset `log_end`; return whether the follower's end moved."""
         cdef Follower* row = &self.rows[place]
         cdef bint moved = row.end_offset != offset
         if offset >= log_end:
@@ -265,24 +267,24 @@ cdef class Followers:
         return moved
 
     cdef bint may_join(self, int32_t place, int64_t high_watermark) noexcept nogil:
-        """Whether a follower may be proposed as in sync."""
+        """Return whether to propose a follower for the in-sync replicas."""
         cdef Follower* row = &self.rows[place]
         return (not self.proposing and not row.in_sync and not row.announced
                 and row.end_offset >= high_watermark and row.end_offset >= self.epoch_start
                 and is_eligible(self.brokers, row))
 
     cdef int announce(self, int32_t place, object log) except -1:
-        """Tells Python that one of a log's may join, once."""
+        """Report to Python, once, that a follower of a log may join the in-sync replicas."""
         self.rows[place].announced = True
         self.on_joinable(log)
         return 0
 
     cdef int32_t enough(self) noexcept nogil:
-        """How many have to be in sync."""
+        """Return the required number of in-sync replicas."""
         return min(self.min_in_sync, <int32_t>(self.count + 1))
 
     cdef int64_t replicated_end(self, int64_t log_end, double now) noexcept nogil:
-        """Up to where the log is replicated, -1 while that cannot be said."""
+        """Return the offset up to which the log is replicated, -1 with too few in-sync replicas."""
         cdef int64_t end = log_end
         cdef int32_t i
         cdef Follower* row
@@ -296,7 +298,7 @@ cdef class Followers:
         return end
 
     cdef int64_t low_watermark(self, int64_t log_start) noexcept nogil:
-        """The least start of the leader's log and of those of followers that are alive, -1 where one is unknown."""
+        """Return the lowest log start of the leader and its live followers, -1 if one is unknown."""
         cdef int64_t low = log_start
         cdef int32_t i
         for i in range(self.count):
@@ -307,7 +309,7 @@ cdef class Followers:
 
 @cython.final
 cdef class OffsetWaits:
-    """Callbacks that wait until an offset is reached. Each is called once, on the thread that takes it."""
+    """Callbacks that wait for an offset. Each is called at most once, on the thread that takes it."""
 
     def __cinit__(self):
         self.heap = []
@@ -330,7 +332,7 @@ cdef class OffsetWaits:
         return True
 
     cdef list take(self, int64_t reached):
-        """The callbacks of those whose offset is reached, in the order of offsets."""
+        """Remove and return the callbacks whose offset is reached, in the order of offsets."""
         cdef list taken = []
         while self.heap and <int64_t>self.heap[0][0] <= reached:
             callback = self.callbacks.pop(heappop(self.heap)[1], None)
@@ -352,11 +354,11 @@ cdef class OffsetWaits:
 
 
 cdef inline bint is_caught_up(const Follower* row, int64_t log_end, double now, double lag_s_max) noexcept nogil:
-    """Whether a follower has all there is, or had it a short while ago."""
+    """Return whether a follower has the whole log, or had it within `lag_s_max`."""
     return row.end_offset == log_end or now - row.caught_up_at <= lag_s_max
 
 
 cdef inline bint is_eligible(BrokerEpochs brokers, const Follower* row) noexcept nogil:
-    """Whether the follower's broker may become in sync, in the life in which it has fetched last."""
+    """Return whether the follower's broker may become in sync and is still in the epoch of its last fetch."""
     cdef BrokerRow* broker = &brokers.rows[row.broker]
     return broker.eligible and (row.broker_epoch == EPOCH_NOT_TOLD or row.broker_epoch == broker.epoch)

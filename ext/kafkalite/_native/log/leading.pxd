@@ -1,4 +1,4 @@
-"""A log that this broker leads and others follow: what their fetches do, who waits for them."""
+"""Handle followers' fetches of a log that this broker leads, and the waits for its high and low watermark."""
 
 from libc.stdint cimport int32_t, int64_t
 

@@ -1,6 +1,6 @@
 """The write path of a log: a batch is checked, placed, written and published.
 
-    header and checksum ─▶ records ─▶ codec ─▶ lock ─▶ producer ─▶ segment ─▶ offsets, write, index ─▶ publish ─▶ tell
+    header and checksum ─▶ records ─▶ codec ─▶ lock ─▶ producer ─▶ segment ─▶ offsets, write, index ─▶ publish ─▶ notify
 
 The checks have Kafka's order (LogValidator, then UnifiedLog.append). Steps that may block are the log owner's (see
 log_core), or are deferred if the caller may not block.
@@ -45,14 +45,14 @@ cdef enum:
 
 
 cdef inline int refuse(AppendResult* out, int error) noexcept nogil:
-    """An append ends with an error code of Kafka's."""
+    """Refuse an append with a Kafka error code."""
     out.error = error
     return APPEND_REFUSED
 
 
 cdef int append_records(LogCore log, unsigned char* batch, int64_t size, bint may_block, AppendResult* out,
                         const AppendTerms* terms) except -1:
-    """Appends the records field of one partition; what became of it.
+    """Append the records field of one partition; return an APPEND_... outcome.
 
     The bytes are patched in place. They must stay alive and unshared for the call.
     """
@@ -107,7 +107,7 @@ cdef int append_records(LogCore log, unsigned char* batch, int64_t size, bint ma
 
 
 cdef int note_failed(LogCore log, int error, int64_t size, ItemFault fault=ITEM_GOOD) noexcept:
-    """Counts a batch that is refused."""
+    """Count a refused batch."""
     log.traffic.appends += 1
     log.traffic.appends_failed += 1
     log.traffic.bytes_refused += size
@@ -135,8 +135,7 @@ cdef int check_header(LogCore log, unsigned char* batch, int64_t size, ItemInfo*
 
 cdef int check_records(LogCore log, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
                        AppendResult* out) except -1:
-    """The checks that may need a look at records, APPEND_DONE when they pass; header and checksum are known to be
-    right."""
+    """Check the records of a batch with a valid header and checksum; return APPEND_DONE if they pass."""
     cdef RecordsVerdict verdict
     cdef RecordFormat format
     cdef int64_t timestamp_min = INT64_MIN
@@ -184,11 +183,11 @@ cdef int check_compressed(LogCore log, const unsigned char* batch, const ItemInf
 
 cdef int append_recoded(LogCore log, unsigned char* batch, ItemInfo* info, int64_t now_ms, AppendResult* out,
                         const AppendTerms* terms) except -1:
-    """Appends the batch in the codec that the topic prescribes. It was checked; the new form is ours."""
+    """Append a checked batch, recompressed with the topic's codec."""
     cdef bytearray recoded = log.owner.recode(<bytes>batch[:info.size], log.codec)
     cdef unsigned char* data = <unsigned char*><char*>recoded
     cdef int64_t size = len(recoded)
-    # Its size may have grown: Kafka holds the stored batch against the limit too.
+    # Its size may have grown: Kafka also compares the stored batch with the limit.
     out.error = log.format.check(data, size, log.message_size_max, info)
     if out.error != 0:
         return APPEND_REFUSED
@@ -200,7 +199,7 @@ cdef int append_recoded(LogCore log, unsigned char* batch, ItemInfo* info, int64
 
 
 cdef int ready_locked(LogCore log, bint may_block, int* error) except -1:
-    """APPEND_DONE when the log takes appends and knows its producers."""
+    """Return APPEND_DONE if the log accepts appends and has loaded its producers."""
     if log.shut:
         error[0] = log.shut_error()
         return APPEND_REFUSED
@@ -272,7 +271,7 @@ cdef int append_marker_locked(LogCore log, unsigned char* batch, ItemInfo* info,
 
 
 cdef Segment writable_locked(LogCore log, const ItemInfo* info, bint may_block, int64_t now_ms):
-    """The segment that takes the batch, open. None: it could not be made, or not without blocking."""
+    """Return the open segment for the batch. None: it could not be created, or not without blocking."""
     cdef Segment segment = log.active
     cdef bint roll
     roll = segment.sealed
@@ -297,8 +296,7 @@ cdef Segment writable_locked(LogCore log, const ItemInfo* info, bint may_block, 
 
 cdef int write_locked(LogCore log, Segment segment, unsigned char* batch, ItemInfo* info, const Marker* marker,
                       int64_t now_ms, AppendResult* out) except -1:
-    """Places, writes and publishes the batch at the end of a pinned segment; `marker`: what it says, if it is one.
-    """
+    """Place, write and publish the batch at the end of a pinned segment; `marker` is its content if it is a marker."""
     cdef int64_t written
     cdef RecordFormat format = log.format
     cdef bint stamp = log.log_append_time
@@ -346,12 +344,13 @@ cdef int write_locked(LogCore log, Segment segment, unsigned char* batch, ItemIn
 
 def append_batch(LogCore log not None, batch, *, bint may_block=True, int origin=FROM_CLIENT,
                  int64_t admitted=NOT_ADMITTED, int32_t in_epoch=ANY_EPOCH):
-    """Appends a copy of one batch: (outcome, error, base offset, append time ms, log start, end offset, bad record
-    index), where the outcome is one of APPEND_... and the error, Kafka's code, is 0 unless it was refused.
+    """Append a copy of one batch.
 
-    APPEND_DEFER: it would block, and `may_block` is False. APPEND_ASK: it would begin a transaction that was not
-    `admitted`. `origin`: one of FROM_... of kafkalite._native.log.producers. `in_epoch`: the leader epoch in which
-    the batch is valid, -1 any; in another one it is refused with NOT_LEADER_OR_FOLLOWER.
+    Returns (outcome, error, base offset, append time ms, log start, end offset, bad record index). The outcome is one
+    of APPEND_...; the error is Kafka's code, 0 unless the batch was refused. APPEND_DEFER: the append must block, and
+    `may_block` is False. APPEND_ASK: it begins a transaction that was not `admitted`. `origin` is one of FROM_... of
+    kafkalite._native.log.producers. `in_epoch` is the leader epoch in which the batch is valid, -1 any; in another one
+    it is refused with NOT_LEADER_OR_FOLLOWER.
     """
     cdef AppendResult out
     cdef AppendTerms terms = AppendTerms(origin, admitted, in_epoch, False)
@@ -362,7 +361,7 @@ def append_batch(LogCore log not None, batch, *, bint may_block=True, int origin
 
 
 def append_marker_batch(LogCore log not None, batch, *, bint strict=False, int32_t in_epoch=ANY_EPOCH):
-    """Appends a copy of a control batch that ends a transaction, blocking where need be: (error, end offset)."""
+    """Append a copy of a control batch that ends a transaction; return (error, end offset). May block."""
     cdef AppendResult out
     cdef ItemInfo info
     cdef Marker marker

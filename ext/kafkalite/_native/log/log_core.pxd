@@ -1,5 +1,7 @@
-"""The hot half of a partition's log: offsets, segments, reads, listeners. log_append has the write path, and
-kafkalite.broker.log.partition_log, which owns a core, the rest."""
+"""Keep the hot state of a partition's log: offsets, segments, reads and listeners.
+
+log_append has the write path; kafkalite.broker.log.partition_log, which owns a core, has the rest.
+"""
 
 from cpython.pythread cimport PyThread_type_lock
 from libc.stdint cimport int16_t, int32_t, int64_t

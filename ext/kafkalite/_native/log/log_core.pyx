@@ -1,5 +1,6 @@
-"""The hot half of a partition's log: offsets, segments, reads, listeners. log_append has the write path, and
-kafkalite.broker.log.partition_log, which owns a core, the rest.
+"""Keep the hot state of a partition's log: offsets, segments, reads and listeners.
+
+log_append has the write path; kafkalite.broker.log.partition_log, which owns a core, has the rest.
 
     log_start <= flushed <= log_end          segments: rising, contiguous, never empty; the last one is active
     log_start <= high_watermark <= log_end   standalone: equal to log_end; replicated: moved by set_high_watermark();
@@ -8,15 +9,15 @@ kafkalite.broker.log.partition_log, which owns a core, the rest.
     log_start <= last_stable <= high_watermark      the first offset of the oldest open transaction, else equal;
                                              replicated: of the oldest that is open or whose marker is above
 
-An append checks the batch in Kafka's order, takes the log's lock, gives offsets, writes, indexes and publishes, lets go
-of the lock and tells the listeners. A read takes no lock: it looks at the offsets and at the immutable tuple of
-segments and lends a range of one of them.
+An append checks the batch in Kafka's order, takes the log's lock, assigns offsets, writes, indexes and publishes,
+releases the lock and notifies the listeners. A read takes no lock: it uses the offsets and the immutable tuple of
+segments, and lends a range of one of them.
 
-Thread rules. The lock orders everything that changes the log (append, roll, log start, producers, segments). It is
-tried first and waited for without the GIL; a holder may give the GIL away while it writes. It is a leaf but for the
-file cache: under it no other log's lock is taken, no listener called and, with may_block=False, nothing waited for
-except one write to the page cache. Offsets and `segments` are stored with the GIL in one piece (no Python call
-between), so any thread may read them together; what a marker aborts is noted before the last stable offset moves.
+Thread rules. The lock orders all changes of the log (append, roll, log start, producers, segments). A thread tries it
+first and then waits for it without the GIL; its holder may release the GIL during a write. Only the file cache's lock
+nests in it: its holder takes no other log's lock, calls no listener and, with may_block=False, waits for nothing except
+one write to the page cache. Offsets and `segments` are stored in one step with the GIL (no Python call in between), so
+that any thread may read them together; an aborted transaction is recorded before the last stable offset moves.
 Listeners are called on the appending thread, with the GIL and without the lock; they must not block.
 
 The log's owner, a PartitionLog, does everything that may block or needs a codec:
@@ -24,7 +25,7 @@ The log's owner, a PartitionLog, does everything that may block or needs a codec
     prepare_segment_locked(roll)        makes `active` writable: file, index, recorded epoch, or a roll; None: it failed
     load_producers_locked()             calls set_producers(); False: it failed
     check_compressed(...), recode(...)  look into a compressed batch, give it another codec
-    write_failed_locked(errno)          a write failed and was cut back
+    write_failed_locked(errno)          a write failed and was truncated
     read_failed(segment, errno)         the bytes of a segment cannot be read; any thread, with or without the lock
     storage_recovered_locked()          a write succeeded again after a full disk
     flush_due(end_offset)               flush.messages requires a flush; acknowledgements wait for it separately
@@ -68,7 +69,7 @@ from kafkalite._native.wire.error_codes cimport (
 
 @cython.final
 cdef class LockedLog:
-    """A log's lock, while a `with` block runs."""
+    """Holds a log's lock during a `with` block."""
 
     def __enter__(self):
         self.log.lock_acquire()
@@ -78,16 +79,16 @@ cdef class LockedLog:
 
 
 cdef class LogListener:
-    """Told when a log's readable end moved."""
+    """Is notified when a log's readable end moves."""
 
     cdef int on_advance(self, LogCore log, int64_t appended_bytes) except -1:
-        """GIL held, no log lock held. With bytes when they were appended; else LOOK_AGAIN or REPLICATED."""
+        """Called with the GIL and without a log lock: with the appended bytes, else LOOK_AGAIN or REPLICATED."""
         return 0
 
 
 @cython.final
 cdef class LogCore:
-    """The log of one partition, as far as an ordinary produce or fetch goes."""
+    """The part of a partition's log that ordinary produce and fetch requests need."""
 
     def __cinit__(self):
         self.lock = PyThread_allocate_lock()
@@ -133,7 +134,7 @@ cdef class LogCore:
 
     @property
     def storage_full(self):
-        """Whether the last write met a full disk."""
+        """Whether the last write failed because of a full disk."""
         return bool(self.after_write & DISK_WAS_FULL)
 
     @storage_full.setter
@@ -154,7 +155,7 @@ cdef class LogCore:
         return 0
 
     def locked(self):
-        """`with log.locked():` holds the log's lock. A leaf but for the file cache: see the thread rules."""
+        """Return a context manager that holds the log's lock; only the file cache's lock nests in it."""
         cdef LockedLog held = LockedLog.__new__(LockedLog)
         held.log = self
         return held
@@ -169,11 +170,11 @@ cdef class LogCore:
     # ---- state -------------------------------------------------------------------------------------------------------
 
     cdef int shut_error(self) noexcept:
-        """The Kafka error code of a log that is shut."""
+        """Return the Kafka error code of a log that is shut."""
         return UNKNOWN_TOPIC_OR_PARTITION if self.deleted else NOT_LEADER_OR_FOLLOWER
 
     def gauges(self):
-        """(bytes, segments, first offset, end offset, bytes not flushed yet)"""
+        """Return (bytes, segments, first offset, end offset, unflushed bytes)."""
         cdef Segment segment
         cdef int64_t size = 0
         cdef int64_t flushed = 0
@@ -184,14 +185,17 @@ cdef class LogCore:
         return size, len(segments), self.log_start_offset, self.log_end_offset, size - flushed
 
     cpdef int64_t marker_count(self) noexcept:
-        """How many markers the log has had. Asked before a transaction is admitted, and given to the append that comes
-        next as `admitted`: a marker that is written in between takes the admission back."""
+        """Return the number of markers in the log.
+
+        The caller reads it before a transaction is admitted and passes it to the next append as `admitted`: a marker
+        written in between revokes the admission.
+        """
         return self.producers.marker_count if self.producers is not None else 0
 
     # ---- watermarks --------------------------------------------------------------------------------------------------
 
     cdef int after_write_locked(self) except -1:
-        """What follows a write that succeeded, where that is more than usual."""
+        """Do the extra work after a successful write."""
         if self.after_write & DISK_WAS_FULL:
             self.owner.storage_recovered_locked()
         if not self.after_write & HAS_REPLICAS:
@@ -201,7 +205,7 @@ cdef class LogCore:
         return self.move_stable_locked()
 
     cdef int move_stable_locked(self) except -1:
-        """As move_stable, in any log."""
+        """Move the last stable offset, as move_stable does, also in a replicated log."""
         cdef int64_t offset
         if not self.after_write & HAS_REPLICAS:
             return self.move_stable()
@@ -211,7 +215,7 @@ cdef class LogCore:
         return self._check_offsets()
 
     cdef int move_stable(self) except -1:
-        """Publishes how far read_committed clients may read. It never goes back."""
+        """Publish the last stable offset, which never decreases."""
         cdef int64_t offset = min(self.producers.first_open_offset, self.high_watermark)
         # A log start inside an open transaction has moved it past that one's first offset already.
         if offset > self.last_stable_offset:
@@ -228,7 +232,7 @@ cdef class LogCore:
     # ---- read -------------------------------------------------------------------------------------------------------
 
     cdef Segment segment_of(self, int64_t offset, tuple segments):
-        """The segment that holds `offset`: the last one that starts at or below it, else the first."""
+        """Return the segment for `offset`: the last one that starts at or below it, else the first."""
         cdef Py_ssize_t low = 0
         cdef Py_ssize_t high = len(segments)
         cdef Py_ssize_t middle
@@ -242,11 +246,12 @@ cdef class LogCore:
 
     cdef LogSlice read_slice(self, int64_t offset, int64_t size_max, bint whole_first_batch, int64_t upper_offset,
                              ReadResult* out, bint followed=False):
-        """Whole batches from the one with `offset` (or the next one), below upper_offset, in size_max bytes, and where
-        it is `followed` of a log that is not led here, too.
+        """Read whole batches from the one with `offset` (or the next one), below upper_offset, in size_max bytes.
 
-        None unless READ_FOUND. Errors: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE (quarantined), KAFKA_STORAGE_ERROR,
-        UNKNOWN_TOPIC_OR_PARTITION (deleted), NOT_LEADER_OR_FOLLOWER. READ_DEFER: read_blocking() first, on the pool.
+        `followed` also reads a log that this broker does not lead. Returns None unless READ_FOUND. Errors:
+        OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE (quarantined), KAFKA_STORAGE_ERROR, UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        UNKNOWN_TOPIC_OR_PARTITION (deleted), NOT_LEADER_OR_FOLLOWER. READ_DEFER: call read_blocking() first, on the io
+        pool.
         """
         cdef tuple segments = self.segments
         cdef int64_t log_end = self.log_end_offset
@@ -291,7 +296,7 @@ cdef class LogCore:
         return None
 
     cdef int after_fault(self, Segment segment, ReadResult* out) except -1:
-        """Answers a read that met zeros in place of a file's bytes: an index is recreated, a log is offline."""
+        """Handle a read of zeros in place of a file's bytes: an index is recreated, a log goes offline."""
         if not segment.has_fault():
             segment.forget_index()
             out.outcome = READ_DEFER
@@ -301,7 +306,7 @@ cdef class LogCore:
         return out.outcome
 
     cdef Segment _next_segment(self, Segment segment, tuple segments):
-        """The segment after one of `segments`, or None. A gap at a segment's end is rare, so this may be slow."""
+        """Return the segment after one of `segments`, or None. It may be slow: a gap at a segment's end is rare."""
         cdef Py_ssize_t i
         for i in range(len(segments) - 1):
             if segments[i] is segment:
@@ -393,7 +398,7 @@ cdef class LogCore:
         return self.waits.settle(reached, error)
 
     cdef int settle_low_waits(self) except -1:
-        """The same of the low watermark."""
+        """End the waits for the low watermark that are over."""
         cdef int error = 0
         cdef int64_t reached = self.log_start_offset
         if self.shut or self.offline:
@@ -406,8 +411,7 @@ cdef class LogCore:
     # ---- Python's view ----------------------------------------------------------------------------------------------
 
     def read_copy(self, int64_t offset, int64_t size_max, *, bint whole_first_batch=True, upper_offset=None):
-        """(outcome, error, bytes) of read_slice, where the outcome is one of READ_... and the error, Kafka's code, is 0
-        unless it was refused."""
+        """Return (outcome, error, bytes) of read_slice: one of READ_..., and Kafka's error code, 0 unless refused."""
         cdef ReadResult result
         cdef LogSlice found = self.read_slice(
             offset, size_max, whole_first_batch, INT64_MAX if upper_offset is None else upper_offset, &result)
@@ -419,7 +423,7 @@ cdef class LogCore:
             found.release()
 
     def slice_at(self, int64_t offset, int64_t size_max, *, bint whole_first_batch=True):
-        """(outcome, error, LogSlice or None) as read_copy, for callers that keep the slice."""
+        """Return (outcome, error, LogSlice or None), like read_copy, for callers that keep the slice."""
         cdef ReadResult result
         found = self.read_slice(offset, size_max, whole_first_batch, INT64_MAX, &result)
         return result.outcome, result.error, found
@@ -430,7 +434,7 @@ cdef class LogCore:
                   int64_t index_interval, int64_t index_count_max, int64_t message_size_max, bint log_append_time,
                   int64_t timestamp_before_max_ms, int64_t timestamp_after_max_ms, bint compacted,
                   bint validate_records, int64_t flush_messages, int16_t codec=-1, bint preallocate=False):
-        """The topic's settings; they hold from the next append on."""
+        """Apply the topic's settings from the next append on."""
         self.segment_size_max = segment_size_max
         self.segment_ms = segment_ms
         self.roll_jitter_ms = roll_jitter_ms
@@ -447,7 +451,7 @@ cdef class LogCore:
         self.preallocate = preallocate
 
     def set_segments(self, tuple segments):
-        """Publishes a new list of segments."""
+        """Publish a new list of segments."""
         cdef Segment last
         if not segments:
             raise ValueError("a log has at least one segment")
@@ -460,9 +464,11 @@ cdef class LogCore:
         self.segments = segments
 
     cdef int _check_contiguous(self, tuple segments) except -1:
-        """A new active segment begins where the log ends, a replica's maybe behind the last batch already, and in a
-        positional format each one where the one before does. (Elsewhere compaction leaves gaps, and only the batches
-        themselves tell.)"""
+        """Assert that a new active segment starts at the log end, or, in a replica, at most there.
+
+        In a positional format each segment also starts where the previous one ends. In other formats compaction leaves
+        gaps, so that only the batches show the offsets.
+        """
         cdef Segment before, segment
         for i in range(1, len(segments)):
             before, segment = <Segment>segments[i - 1], <Segment>segments[i]
@@ -477,7 +483,7 @@ cdef class LogCore:
         return 0
 
     def set_offsets(self, int64_t log_start, int64_t flushed, int64_t log_end):
-        """Publishes the offsets of a log being opened."""
+        """Publish the offsets of a log that is being opened."""
         kl_assert(self.log_end_offset <= log_end)
         kl_assert(0 <= log_start)
         kl_assert(log_start <= flushed)
@@ -492,7 +498,7 @@ cdef class LogCore:
         self.last_stable_offset = flushed if self.format.positional else log_start
 
     def set_log_start(self, int64_t log_start):
-        """Moves the log's start up. It never goes back."""
+        """Raise the log start offset; it never decreases."""
         kl_assert(self.log_start_offset <= log_start)
         kl_assert(log_start <= self.log_end_offset)
         assert self.log_start_offset <= log_start <= self.log_end_offset, "log start must rise and stay inside the log"
@@ -507,7 +513,7 @@ cdef class LogCore:
             self.producers.aborted.forget_below(log_start)
 
     def set_flushed(self, int64_t flushed):
-        """Records below `flushed` are on the disk. It never goes back."""
+        """Note that records below `flushed` are on the disk; the flushed offset never decreases."""
         kl_assert(flushed <= self.log_end_offset)
         assert flushed <= self.log_end_offset, "flushed beyond the end"
         if flushed > self.flushed_offset:

@@ -53,7 +53,7 @@ cdef enum:
 
 
 cdef inline int32_t sequence_after(int32_t sequence, int32_t increment) noexcept:
-    """sequence + increment, wrapping after 2^31-1 to 0."""
+    """Return sequence + increment, which wraps from 2^31-1 to 0."""
     if sequence > SEQUENCE_MAX - increment:
         return increment - (SEQUENCE_MAX - sequence) - 1
     return sequence + increment
@@ -85,7 +85,7 @@ cdef void read_marker(const unsigned char* batch, const ItemInfo* info, Marker* 
 
 
 cdef class ProducerEntry:
-    """One producer id on one partition."""
+    """The state of one producer id on one partition."""
 
     def __cinit__(self, int64_t producer_id, int16_t epoch):
         self.producer_id = producer_id
@@ -96,7 +96,7 @@ cdef class ProducerEntry:
         self.last_timestamp = -1
 
     cdef int push(self, const ItemInfo* info, int64_t now_ms) except -1:
-        """Remembers an appended batch as the newest, forgetting the oldest of a full window."""
+        """Add an appended batch as the newest; a full window drops its oldest."""
         cdef SequenceSpan* span
         cdef int i
         kl_assert(self.span_count >= 0)
@@ -125,16 +125,16 @@ cdef class ProducerEntry:
 
     @property
     def last_sequence(self):
-        """The last sequence number of the newest batch, -1 when none is remembered."""
+        """The last sequence number of the newest remembered batch, or -1."""
         return self.spans[self.span_count - 1].last_sequence if self.span_count else -1
 
     @property
     def last_data_offset(self):
-        """The last offset of the newest batch that is remembered, -1 when none is."""
+        """The last offset of the newest remembered batch, or -1."""
         return self.spans[self.span_count - 1].last_offset if self.span_count else -1
 
     def batches(self):
-        """(first sequence, last sequence, first offset, last offset, timestamp) of the batches, oldest first."""
+        """Return (first sequence, last sequence, first offset, last offset, timestamp) of the batches, oldest first."""
         return [
             (self.spans[i].first_sequence, self.spans[i].last_sequence, self.spans[i].first_offset,
              self.spans[i].last_offset, self.spans[i].timestamp)
@@ -162,10 +162,10 @@ cdef class ProducerTable:
 
     cdef int check(self, const ItemInfo* info, int origin, int64_t admitted, SequenceSpan* duplicate,
                    int* error) except -1:
-        """CHECK_GOOD to append, CHECK_DUPLICATE when `duplicate` was filled with the original, CHECK_ASK, or
-        CHECK_REFUSED with an error code.
+        """Check a batch before it is appended.
 
-        `admitted`: the marker_count at the time when the transaction was admitted, or NOT_ADMITTED.
+        Returns CHECK_GOOD to append it, CHECK_DUPLICATE with the original in `duplicate`, CHECK_ASK, or CHECK_REFUSED
+        with an error code. `admitted`: the marker_count at the time when the transaction was admitted, or NOT_ADMITTED.
         """
         cdef ProducerEntry entry = <ProducerEntry>self.entries.get(info.producer_id)
         cdef bint transactional = info.attributes & TRANSACTIONAL
@@ -202,14 +202,14 @@ cdef class ProducerTable:
         return CHECK_GOOD
 
     cdef bint follows(self, ProducerEntry entry, const ItemInfo* info) noexcept:
-        """Whether the batch follows the producer's newest one."""
+        """Return whether the batch's sequence follows the producer's newest batch."""
         cdef int32_t newest = -1
         if info.producer_epoch == entry.epoch and entry.span_count:
             newest = entry.spans[entry.span_count - 1].last_sequence
         return info.base_sequence == (0 if newest == SEQUENCE_MAX else newest + 1)
 
     cdef int check_marker(self, const ItemInfo* info, const Marker* marker, bint strict) except -1:
-        """0 or an error code. `strict`, as KIP-890 has it: the epoch is above that of the transaction it ends."""
+        """Check a marker; return 0 or an error code. `strict` (KIP-890): its epoch must be above the transaction's."""
         cdef ProducerEntry entry = <ProducerEntry>self.entries.get(info.producer_id)
         if entry is None:
             return 0
@@ -234,7 +234,7 @@ cdef class ProducerTable:
         return 0
 
     cdef ProducerEntry entry_of(self, const ItemInfo* info):
-        """The entry of the batch's producer, made if need be; then the table may have to make room."""
+        """Return the entry of the batch's producer; a new entry may remove old ones of a full table."""
         cdef ProducerEntry entry = <ProducerEntry>self.entries.get(info.producer_id)
         if entry is None:
             if len(self.entries) >= self.count_max:
@@ -244,7 +244,7 @@ cdef class ProducerTable:
         return entry
 
     def _forget_oldest(self, count):
-        """Forgets the `count` producers silent longest; those with an open transaction stay."""
+        """Remove the `count` longest idle producers, except those with an open transaction."""
         idle = sorted([(entry.seen_ms, entry.producer_id) for entry in self if entry.transaction_offset < 0])
         self._forget([producer_id for _, producer_id in idle[:count]])
 
@@ -288,7 +288,7 @@ cdef class ProducerTable:
     # ---- open transactions ------------------------------------------------------------------------------------------
 
     cdef Py_ssize_t find_open(self, int64_t first_offset) noexcept nogil:
-        """The first place whose offset is not below `first_offset`."""
+        """Return the first index whose offset is not below `first_offset`."""
         cdef Py_ssize_t low = self.opened_start
         cdef Py_ssize_t high = self.opened_end
         cdef Py_ssize_t middle
@@ -301,7 +301,7 @@ cdef class ProducerTable:
         return low
 
     cdef int put_open(self, int64_t first_offset, int64_t producer_id) except -1:
-        """Notes a transaction that has begun: after all others, unless a snapshot is being read."""
+        """Add an open transaction: after all others, unless a snapshot is being read."""
         cdef Py_ssize_t place
         if self.opened_end == self.opened_capacity:
             self.make_room()
@@ -322,7 +322,7 @@ cdef class ProducerTable:
         return 0
 
     cdef int take_open(self, int64_t first_offset) except -1:
-        """Strikes out a transaction that has ended."""
+        """Mark a transaction as ended in the array of open ones."""
         cdef Py_ssize_t place = self.find_open(first_offset)
         assert place < self.opened_end and self.opened[place].first_offset == first_offset, "it was not open"
         assert self.opened[place].producer_id != ENDED, "it had ended"
@@ -340,7 +340,7 @@ cdef class ProducerTable:
         return 0
 
     cdef int make_room(self) except -1:
-        """Closes the gaps, into twice the memory where that is not enough; so a gap costs a fixed amount of work."""
+        """Remove the gaps, into twice the memory if more than half is open; so the work for each gap is constant."""
         cdef Py_ssize_t capacity = max(<Py_ssize_t>OPENED_CAPACITY_MIN, self.opened_capacity)
         cdef Py_ssize_t i, kept = 0
         cdef OpenTransaction* fresh
@@ -364,7 +364,7 @@ cdef class ProducerTable:
     # ---- transactions that replicas may lose the end of -------------------------------------------------------------
 
     cdef int set_replicated(self, bint replicated) noexcept:
-        """Whether there may be such from now on; where not, those that have ended are decided."""
+        """Set whether the log is replicated; if not, all ended transactions are decided at once."""
         if not replicated:
             self.ended_start = self.ended_end = 0
         self.replicated = replicated
@@ -395,13 +395,13 @@ cdef class ProducerTable:
         return 0
 
     cdef int64_t first_undecided(self) noexcept:
-        """The first offset of the oldest transaction that is open, or whose end may still be lost; INT64_MAX none."""
+        """Return the first offset of the oldest transaction that is open or whose marker may be lost, or INT64_MAX."""
         if self.ended_start < self.ended_end:
             return min(self.first_open_offset, self.ended[self.ended_start].first_offset)
         return self.first_open_offset
 
     cdef int forget_replicated(self, int64_t high_watermark) noexcept:
-        """The high watermark is here: transactions whose marker is below it are decided for good."""
+        """Apply the high watermark: transactions whose marker is below it are decided for good."""
         while self.ended_start < self.ended_end and self.ended[self.ended_start].marker_offset < high_watermark:
             self.ended_start += 1
         if self.ended_start == self.ended_end:
@@ -421,7 +421,7 @@ cdef class ProducerTable:
         return False
 
     def open_transactions(self):
-        """[(producer id, first offset)] of the open transactions, oldest first."""
+        """Return [(producer id, first offset)] of the open transactions, oldest first."""
         return [
             (self.opened[i].producer_id, self.opened[i].first_offset)
             for i in range(self.opened_start, self.opened_end)
@@ -432,7 +432,7 @@ cdef class ProducerTable:
 
     def restore(self, int64_t producer_id, int16_t epoch, spans, *, int32_t coordinator_epoch=-1,
                 int64_t transaction_offset=-1, int64_t last_offset=-1, int64_t last_timestamp=-1, int64_t seen_ms=0):
-        """Puts back one entry of a snapshot; `spans` as ProducerEntry.batches() gave them, at most five."""
+        """Restore an entry of a snapshot; `spans` has at most five batches, as ProducerEntry.batches() returns them."""
         cdef ProducerEntry entry = ProducerEntry(producer_id, epoch)
         cdef int i = 0
         for first_sequence, last_sequence, first_offset, last_span_offset, timestamp in spans:
@@ -455,7 +455,7 @@ cdef class ProducerTable:
             self.put_open(transaction_offset, producer_id)
 
     def expire(self, int64_t now_ms, int64_t idle_max_ms):
-        """Forgets producers idle for idle_max_ms without an open transaction; returns how many."""
+        """Remove producers idle for idle_max_ms without an open transaction; return how many."""
         cdef ProducerEntry entry
         gone = []
         for entry in self.entries.values():
@@ -467,7 +467,7 @@ cdef class ProducerTable:
         return len(gone)
 
     def get(self, int64_t producer_id):
-        """The entry of a producer id, or None."""
+        """Return the entry of a producer id, or None."""
         return self.entries.get(producer_id)
 
     def __len__(self):

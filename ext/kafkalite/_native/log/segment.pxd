@@ -1,4 +1,4 @@
-"""One file of a log: its descriptor and map (lent out by pins), its size, its index, what of it is verified."""
+"""One file of a log: its descriptor and map (lent with pins), its size, its index and its verified range."""
 
 from libc.stdint cimport int32_t, int64_t
 

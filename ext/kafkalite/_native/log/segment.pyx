@@ -89,13 +89,13 @@ cdef unsigned char zeros[ZEROS_SIZE_MAX]
 
 
 class SegmentUnreadable(OSError):
-    """A segment's file was cut from outside, or the disk cannot give what is in it."""
+    """Another process truncated a segment's file, or the disk cannot read it."""
 
 
 cdef class FileCache:
-    """Bounds how many segments are open at once; closes the least lately used ones without pins (second chance).
+    """Bounds the number of open segments; closes the least recently used ones without pins (second chance).
 
-    When every open segment is pinned the bound is passed rather than failing: pins are short.
+    If every open segment is pinned, the bound is exceeded instead of failing: pins are short.
     """
 
     def __init__(self, int64_t open_max):
@@ -105,7 +105,7 @@ cdef class FileCache:
         self.slots = []
 
     cdef int make_room(self) except -1:
-        """Closes segments until one more may open."""
+        """Close segments until one more may open."""
         cdef Segment segment
         cdef Py_ssize_t steps = 2 * len(self.slots)
         while self.open_count >= self.open_max and steps > 0 and self.slots:
@@ -149,9 +149,9 @@ cdef class Segment:
 
     def __init__(self, FileCache cache, RecordFormat format, str directory, int64_t base_offset, *,
                  int64_t map_reserve, int64_t size=-1, str path_suffix=""):
-        """With `size` a file that exists, none of it verified; without, one that the first append will create.
+        """With `size`, the file exists and nothing of it is verified; without, the first append creates it.
 
-        `path_suffix` names a file that compaction has not put in its final place yet.
+        `path_suffix` is set for a file of compaction that does not have its final name yet.
         """
         self.path_suffix = path_suffix
         self.cache = cache
@@ -179,7 +179,7 @@ cdef class Segment:
 
     @property
     def name(self):
-        """File name without suffix: the base offset in twenty digits."""
+        """The file name without suffix: the base offset in twenty digits."""
         return f"{self.base_offset:020d}"
 
     @property
@@ -189,7 +189,7 @@ cdef class Segment:
     # ---- pins -------------------------------------------------------------------------------------------------------
 
     cdef int pin(self) except -1:
-        """Makes `fd` and `map` valid until unpin(); opens the file if need be."""
+        """Make `fd` and `map` valid until unpin(); open the file if necessary."""
         if self.fd < 0:
             self._open()
         if self.map_size < self.size:
@@ -202,7 +202,7 @@ cdef class Segment:
         return 0
 
     cdef bint try_pin(self) noexcept:
-        """Makes `fd` and `map` valid until unpin(); False where that would have to open or map."""
+        """Make `fd` and `map` valid until unpin(); return False if it would have to open or map the file."""
         if self.fd < 0 or self.map_size < self.size:
             return False
         kl_assert(self.pins >= 0)
@@ -220,7 +220,7 @@ cdef class Segment:
         return 0
 
     cdef int _end_pins(self) except -1:
-        """Ends what has waited for the last pin: maps that the segment has outgrown, and a deleted segment's file."""
+        """Release what waited for the last pin: maps that became too small, and a deleted segment's file."""
         if self.retired is not None:
             for address, size, watch in self.retired:
                 forget_map(watch)
@@ -231,13 +231,13 @@ cdef class Segment:
         return 0
 
     cdef int check_read(self) except -1:
-        """Call it when the map was read, before anything made from it is used. SegmentUnreadable: it was zeros."""
+        """Call this after a read of the map, before its result is used. Raises SegmentUnreadable if it read zeros."""
         if self.has_fault():
             raise SegmentUnreadable(EIO, "the file was truncated by another process or is unreadable", self.path)
         return 0
 
     cdef int check_size(self, int64_t size) except -1:
-        """The file must have `size` bytes at least; SegmentUnreadable: somebody cut it. Open, and does not block."""
+        """Check that the open file has at least `size` bytes. Raises SegmentUnreadable otherwise. Does not block."""
         cdef int64_t found = file_end(self.fd)
         if 0 <= found < size:
             self.fault = 1
@@ -246,7 +246,7 @@ cdef class Segment:
         return 0
 
     def modified_ms(self):
-        """When its file was written last, ms; 0 once it is gone. SegmentUnreadable: there is less than there was."""
+        """Return the last write time of the file in ms, 0 without a file. Raises SegmentUnreadable if it shrank."""
         cdef int64_t size = self.size
         if not self.has_file:
             return 0
@@ -261,12 +261,12 @@ cdef class Segment:
         return found.st_mtime_ns // 1000000
 
     def note_unreadable(self):
-        """A read by other ways than the map failed: what can be read no more is not served any more."""
+        """Record a failed read outside the map: the segment is not served any more."""
         self.fault = 1
 
     @property
     def unreadable(self):
-        """Whether the file was cut from outside or could not be read."""
+        """Whether another process truncated the file or it could not be read."""
         return bool(self.has_fault())
 
     cdef int _open(self) except -1:
@@ -344,7 +344,7 @@ cdef class Segment:
         return 0
 
     cdef int _ensure_map(self) except -1:
-        """Maps more address space; a map that somebody still reads is kept until the last pin goes."""
+        """Map more address space; a map with readers is kept until the last pin is released."""
         cdef int64_t map_size = max(self.map_reserve, 2 * self.size)
         cdef void* address = c_mmap(NULL, <size_t>map_size, PROT_READ, MAP_SHARED, self.fd, 0)
         cdef int watch
@@ -375,7 +375,7 @@ cdef class Segment:
         self.unpin()
 
     def close(self):
-        """Gives the descriptor and map back, unless pinned: then the cache or the collector does later."""
+        """Release the descriptor and map, unless pinned: then the cache or the garbage collector does so later."""
         if self.pins == 0:
             self._close()
 
@@ -391,7 +391,7 @@ cdef class Segment:
     # ---- writing ----------------------------------------------------------------------------------------------------
 
     def create_file(self, int64_t created_ms):
-        """Creates the empty file of a new segment and opens it; OSError. The directory is not synced here."""
+        """Create and open the empty file of a new segment. Raises OSError. It does not sync the directory."""
         cdef bytes path = _os.fsencode(self.path)
         cdef const char* c_path = path
         cdef int64_t map_size = self.map_reserve
@@ -414,10 +414,10 @@ cdef class Segment:
         self.created_ms = created_ms
 
     cdef int64_t write(self, const unsigned char* data, int64_t size, int64_t size_max, bint whole) noexcept nogil:
-        """Puts bytes after the readable end without making them readable; pinned, under the log's lock.
+        """Write bytes after the readable end without making them readable; pinned, under the log's lock.
 
-        Blocks are reserved in doubling steps up to size_max, or (`whole`) all at once. Returns size
-        or -errno; a failed write is cut back, so that the file holds whole batches only.
+        Blocks are reserved in doubling steps up to size_max, or (`whole`) all at once. Returns the size or -errno; a
+        failed write is truncated, so that the file contains only whole batches.
         """
         cdef int64_t end = self.size + size
         cdef int64_t step
@@ -448,7 +448,7 @@ cdef class Segment:
         return result
 
     cdef int64_t write_zeros(self, int64_t end) noexcept nogil:
-        """Makes the file reach beyond `end`, into reserved blocks only. 0 or more, or -errno."""
+        """Extend the file beyond `end`, into reserved blocks only. Return 0 or more, or -errno."""
         cdef int64_t step = ZEROS_STEP_MAX if self.size >= ZEROS_STEP_MAX else ZEROS_STEP_MIN
         cdef int64_t until = min((end + step - 1) & ~(step - 1), self.reserved)
         cdef int64_t result
@@ -461,7 +461,7 @@ cdef class Segment:
         return result
 
     cdef int advance(self, const ItemInfo* info, int64_t index_interval) except -1:
-        """Makes the written batch readable and indexes it."""
+        """Make the written batch readable and index it."""
         kl_assert(not self.sealed)
         kl_assert(info.size > 0)
         kl_assert(info.base_offset >= self.base_offset)
@@ -479,10 +479,10 @@ cdef class Segment:
         return 0
 
     def sync(self):
-        """fdatasync; afterwards what was readable at the call is on the disk. OSError: that data may be lost.
+        """Call fdatasync: all that was readable at the call is then on the disk. Raises OSError: that data may be lost.
 
-        A file that was cut from outside meanwhile syncs well, so its size is looked at: it never falls below `written`,
-        which is lowered before the file is.
+        A file that another process truncated still syncs, so its size is checked: it is never below `written`, which is
+        lowered before the file is truncated.
         """
         cdef int64_t size = self.size
         cdef int64_t written = self.written
@@ -507,7 +507,7 @@ cdef class Segment:
             self.flushed_size = size
 
     def start_writeback(self):
-        """Lets the system begin writing what is not on the disk yet, so that several syncs overlap. Never fails."""
+        """Let the system start to write unsynced data, so that several syncs overlap. Never fails."""
         cdef int64_t start = self.flushed_size
         cdef int64_t size = self.size - start
         if size <= 0 or not self.has_file:
@@ -523,7 +523,7 @@ cdef class Segment:
             self.unpin()
 
     def trim(self, *, bint unknown=False):
-        """Gives back blocks reserved after the end; `unknown`: maybe there are some, a process died. OSError."""
+        """Release reserved blocks after the end; `unknown`: a process died and may have left some. Raises OSError."""
         cdef int result
         if not self.has_file or (self.allocated <= self.size and self.written <= self.size and not unknown):
             return
@@ -541,12 +541,12 @@ cdef class Segment:
             raise OSError(-result, _os.strerror(-result), self.path)
 
     def trim_zeros(self):
-        """Makes the file end where its batches do. OSError."""
+        """Truncate the file to the end of its batches. Raises OSError."""
         if self.written > self.size:
             self.trim()
 
     def mark_sealed(self):
-        """Notes that no append comes any more."""
+        """Note that no further append comes."""
         self.sealed = True
 
     def mark_deleted(self):
@@ -582,7 +582,7 @@ cdef class Segment:
 
     cdef int set_index(self, SegmentIndex index, int64_t bytes_since_entry, int64_t max_timestamp,
                        int64_t max_timestamp_offset, int64_t last_position) except -1:
-        """The index and what else only a walk or an index file tells. Published last, as readers look at `index`."""
+        """Set the index and other results of a scan or an index file. `index` is set last, because readers check it."""
         self.bytes_since_entry = bytes_since_entry
         self.max_timestamp = max_timestamp
         self.max_timestamp_offset = max_timestamp_offset
@@ -592,7 +592,7 @@ cdef class Segment:
         return 0
 
     def set_summary(self, int64_t max_timestamp, int64_t max_timestamp_offset, int64_t last_position):
-        """Takes what the header of an index file tells, before the index itself is loaded."""
+        """Set the values from the header of an index file, before the index is loaded."""
         self.max_timestamp = max_timestamp
         self.max_timestamp_offset = max_timestamp_offset
         self.last_position = last_position
