@@ -1,16 +1,16 @@
-"""The `kafkalite` command: finds the subcommand, runs it, and turns failures into one sentence and an exit status.
+"""Run the `kafkalite` command: find the subcommand, run it, and turn failures into one sentence and an exit status.
 
     0    done                                    2    cannot begin: bad flag or configuration, broker not reachable
     1    failed on the way                       130  interrupted
 
-Each command is a module here with `add_arguments(parser)` and `run(arguments)`; only the one that was asked for is
-imported, since `kafkalite start` has to be quick. argparse for the same reason: it is loaded in a third of the time of
-the alternatives.
+Each command is a module of this package with `add_arguments(parser)` and `run(arguments)`. Only the requested module
+is imported, because `kafkalite start` has to be quick. The parser is argparse for the same reason: it loads in a third
+of the time of the alternatives.
 
-Output for people and data goes to stdout, everything else to stderr. A reader that goes away (`| head`) ends a command
-quietly.
+Output for people and data goes to stdout, everything else to stderr. If the reader of stdout exits (`| head`), the
+command ends silently.
 
-Commands write through `output` alone, which escapes what a terminal would interpret.
+Commands write only through `output`, which escapes what a terminal would interpret.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 INVALID_CHOICE: Final = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
-"""What argparse says of a subcommand or value that does not exist."""
+"""argparse's error for an unknown subcommand or choice."""
 VALUE_LIKE_A_FLAG: Final = re.compile(r"-\.?[0-9]")
 
 
 class CommandError(Exception):
-    """A failure with its own sentence and exit status."""
+    """A failure with its message and exit status."""
 
     def __init__(self, message: str, status: int = EXIT_FAILURE) -> None:
         super().__init__(message)
@@ -85,17 +85,17 @@ class CommandError(Exception):
 
 
 class UsageError(CommandError):
-    """The command cannot begin with what it was given: exit status 2."""
+    """A command that cannot begin because of its arguments: exit status 2."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, EXIT_USAGE)
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with one sentence in place of a usage dump.
+    """An argument parser that reports an error in one sentence instead of a usage dump.
 
-    It makes a formatter for each argument that is added, which asks how wide the terminal is, by a module that loads
-    two compressors: only help is as wide as the terminal here.
+    argparse creates a formatter for each added argument to get the terminal's width, through a module that imports two
+    compressors. Here only help asks for the width.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Parser(argparse.ArgumentParser):
         kwargs["formatter_class"] = functools.partial(formatter_class, width=80)
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # argparse's own parameters
         self._help_formatter = formatter_class
-        # What looks like a number below 0 is a flag's value, not a flag; -1h, a time, is one too.
+        # A word that looks like a negative number is a value, not a flag; so is a time such as -1h.
         self._negative_number_matcher = VALUE_LIKE_A_FLAG
 
     def format_help(self) -> str:
@@ -120,7 +120,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit status."""
+    """Run one command; return its exit status."""
     open_standard_streams()
     guard_streams()
     given = sys.argv[1:] if arguments is None else list(arguments)
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def reported(command: Callable[[], int]) -> int:
-    """Runs it; its exit status, and one sentence on stderr for what it could not do."""
+    """Run the command; return its exit status. A failure is reported on stderr in one sentence."""
     try:
         status = command()
         sys.stdout.flush()
@@ -153,7 +153,7 @@ def reported(command: Callable[[], int]) -> int:
 
 
 def execute(arguments: list[str]) -> int:
-    """Parses and runs; raises what main reports."""
+    """Parse the arguments and run the command; raise the exceptions that `reported` turns into messages."""
     name = arguments[0] if arguments else "--help"
     if name in COMMANDS:
         module, parser = command_of(name)
@@ -191,14 +191,14 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
-    """Descriptions are docstrings, laid out already."""
+    """Keeps the layout of descriptions, which are docstrings."""
 
     def __init__(self, prog: str, width: int | None = None) -> None:
         super().__init__(prog, max_help_position=32, width=width)
 
 
 def overview() -> str:
-    """What `kafkalite --help` prints."""
+    """Return the text of `kafkalite --help`."""
     width = max(map(len, COMMANDS))
     rows = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
     after = "`kafkalite COMMAND --help` describes a command; -V prints only the version."
@@ -206,19 +206,21 @@ def overview() -> str:
 
 
 def fail(message: str, status: int) -> int:
-    """One sentence on stderr."""
+    """Print a sentence on stderr; return the status."""
     note(f"kafkalite: {' '.join(message.split())}")
     return status
 
 
 def sentence(error: OSError) -> str:
-    """What the system said, and about which file."""
+    """Describe an OSError: the system's message and the file."""
     return f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
 
 
 def open_standard_streams() -> None:
-    """Opens /dev/null as those of 0, 1 and 2 that whoever started us has closed: else a socket or a log would be opened
-    there, and be written to as if it were the terminal."""
+    """Open /dev/null for each of the descriptors 0, 1 and 2 that is closed.
+
+    Otherwise a socket or log file would get such a descriptor, and output for the terminal would be written into it.
+    """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         pass
     os.close(descriptor)
@@ -228,7 +230,7 @@ def open_standard_streams() -> None:
 
 
 def leave_broken_pipe() -> None:
-    """Python flushes stdout once more at exit: let it do so into nothing."""
+    """Redirect stdout to /dev/null, because Python flushes it once more at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, STDOUT)
     os.close(null)

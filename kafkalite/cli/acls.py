@@ -128,7 +128,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def operation_name(text: str) -> str:
-    """One of OPERATION_NAMES, however it is written: describe-configs, DescribeConfigs, DESCRIBE_CONFIGS."""
+    """Parse an operation's name, for argparse: describe-configs, DescribeConfigs and DESCRIBE_CONFIGS are the same."""
     plain = text.lower().replace("-", "").replace("_", "")
     return next((name for name in OPERATION_NAMES if name.replace("-", "") == plain), text)
 
@@ -156,7 +156,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def resources(arguments: argparse.Namespace) -> list[Resource]:
-    """What is named; UsageError for nothing."""
+    """Return the resources that the flags name. UsageError if they name none."""
     found = [(kind, name) for attribute, kind in KINDS.items() for name in getattr(arguments, attribute)]
     if arguments.cluster:
         found.append((ResourceType.CLUSTER, CLUSTER_NAME))
@@ -168,7 +168,7 @@ def resources(arguments: argparse.Namespace) -> list[Resource]:
 
 
 def operations(arguments: argparse.Namespace) -> Iterator[tuple[Resource, AclOperation]]:
-    """(resource, operation) of each rule."""
+    """Yield (resource, operation) for each ACL."""
     named = resources(arguments)
     producer, consumer = arguments.producer, arguments.consumer
     if producer or consumer:
@@ -205,7 +205,7 @@ def _for_clients(named: Sequence[Resource], arguments: argparse.Namespace) -> It
 
 
 def rules(arguments: argparse.Namespace) -> Iterator[Acl]:
-    """What the flags say; none without a principal. UsageError for what cannot be a rule."""
+    """Yield the ACLs that the flags describe, none without a principal. UsageError if one is invalid."""
     who = [
         (permission, principal, host)
         for permission, principals, hosts in (
@@ -231,7 +231,7 @@ def rules(arguments: argparse.Namespace) -> Iterator[Acl]:
 
 
 def filters(arguments: argparse.Namespace) -> Iterator[AclFilter]:
-    """What list and, without principals, remove are about."""
+    """Yield the filters of list and, without principals, of remove."""
     pattern = PatternType[arguments.resource_pattern_type.upper()]
     named: list[tuple[ResourceType, str | None, PatternType]] = [
         (kind, name, PatternType.LITERAL if kind is ResourceType.CLUSTER else pattern)

@@ -103,7 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_follow_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags of an audit that goes on."""
+    """Add the flags of --follow."""
     parser.add_argument(
         "--follow", action="store_true", help="run until stopped, and report each window when it closes"
     )
@@ -169,11 +169,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if report.verdict.complete else 1
 
 
-# --- what is printed --------------------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------------------
 
 
 def show(report: Report, *, as_json: bool) -> None:
-    """The verdict for people, or all of it as JSON."""
+    """Print the verdict, or the whole report as JSON."""
     for remark in report.notes:
         note(f"kafkalite: {remark}")
     if as_json:
@@ -201,7 +201,7 @@ def show(report: Report, *, as_json: bool) -> None:
 
 
 def nothing_judged(report: Report) -> str:
-    """Why there is no verdict."""
+    """Explain why there is no verdict."""
     verdict = report.verdict
     if verdict.open_count:
         return f"nothing to compare yet: {counted(verdict.open_count, 'window')} still open or within --grace"
@@ -209,12 +209,12 @@ def nothing_judged(report: Report) -> str:
 
 
 def counted(count: int, name: str) -> str:
-    """1 window, 2 windows."""
+    """Format a count: 1 window, 2 windows."""
     return f"{count} {name}{'' if count == 1 else 's'}"
 
 
 def cells(row: Difference) -> tuple[object, ...]:
-    """A line of the table."""
+    """Return the cells of a row of the table."""
     return (
         row.stage,
         row.topic,
@@ -228,7 +228,7 @@ def cells(row: Difference) -> tuple[object, ...]:
 
 
 def document(report: Report) -> dict[str, object]:
-    """The report as JSON."""
+    """Return the report for --json."""
     verdict = report.verdict
     return {
         "complete": verdict.complete,

@@ -1,13 +1,13 @@
-"""`kafkalite audit --follow`: rounds until a signal, a line for each event, metrics, and a file that survives restarts.
+"""Run `kafkalite audit --follow`: audit in rounds until a signal, print events, serve metrics, save the state.
 
-Text, one event a line:
+Each event is a line of text:
 
     offline  logs  2026-11-21T18:05:00 60 s  web1: 7 missing, 3 duplicated of 600 (missing 700-706; duplicated 650, 651)
     offline  logs  2026-11-21T18:05:00 60 s  web1: all of 600, once (before: 7 missing)
     complete  logs  2026-11-21T18:06:00 60 s  6000 messages, each once in live, mirror, offline
     incomplete  logs  2026-11-21T18:05:00 60 s  6000 messages: not as sent in offline
 
-What cannot be read goes to stderr. With --json each event is one JSON object.
+Read errors go to stderr. With --json each event is one JSON object.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KINDS: Final = ("missing", "duplicated", "unreported")
 
 
 def follow(arguments: argparse.Namespace) -> int:
-    """Runs until it is told to end."""
+    """Run until a signal; return the exit status."""
     from kafkalite.audit.following import Follower
 
     if arguments.since is not None or arguments.until is not None:
@@ -71,7 +71,10 @@ def follow(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def kept(follower: Follower, arguments: argparse.Namespace) -> Iterator[Callable[[], None]]:
-    """Takes up the state, and gives what saves it. UsageError for a file that cannot be; one audit at a time has it."""
+    """Lock and load the file of --state, and yield the function that saves it.
+
+    UsageError if another audit uses the file, or it cannot be read.
+    """
     import fcntl
 
     from kafkalite.audit.saved import StateError, load, save
@@ -110,7 +113,7 @@ def kept(follower: Follower, arguments: argparse.Namespace) -> Iterator[Callable
 
 
 def stage_graces(texts: list[str], plan: Plan) -> dict[str, float]:
-    """STAGE=S, repeated. UsageError for what is no stage here."""
+    """Parse repeated STAGE=S arguments. UsageError for an unknown stage."""
     import argparse
 
     names = {"live", *plan.consumers, *plan.loaded}
@@ -130,11 +133,11 @@ def stage_graces(texts: list[str], plan: Plan) -> dict[str, float]:
     return found
 
 
-# --- what is printed --------------------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------------------
 
 
 def told(*, as_json: bool) -> Any:
-    """What prints an event."""
+    """Return the function that prints an event."""
     from kafkalite.audit.following import Away, Wrong
 
     def tell(event: Event_) -> None:
@@ -153,7 +156,7 @@ def told(*, as_json: bool) -> Any:
 
 
 def wrong_line(event: Wrong) -> str:
-    """What is wrong in a stage, or is right by now."""
+    """Format the differences of a stage, or their end."""
     row = event.difference
     found = amounts((row.missing, row.duplicated, row.unreported))
     text = f"{found} of {row.expected}" if found else f"all {row.expected}, each once"
@@ -166,12 +169,12 @@ def wrong_line(event: Wrong) -> str:
 
 
 def amounts(found: tuple[int, int, int]) -> str:
-    """7 missing, 3 duplicated."""
+    """Format counts: 7 missing, 3 duplicated."""
     return ", ".join(f"{count} {kind}" for count, kind in zip(found, KINDS, strict=True) if count)
 
 
 def closed_line(event: Closed) -> str:
-    """A window that every stage has reached."""
+    """Format a window that every stage has reached."""
     window = event.window
     head = f"{window.topic}  {window_text(window.start_ms, window.length_ms)}  {event.expected} messages"
     if event.wrong:
@@ -180,7 +183,7 @@ def closed_line(event: Closed) -> str:
 
 
 def wrong_document(event: Wrong) -> dict[str, object]:
-    """The same as JSON."""
+    """Return the differences of a stage for --json."""
     row = event.difference
     return {
         "event": "wrong" if any((row.missing, row.duplicated, row.unreported)) else "right",
@@ -193,7 +196,7 @@ def wrong_document(event: Wrong) -> dict[str, object]:
 
 
 def closed_document(event: Closed) -> dict[str, object]:
-    """The same as JSON."""
+    """Return a window that every stage has reached for --json."""
     window = event.window
     return {
         "event": "incomplete" if event.wrong else "complete",

@@ -1,4 +1,4 @@
-"""What `kafkalite audit` compares, from its flags, and how windows and numbers are printed: once, or with --follow."""
+"""Build the plan of `kafkalite audit` from its flags, and format windows and message numbers."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 def grace(text: str) -> float:
-    """Seconds from 0 on, for argparse."""
+    """Parse a number of seconds from 0, for argparse."""
     return 0.0 if text == "0" else seconds(text)
 
 
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
-    """What keeps an audit from comparing is told in a sentence, with the status that says nothing is known."""
+    """Turn errors that prevent a comparison into CommandErrors with status 2: nothing is known about differences."""
     from kafkalite.audit.stages import NothingToCompare
     from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
 
@@ -39,7 +39,7 @@ def refusals() -> Iterator[None]:
         yield
     except NothingToCompare as error:
         raise UsageError(str(error)) from error
-    except KafkaError as error:  # of no stage is known what it lacks, so no status that says there are differences
+    except KafkaError as error:  # no stage was compared, so the status must not report differences
         raise CommandError(f"{error} ({error.name})", EXIT_USAGE) from error
     except (ClientError, RegistryRefused, RegistryUnreachable) as error:
         raise CommandError(str(error), EXIT_USAGE) from error
@@ -48,7 +48,7 @@ def refusals() -> Iterator[None]:
 
 
 def plan_of(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Plan:
-    """What the flags ask for, its clients closed with `stack`. UsageError for what cannot be."""
+    """Build the plan from the flags; `stack` closes its clients. UsageError for invalid flags."""
     from kafkalite.audit.events import AUDIT_TOPIC
     from kafkalite.audit.run import Plan
 
@@ -80,7 +80,7 @@ def plan_of(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Plan:
 
 
 def consumer_stages(names: Sequence[str], loaded: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of stages of consumers. UsageError for one that another stage has."""
+    """Return the names of consumer stages. UsageError if another stage has the name."""
     for at, name in enumerate(names):
         if name in {"", "live", "mirror", "offline", *loaded, *names[:at]}:
             raise UsageError(f"--consumer {name}: stage {name!r} already exists; use another name")
@@ -88,7 +88,7 @@ def consumer_stages(names: Sequence[str], loaded: Mapping[str, str]) -> tuple[st
 
 
 def mark_fields(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> MarkFields | None:
-    """Where marks are in payloads, None when nowhere. UsageError for flags that contradict each other."""
+    """Return the payload fields that contain marks, None without such flags. UsageError if flags conflict."""
     fields = by_topic("--mark-field", arguments.mark_field)
     files = by_topic("--mark-schema", arguments.mark_schema)
     if not fields:
@@ -122,7 +122,7 @@ def mark_fields(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> M
 
 
 def by_topic(flag: str, texts: Sequence[str]) -> dict[str | None, str]:
-    """[TOPIC=]VALUE, repeated: by topic, None for all. UsageError."""
+    """Parse repeated [TOPIC=]VALUE arguments; None is the key of the value for all topics. UsageError if invalid."""
     found: dict[str | None, str] = {}
     for text in texts:
         name, separator, value = text.partition("=")
@@ -134,7 +134,7 @@ def by_topic(flag: str, texts: Sequence[str]) -> dict[str | None, str]:
 
 
 def loaded_stages(texts: Sequence[str]) -> dict[str, str]:
-    """Directory by stage. UsageError for a name that another stage has, and for a URL."""
+    """Return the directory of each stage. UsageError if another stage has the name, or for a URL."""
     from kafkalite.load.places import refuse_url
     from kafkalite.load.storage import LoadError
 
@@ -154,7 +154,7 @@ def loaded_stages(texts: Sequence[str]) -> dict[str, str]:
 
 
 def open_client(flag: str, servers: str, config: str | None, arguments: argparse.Namespace) -> Client:
-    """UsageError for addresses that are none."""
+    """Open a client. UsageError if the addresses are invalid."""
     from kafkalite.client import Client
 
     try:
@@ -171,7 +171,7 @@ def open_client(flag: str, servers: str, config: str | None, arguments: argparse
 
 
 def window_text(start_ms: int, length_ms: int) -> str:
-    """When a window begins, in UTC, and its length."""
+    """Format the start of a window, in UTC, and its length."""
     try:
         start = dt.datetime.fromtimestamp(start_ms / 1000, dt.UTC).isoformat(timespec="seconds").removesuffix("+00:00")
     except (ValueError, OverflowError, OSError):
@@ -180,5 +180,5 @@ def window_text(start_ms: int, length_ms: int) -> str:
 
 
 def spans(ranges: list[tuple[int, int]]) -> str:
-    """Numbers of messages: 17-23, 40."""
+    """Format message numbers as ranges: 17-23, 40."""
     return ", ".join(str(first) if end == first + 1 else f"{first}-{end - 1}" for first, end in ranges)

@@ -1,6 +1,6 @@
-"""What `kafkalite consume --avro` does with records: keys and values of a registry's format become JSON.
+"""Decode keys and values with a schema registry, for `kafkalite consume --avro`.
 
-    columns ─▶ Documents ─▶ columns of JSON text (for a format string) · a dict a record (for JSON lines)
+    columns ─▶ Documents ─▶ columns of JSON text (for a format string) · one dict per record (for JSON lines)
 
 Thread rule: one thread at a time.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def open_values(urls: str, *, keys: bool, permissive: bool, timeout_s: float) -> Iterator[AvroValues]:
-    """An AvroValues, and the end of its connection. UsageError where it cannot begin."""
+    """Yield an AvroValues; its registry connection is closed at the end. UsageError if the address is invalid."""
     from kafkalite.avro.client import RegistryClient
 
     try:
@@ -37,7 +37,7 @@ def open_values(urls: str, *, keys: bool, permissive: bool, timeout_s: float) ->
 
 
 class AvroValues:
-    """See the module. `permissive` leaves what cannot be decoded as it is, and says why in JSON."""
+    """Decodes columns. `permissive` keeps values that cannot be decoded, and puts the reason into `avro_error`."""
 
     def __init__(self, registry: RegistryClient, *, keys: bool, permissive: bool) -> None:
         from kafkalite.avro.documents import Documents
@@ -49,7 +49,10 @@ class AvroValues:
     def decode(
         self, key: TopicPartition, columns: RecordColumns
     ) -> tuple[RecordColumns, list[dict[str, object]], CommandError | None]:
-        """The records with JSON text, what JSON lines show in its place, and why the records end before their end."""
+        """Return the records with JSON text, a dict with the decoded fields of each record, and an error or None.
+
+        With an error, the records end before the first one that cannot be decoded.
+        """
         rows: list[dict[str, object]] = [{} for _ in range(len(columns))]
         reasons: dict[int, str] = {}
         for name in self._fields:
@@ -77,7 +80,7 @@ class AvroValues:
         return slice_of(columns, 0, first), rows[:first], failure
 
     def _ask(self, column: BytesColumn) -> tuple[list[object], dict[int, str]]:
-        """CommandError when the registry cannot be asked."""
+        """Decode a column: values, and the reason of each failed row. CommandError if the registry does not answer."""
         from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
 
         try:

@@ -36,20 +36,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_data_arguments(parser: argparse.ArgumentParser) -> None:
-    """--data-dir and --config, for commands about a data directory that know no broker."""
+    """Add --data-dir and --config, for commands that use a data directory and no broker."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--data-dir", metavar="DATA", type=directory, help="data directory of the broker (log.dirs)")
     where.add_argument("--config", metavar="FILE", type=Path, help="the broker's .properties file, which sets log.dirs")
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
-    """--no-check and --json."""
+    """Add --no-check and --json."""
     parser.add_argument("--no-check", action="store_true", help="do not verify the backup")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def data_directory(arguments: argparse.Namespace) -> str:
-    """What the flags say, or where a broker without settings keeps its data."""
+    """Return the data directory that --data-dir, --config or the default names."""
     from kafkalite.settings.broker import BrokerConfig
 
     overrides = {} if arguments.data_dir is None else {"log.dirs": str(arguments.data_dir)}
@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def tell(report: Report, target: str, *, as_json: bool) -> int:
-    """Prints what was made; the exit status."""
+    """Print the report; return the exit status."""
     if as_json:
         print_json(
             {

@@ -1,10 +1,10 @@
-"""A console beside a broker: a process of its own, so that whatever becomes of it, the broker goes on.
+"""Run the web console in a child process of the broker, so that a crash of the console cannot affect the broker.
 
-    broker serves ─▶ `kafkalite console` as a child ─ ended by itself? ─▶ again after a pause, so often in a row
-    broker stops, or is killed ─▶ the pipe on the child's standard input ends ─▶ the child does
+    broker serves ─▶ `kafkalite console` as a child ─ exits? ─▶ restart after a pause, a limited number of times
+    broker stops, or is killed ─▶ the pipe on the child's standard input closes ─▶ the child exits
 
-It is a companion of the broker, as a mirror is (`kafkalite.broker.Companion`). Whoever starts a broker without it
-imports nothing of this. Threads: one, made by `start`, which waits for the child.
+Like a mirror, the console is a companion of the broker (`kafkalite.broker.Companion`). A broker without it does not
+import this module. Thread rule: `start` creates one thread, which waits for the child.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PAUSES_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""Before each start anew; after the last it stays away."""
+"""Pauses before successive restarts. After the last one the console is not restarted."""
 LONG_LIFE_S: Final = 600.0
-"""Whoever lived so long begins with the first pause again."""
+"""A console that ran longer starts again with the first pause."""
 STOP_S: Final = 5.0
 NICENESS: Final = 5
-"""The broker goes first where they share a processor."""
+"""The child's nice increment: the broker has priority for the CPU."""
 REFUSED: Final = 2
-"""The exit status of a command that cannot begin; it could not do so a moment later either."""
+"""The exit status of a usage error. A restart would fail in the same way."""
 
 
 class ConsoleBeside:
-    """See the module. `command` is what is run, but for the broker's address."""
+    """A companion that runs the console. `command` replaces the command line, without the broker's address."""
 
     def __init__(self, address: Address, *, log_level: str = "info", command: Sequence[str] = ()) -> None:
         self._url = address.url
@@ -56,19 +56,19 @@ class ConsoleBeside:
         self._note = ""
 
     def start(self, bootstrap_servers: str) -> None:
-        """The broker serves there."""
+        """Start the child and its watcher; the broker serves at `bootstrap_servers`."""
         words = ["-b", bootstrap_servers, "--listen", self._url, "--log-level", self._log_level, "--until-stdin-ends"]
         self._thread = threading.Thread(target=self._run, args=(words,), name="console-beside", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the child, kindly for a while. Idempotent."""
+        """Close the child's standard input, and kill the child after STOP_S. Idempotent."""
         self._stopped.set()
         with self._lock:
             child = self._child
         if child is not None:
             with contextlib.suppress(OSError):
-                child.stdin.close()  # type: ignore[union-attr]  # it was asked for
+                child.stdin.close()  # type: ignore[union-attr]  # it was requested
             try:
                 child.wait(STOP_S)
             except subprocess.TimeoutExpired:
@@ -77,11 +77,11 @@ class ConsoleBeside:
             self._thread.join(STOP_S)
 
     def families(self) -> Iterable[Family]:
-        """None of its own."""
+        """Return no metrics."""
         return ()
 
     def notes(self) -> list[str]:
-        """That it is not there any more."""
+        """Report that the console has ended for good, if it has."""
         return [self._note] if self._note else []
 
     def _run(self, words: list[str]) -> None:
@@ -102,7 +102,7 @@ class ConsoleBeside:
             failures += 1
 
     def _once(self, words: list[str]) -> int:
-        """One life of the child; its exit status."""
+        """Run the child once; return its exit status."""
         with self._lock:
             if self._stopped.is_set():
                 return 0
@@ -127,12 +127,12 @@ class ConsoleBeside:
             child.stdout.close()
         status = child.wait()
         with contextlib.suppress(OSError):
-            child.stdin.close()  # type: ignore[union-attr]  # it was asked for
+            child.stdin.close()  # type: ignore[union-attr]  # it was requested
         return status
 
 
 def console_beside(text: str, listeners: Iterable[Listener], log_level: str) -> ConsoleBeside:
-    """What --console asks for; UsageError for what could not work."""
+    """Return the companion for --console. UsageError if the address or its listener cannot work."""
     address = address_of(text, "--console")
     if address.scheme != "http" or not is_loopback(address.host):
         raise UsageError(

@@ -168,7 +168,7 @@ def print_quorum(found: Overview) -> None:
 
 
 def as_json(found: Overview) -> dict[str, Any]:
-    """Everything, with names that stay."""
+    """Return everything for --json; the field names are stable."""
     quorum = found.quorum
     return {
         "cluster_id": found.cluster_id,
@@ -222,7 +222,7 @@ def texts(keys: Iterable[TopicPartition]) -> list[str]:
 
 
 def named(keys: list[TopicPartition]) -> str:
-    """The first of them, and how many more."""
+    """Name the first partitions, and count the rest."""
     more = f" and {len(keys) - SHOWN_MAX} more" if len(keys) > SHOWN_MAX else ""
     return ", ".join(texts(keys[:SHOWN_MAX])) + more
 
@@ -290,7 +290,7 @@ def move_action(client: Client, arguments: argparse.Namespace) -> int:
 
 
 def matching(client: Client, pattern: str | None) -> set[str]:
-    """The topics whose whole name matches. UsageError for a pattern that is none, or that no topic matches."""
+    """Return the topics whose whole name matches. UsageError if the pattern is invalid or matches no topic."""
     import re
 
     topics = set(client.topics())
@@ -357,7 +357,7 @@ def show_plan(
 
 
 class Shown:
-    """A line on stderr that is written over; nothing when stderr is no terminal."""
+    """Shows progress on one line of stderr, which is overwritten; silent if stderr is not a terminal."""
 
     def __call__(self, progress: Progress) -> None:
         if sys.stderr.isatty():
@@ -447,7 +447,7 @@ def migrate_action(arguments: argparse.Namespace) -> int:
 
 
 def tell(arguments: argparse.Namespace, done: str, keys: list[TopicPartition]) -> None:
-    """What was done, as a list of partitions, or their number."""
+    """Print what was done: the partitions for --json, otherwise their number and the first names."""
     if arguments.json:
         print_json({done.replace(" ", "_"): texts(keys)})
     elif keys:

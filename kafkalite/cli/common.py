@@ -1,4 +1,4 @@
-"""What the commands that talk to a broker share: their flags, the client, tables, sizes, progress."""
+"""Flags, client setup, tables, sizes and progress lines shared by the commands that connect to a broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INT64_MAX: Final = 2**63 - 1
 
 
 def add_client_arguments(parser: argparse.ArgumentParser, *, json_output: bool = True) -> None:
-    """-b, --timeout, --command-config and --json."""
+    """Add -b, --timeout, --command-config and --json."""
     default = os.environ.get(BOOTSTRAP_VARIABLE) or BOOTSTRAP_DEFAULT
     parser.add_argument(
         "-b",
@@ -53,7 +53,7 @@ def say_isolation(level: int | str) -> None:
 
 
 def add_config_argument(parser: argparse.ArgumentParser, flag: str = "--command-config", whose: str = "") -> None:
-    """The flag for a file of client settings."""
+    """Add the flag for a file of client settings."""
     parser.add_argument(flag, metavar="FILE", help=f".properties file with Kafka client settings{whose}: TLS, SASL")
 
 
@@ -65,8 +65,10 @@ def open_client(
     config: str | None = None,
     client_id: str = "kafkalite-cli",
 ) -> Client:
-    """The client that the flags ask for; `flag` is what named `servers`, `config` the file in place of
-    --command-config. UsageError for an address that is none.
+    """Return the client that the flags ask for.
+
+    `servers` replaces --bootstrap-server and `flag` is the flag that errors name for it; `config` replaces
+    --command-config. UsageError if an address is invalid.
     """
     from kafkalite.client import Client
 
@@ -84,7 +86,7 @@ def open_client(
 
 
 def security_from(file: str | None) -> Security | None:
-    """What a .properties file says of security; StartupError for one that is wrong."""
+    """Return the security settings of a .properties file, None without a file. StartupError if a setting is invalid."""
     if file is None:
         return None
     from pathlib import Path
@@ -96,7 +98,7 @@ def security_from(file: str | None) -> Security | None:
 
 @contextmanager
 def named_file(flag: str, path: object) -> Iterator[None]:
-    """Around reading the text of a file that a flag names: what the system or its bytes refuse is a UsageError."""
+    """Turn errors of reading and decoding the text file that a flag names into UsageErrors."""
     try:
         yield
     except OSError as error:
@@ -106,7 +108,7 @@ def named_file(flag: str, path: object) -> Iterator[None]:
 
 
 def seconds(text: str) -> float:
-    """A positive number of seconds, for argparse."""
+    """Parse a positive number of seconds, for argparse."""
     import argparse
 
     try:
@@ -119,7 +121,7 @@ def seconds(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number above 0 that fits in 32 bits, for argparse."""
+    """Parse an integer from 1 to 2³¹ - 1, for argparse."""
     import argparse
 
     if not text.isascii() or not text.isdigit() or not 0 < int(text[:20]) <= INT32_MAX:
@@ -128,7 +130,7 @@ def count(text: str) -> int:
 
 
 def natural(text: str) -> int:
-    """A whole number from 0 on that fits in 64 bits, for argparse."""
+    """Parse an integer from 0 to 2⁶³ - 1, for argparse."""
     import argparse
 
     if not text.isascii() or not text.isdigit() or int(text[:20]) > INT64_MAX:
@@ -137,7 +139,7 @@ def natural(text: str) -> int:
 
 
 def assignments(flag: str, texts: Iterable[str]) -> dict[str, str]:
-    """KEY=VALUE, repeated; UsageError names the flag."""
+    """Parse repeated KEY=VALUE arguments. UsageError names the flag."""
     found = {}
     for text in texts:
         key, separator, value = text.partition("=")
@@ -148,7 +150,7 @@ def assignments(flag: str, texts: Iterable[str]) -> dict[str, str]:
 
 
 def unescape(text: str, flag: str) -> bytes:
-    """Bytes of a flag that may hold \\n, \\t, \\0, \\\\ and \\xHH."""
+    """Return the bytes of a flag's text, in which \\n, \\t, \\0, \\\\ and \\xHH are escapes."""
     import re
 
     def replace(match: re.Match[bytes]) -> bytes:
@@ -165,7 +167,7 @@ def unescape(text: str, flag: str) -> bytes:
 
 
 def quantity(value: float, unit: str = "") -> str:
-    """1234567 → "1.23 M": three digits that matter."""
+    """Format with three significant digits and a prefix: 1234567 → "1.23 M"."""
     for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= factor:
             digits = 2 if value < 10 * factor else 1 if value < 100 * factor else 0
@@ -174,9 +176,9 @@ def quantity(value: float, unit: str = "") -> str:
 
 
 class Progress:
-    """A line on stderr that is written over, at most once a second; nothing when stderr is no terminal.
+    """A progress line on stderr, overwritten at most once a second; silent if stderr is not a terminal.
 
-    `shown` forces it on or off. In a file every line stands on its own.
+    `shown` overrides the terminal check. When stderr is a file, each update is a separate line.
     """
 
     def __init__(self, verb: str, *, shown: bool | None = None) -> None:
@@ -186,14 +188,14 @@ class Progress:
         self._next = self._began + PROGRESS_INTERVAL_S
 
     def update(self, records: int, size: int) -> None:
-        """Call as often as you like."""
+        """Show the counts, at most once a second."""
         now = time.monotonic()
         if self._shown and now >= self._next:
             self._next = now + PROGRESS_INTERVAL_S
             overwrite(self.summary(records, size))
 
     def finish(self, records: int, size: int, extra: Mapping[str, object] | None = None) -> None:
-        """The last line, always complete."""
+        """Write the last line, with the final counts."""
         if self._shown:
             more = "".join(f", {name} {value}" for name, value in (extra or {}).items())
             overwrite(f"{self.summary(records, size)}{more}", last=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Words(NamedTuple):
-    """What may follow a command, or one of its actions."""
+    """The words that can follow a command or one of its actions."""
 
     path: str
     """Such as "topics", "topics create"."""
@@ -41,13 +41,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def words_of(name: str) -> list[Words]:
-    """The flags of one command, and of each of its actions."""
+    """Return the flags of a command and of each of its actions."""
     _, parser = command_of(name)
     return [_words(path, each) for path, each in walk(name, parser)]
 
 
 def walk(path: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Yield a command's parser, then those of its actions, each with the words that lead to it."""
+    """Yield a command's parser, then those of its actions, each with the words that select it."""
     yield path, parser
     for action in parser._actions:  # noqa: SLF001 - argparse offers no other way to ask
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - the same
@@ -70,7 +70,7 @@ def _words(path: str, parser: argparse.ArgumentParser) -> Words:
 
 
 def bash(table: list[Words]) -> str:
-    """One function: the words typed so far choose the list."""
+    """Return the bash script: one function that chooses the list by the words typed so far."""
     cases = "".join(f'    "{entry.path}") words="{" ".join(entry.words)}" ;;\n' for entry in table)
     values = "".join(
         f'    "{entry.path} {flag}") words="{" ".join(choices)}" ;;\n'
@@ -101,7 +101,7 @@ complete -o default -F _kafkalite kafkalite
 
 
 def zsh(table: list[Words]) -> str:
-    """zsh runs bash's function."""
+    """Return the zsh script, which uses bash's function."""
     return f"""\
 #compdef kafkalite
 autoload -U +X bashcompinit && bashcompinit

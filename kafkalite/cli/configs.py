@@ -27,7 +27,7 @@ DEFAULT_SOURCE: Final = "default"
 UNKNOWN_TYPE: Final = "unknown"
 LISTENER_PREFIX: Final = "listener.name."
 """Of the settings of one listener, which no description lists."""
-SECRET: Final = "(hidden)"  # noqa: S105  # what is shown in place of one
+SECRET: Final = "(hidden)"  # noqa: S105  # shown in place of a sensitive value
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def only_broker(client: Client) -> str:
-    """The broker's id where there is one only."""
+    """Return the id of the only broker. UsageError unless there is exactly one."""
     brokers = client.brokers()
     if len(brokers) != 1:
         raise UsageError(f"which broker? Give one of the ids {', '.join(str(broker.node_id) for broker in brokers)}")
@@ -98,10 +98,10 @@ def row_of(entry: ConfigEntry) -> tuple[str, str, str]:
 
 
 def unknown_to_broker(admin: Admin, node_id: int, values: Mapping[str, str | None]) -> list[str]:
-    """The names to be set that a broker takes, as Kafka does, but has no setting of.
+    """Return the names to be set that the broker accepts, as Kafka does, but does not know as settings.
 
-    One that was set before is described as of unknown type; brokers before Kafka 2.6 tell no types, and then the first
-    time alone is noticed. None where the broker does not let us look.
+    Unknown settings have an unknown type, even if they were set before. Brokers before Kafka 2.6 report no types: for
+    them, a name that was set before counts as known. Return [] if the broker denies DescribeConfigs.
     """
     wanted = [name for name, value in values.items() if value is not None and not name.startswith(LISTENER_PREFIX)]
     if not wanted:

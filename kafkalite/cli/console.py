@@ -153,7 +153,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def until_stdin_ends(*, wanted: bool) -> Iterator[None]:
-    """Ends this process as SIGTERM does when standard input ends: whoever started it has gone."""
+    """Send this process SIGTERM when standard input is closed, which means that its parent has ended."""
 
     def watch() -> None:
         with contextlib.suppress(OSError):
@@ -167,7 +167,7 @@ def until_stdin_ends(*, wanted: bool) -> Iterator[None]:
 
 
 def address_of(text: str, flag: str = "--listen") -> Address:
-    """With or without http://; UsageError."""
+    """Parse an address with or without http://. UsageError if it is invalid."""
     try:
         return parse_address(text if "://" in text else f"http://{text}", PORT_DEFAULT)
     except ValueError as error:

@@ -148,13 +148,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Window(NamedTuple):
-    """Times of records in ms since 1970: from `since` up to, not including, `until`; None: without a bound."""
+    """Timestamps in ms since 1970: `since` is inclusive, `until` exclusive; None is unbounded."""
 
     since: int | None
     until: int | None
 
     def parts(self, columns: RecordColumns) -> Iterator[RecordColumns]:
-        """Yield the records within the window, in runs of neighbours."""
+        """Yield the records within the window, in runs of adjacent records."""
         import numpy as np
 
         from kafkalite.wire.record.columns import slice_of
@@ -172,7 +172,7 @@ class Window(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where to begin: `where` is beginning, end, offset, last or time; `number` an offset, a count or ms."""
+    """The start position. `where`: beginning, end, offset, last or time; `number`: an offset, a count or ms."""
 
     where: str
     number: int = 0
@@ -181,7 +181,7 @@ class Start(NamedTuple):
 
 
 def start_of(arguments: argparse.Namespace) -> Start:
-    """What -o, --since and --from-beginning say. UsageError for more than one, or for nonsense."""
+    """Return the start that -o, --since and --from-beginning select. UsageError for two of them or a bad value."""
     given = [name for name in ("from_beginning", "offset", "since") if getattr(arguments, name) not in (None, False)]
     if len(given) > 1:
         flags = [f"--{name.replace('_', '-')}" for name in given]
@@ -207,7 +207,7 @@ def start_of(arguments: argparse.Namespace) -> Start:
 
 
 def refuse_contradictions(arguments: argparse.Namespace, start: Start) -> None:
-    """UsageError for flags that mean nothing together."""
+    """Raise UsageError for flags that exclude or require each other."""
     if arguments.read_committed and arguments.isolation == "read_uncommitted":
         raise UsageError("--read-committed and --isolation read_uncommitted contradict each other")
     if arguments.json and (arguments.format is not None or arguments.delimiter is not None):
@@ -233,11 +233,11 @@ def isolation_of(arguments: argparse.Namespace) -> int:
     return 1 if arguments.read_committed or arguments.isolation == "read_committed" else 0
 
 
-# --- as nobody's member -----------------------------------------------------------------------------------------------
+# --- without a group --------------------------------------------------------------------------------------------------
 
 
 def print_partitions(client: Client, arguments: argparse.Namespace, start: Start, printer: Printer) -> None:
-    """From where it is said to where it is said, or for ever."""
+    """Print records from the start position to --exit, --until or --count, otherwise until interrupted."""
     isolation = isolation_of(arguments)
     window = Window(arguments.since, arguments.until)
     keys = partitions_of(client, arguments)
@@ -247,14 +247,14 @@ def print_partitions(client: Client, arguments: argparse.Namespace, start: Start
     limits = ends if arguments.exit else {}
     until = arguments.until
     if until is not None and (until <= now_ms() or arguments.exit):
-        limits = ends  # a record of an earlier time may follow any younger one
+        limits = ends  # timestamps are unordered: an older record may follow a newer one
         until = None
     if not start.said and until is None and limits:
         note("kafkalite: nothing to read: without -o, reading starts at the end, where -e stops; add -o beginning")
     elif not start.said and sys.stderr.isatty():
         topics = ", ".join(dict.fromkeys(arguments.topics))
         note(f"waiting for new records of {topics} (use -o beginning for existing records)")
-    again = arguments.skip_damaged or not arguments.exit  # another replica may have it whole
+    again = arguments.skip_damaged or not arguments.exit  # another replica may have an undamaged copy
     with client.reader(starts, ends=limits, isolation=isolation, reset=arguments.reset, retry_damage=again) as reader:
 
         def chunks() -> Iterator[Chunk]:
@@ -271,8 +271,10 @@ def print_partitions(client: Client, arguments: argparse.Namespace, start: Start
 def past_damage(
     client: Client, reader: Reader | GroupReader, chunks: Callable[[], Iterator[Chunk]], *, skips: bool
 ) -> Iterator[Chunk]:
-    """Chunks; what is damaged is reported on stderr and left out. CommandError, unless it `skips` that, and for a log
-    that has another history now."""
+    """Yield chunks; with `skips` damaged records are reported on stderr and skipped.
+
+    CommandError for damaged records without `skips`, and if the log was truncated and has different records now.
+    """
     from kafkalite.client.errors import LogTruncated
     from kafkalite.client.read.damage import next_readable
     from kafkalite.errors import CorruptMessage
@@ -300,7 +302,7 @@ def past_damage(
 
 
 def chunks_until(client: Client, reader: Reader, until: int, isolation: int) -> Iterator[Chunk]:
-    """Chunks until a time has come, and then up to the end that each partition has at that moment."""
+    """Yield chunks until the time `until`, and then to the end offset that each partition has at that moment."""
     while not reader.done and (left_ms := until - now_ms()) > 0:
         yield from reader.answers(left_ms / 1000)
     positions = {key: reader.position(key) for key in reader.partitions}
@@ -332,7 +334,7 @@ def end_offsets(client: Client, keys: Iterable[TopicPartition], isolation: int) 
 def start_offsets(
     client: Client, keys: list[TopicPartition], start: Start, ends: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """A start as an offset in each partition."""
+    """Return the start as an offset in each partition."""
     from kafkalite.model import OFFSET_EARLIEST
 
     if start.where == "end":
@@ -363,7 +365,7 @@ def print_as_member(client: Client, arguments: argparse.Namespace, start: Start,
         instance_id=arguments.instance_id,
         **options,
     ) as reader:
-        keys = partitions_of(client, arguments)  # a mistaken name is an error, not a long wait
+        keys = partitions_of(client, arguments)  # reports a wrong name as an error before joining the group
         say_isolation(isolation_of(arguments))
         ends = end_offsets(client, keys, isolation_of(arguments)) if arguments.exit else None
 
@@ -379,7 +381,7 @@ def print_as_member(client: Client, arguments: argparse.Namespace, start: Start,
             if printer.done:
                 break
         else:
-            reader.commit()  # with the transaction markers after the last record
+            reader.commit()  # includes the transaction markers after the last record
 
 
 def chunks_to(reader: GroupReader, ends: Mapping[TopicPartition, int]) -> Iterator[Chunk]:
@@ -388,7 +390,7 @@ def chunks_to(reader: GroupReader, ends: Mapping[TopicPartition, int]) -> Iterat
         yield from reader.poll()
 
 
-# --- what is printed --------------------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------------------
 
 
 def writer_of(arguments: argparse.Namespace) -> Format | JsonLines:
@@ -405,7 +407,7 @@ def writer_of(arguments: argparse.Namespace) -> Format | JsonLines:
 
 
 def avro_of(arguments: argparse.Namespace, running: contextlib.ExitStack) -> AvroValues | None:
-    """What decodes, where that is wanted."""
+    """Return the decoder of --avro, None without the flag."""
     if arguments.avro is None:
         return None
     from kafkalite.cli.avro import open_values
@@ -420,7 +422,7 @@ def avro_of(arguments: argparse.Namespace, running: contextlib.ExitStack) -> Avr
 
 
 class Printer:
-    """Writes records to stdout, as many as asked for."""
+    """Writes records to stdout, up to the limit of --count."""
 
     def __init__(
         self, writer: Format | JsonLines, limit: int | None, progress: Progress, avro: AvroValues | None
@@ -439,7 +441,7 @@ class Printer:
         return self.failure is not None or (self._limit is not None and self._records >= self._limit)
 
     def print(self, key: TopicPartition, columns: RecordColumns) -> int:
-        """Writes what there is room for, up to what cannot be decoded; how many records of these are out."""
+        """Write records up to the limit or the first one that cannot be decoded; return their number."""
         from kafkalite.wire.record.columns import slice_of
 
         if self._limit is not None:

@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def supervise() -> int:
-    """The same command as a child, until it ends by itself; started again when it was killed."""
+    """Run the same command as a child, and restart it when a signal kills it; return its exit status otherwise."""
     words = sys.argv[1:]
     left = int(words[words.index("--restarts") + 1])
     stop = threading.Event()
@@ -148,7 +148,7 @@ def run_member(arguments: argparse.Namespace) -> int:
 
 
 def sender_of(arguments: argparse.Namespace, policy: Policy) -> AlarmSender | None:
-    """What posts alarms, if they are to leave the house; ValueError."""
+    """Return the sender of alarms, None without --alarm-url. ValueError for an invalid URL."""
     if arguments.alarm_url is None:
         return None
     from kafkalite.failures.alarms import AlarmSender

@@ -1,13 +1,13 @@
-"""How `kafkalite consume` and `log dump` write records: a format string, or JSON lines.
+"""Write records as a format string or as JSON lines, for `kafkalite consume` and `kafkalite log dump`.
 
 Format strings are kcat's:
 
     %s value    %S its size    %k key    %K its size    %o offset    %T timestamp in ms    %h headers, k=v,k=v
     %t topic    %p partition   %% a percent sign        \\n \\t \\r \\0 \\\\ \\xHH
 
-A null is written as the text given for it, its size as -1. In JSON a key or value that is not UTF-8 appears as
-`key_base64` or `value_base64`, beside a null under its plain name. What was decoded to JSON already comes as text in
-the columns, for format strings, and as documents beside them, for JSON lines.
+A null is written as the given text, and its size as -1. In JSON, a key or value that is not UTF-8 appears as
+`key_base64` or `value_base64`, and its plain name is null. Values that were decoded to JSON arrive as text in the
+columns, for format strings, and as documents, for JSON lines.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Format:
     """A parsed format string."""
 
     def __init__(self, text: str, null_text: str = "", *, terminal: bool = False) -> None:
-        """`terminal`: what the records hold is escaped; values keep their line ends and tabs."""
+        """`terminal`: escape keys, values and headers; line ends and tabs in values are kept."""
         self._terminal = terminal
         self._raw = unescape(text, "--format")
         self._null = null_text.encode(errors="surrogateescape")
@@ -53,7 +53,7 @@ class Format:
                 raise UsageError(f"--format: unknown %{match[1].decode(errors='replace')}; see --help")
 
     def write(self, key: TopicPartition, columns: RecordColumns, _documents: object = None) -> bytes | memoryview:
-        """The records' text."""
+        """Return the text of the records."""
         if key not in self._steps:
             self._steps[key] = self._compile(key)
         steps = self._steps[key]
@@ -62,7 +62,7 @@ class Format:
         return render(columns, steps, self._null)
 
     def _shown(self, record: Record, steps: list[tuple[int, bytes]]) -> str:
-        """What `render` makes of one record, for a terminal. The format's own text is the user's, and stays."""
+        """Return the text of one record for a terminal. The format's literal text is the user's: it is not escaped."""
         null = self._null.decode(errors="surrogateescape")
 
         def text(raw: bytes | None) -> str:
@@ -84,7 +84,7 @@ class Format:
         return "".join(parts)
 
     def _compile(self, key: TopicPartition) -> list[tuple[int, bytes]]:
-        """The format as steps of `render`; what is the same for a whole partition becomes text."""
+        """Compile the format into steps of `render`; topic and partition become literal text."""
         constants = {b"t": key.topic.encode(), b"p": str(key.partition).encode(), b"%": b"%"}
         steps: list[tuple[int, bytes]] = []
         text = b""
@@ -108,12 +108,12 @@ class Format:
 
 
 class JsonLines:
-    """One JSON object a record."""
+    """Writes each record as a JSON object on one line."""
 
     def write(
         self, key: TopicPartition, columns: RecordColumns, documents: Sequence[dict[str, object]] | None = None
     ) -> bytes:
-        """The records' text; `documents` has for each record what is shown in place of what the columns hold."""
+        """Return the text of the records; a record's `documents` replace what its columns contain."""
         rows = (as_json(key, record) for record in columns.records())
         if documents is not None:
             rows = ({**row, **shown} for row, shown in zip(rows, documents, strict=True))
@@ -121,7 +121,7 @@ class JsonLines:
 
 
 def as_json(key: TopicPartition, record: Record) -> dict[str, object]:
-    """A record as JSON shows it."""
+    """Return a record for JSON output."""
     row: dict[str, object] = {
         "topic": key.topic,
         "partition": key.partition,

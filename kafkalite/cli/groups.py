@@ -138,7 +138,7 @@ def describe_action(client: Client, arguments: argparse.Namespace) -> None:
 
 
 def description(client: Client, group: GroupDescription) -> dict[str, Any]:
-    """Everything about one group, as JSON shows it."""
+    """Return everything about one group for --json."""
     partitions = [
         {
             "topic": row.partition.topic,
@@ -253,7 +253,7 @@ def delete_offsets_action(client: Client, arguments: argparse.Namespace) -> None
 
 
 def offsets_in(arguments: argparse.Namespace) -> dict[TopicPartition, int]:
-    """Those of the file; UsageError."""
+    """Return the offsets in the file of --from-file. UsageError if it cannot be read or parsed."""
     if arguments.topics:
         raise UsageError("--topic cannot be used with --from-file, which names the topics")
     try:
@@ -265,7 +265,7 @@ def offsets_in(arguments: argparse.Namespace) -> dict[TopicPartition, int]:
 
 
 def wanted(client: Client, texts: list[str]) -> list[TopicPartition]:
-    """TOPIC or TOPIC:PARTITION."""
+    """Return the partitions that TOPIC and TOPIC:PARTITION arguments name."""
     keys = []
     for text in texts:
         name, number = topic_and_partition(text)
@@ -285,7 +285,7 @@ def topic_and_partition(text: str) -> tuple[str, int | None]:
 
 
 def target_of(arguments: argparse.Namespace) -> Target:
-    """What the flags ask for."""
+    """Return the target of the reset that the flags select."""
     if arguments.to_earliest:
         return Target(EARLIEST)
     if arguments.to_latest:

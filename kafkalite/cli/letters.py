@@ -86,7 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_redrive_arguments(redrive: argparse.ArgumentParser) -> None:
-    """Where a redrive sends letters, how it edits them, and its limits."""
+    """Add the flags for a redrive's target, edits and limits."""
     redrive.add_argument("--yes", action="store_true", help="send the letters; without it, only count them")
     redrive.add_argument(
         "--to",
@@ -135,7 +135,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def day(text: str) -> str:
-    """A day as letters have it, 2026-11-22, for argparse."""
+    """Parse a day in the form used by letters, 2026-11-22, for argparse."""
     from datetime import date
 
     try:
@@ -154,7 +154,7 @@ def box_of(client: Client, arguments: argparse.Namespace) -> LetterBox:
 
 
 def chosen(arguments: argparse.Namespace) -> Callable[[Entry], bool]:
-    """What the flags ask for."""
+    """Return the predicate that selects the letters which the flags name."""
     from kafkalite.failures.letters import Choice
 
     everything = getattr(arguments, "all", False)
@@ -232,7 +232,7 @@ def show_action(client: Client, arguments: argparse.Namespace) -> int:
 
 
 def duration(text: str) -> str:
-    """A duration such as 10 min, for argparse."""
+    """Parse a duration such as 10 min, for argparse."""
     from kafkalite.failures.times import milliseconds
 
     try:
@@ -285,7 +285,7 @@ def redrive_action(client: Client, arguments: argparse.Namespace) -> int:
 
 
 def edit_of(arguments: argparse.Namespace) -> Callable[[Message], Message] | None:
-    """What is done to each record on its way back."""
+    """Return the function that edits each record of a redrive, None without edits. UsageError if it is invalid."""
     from kafkalite.failures.edits import function_edit, parse_patch, patch_edit
     from kafkalite.failures.policy_file import named
 
@@ -305,7 +305,7 @@ def edit_of(arguments: argparse.Namespace) -> Callable[[Message], Message] | Non
 
 
 def edited(message: Message) -> Message:
-    """The record with its value as $EDITOR left it."""
+    """Return the record with its value edited by $EDITOR."""
     editor = os.environ.get("EDITOR")
     if not editor:
         raise UsageError("--edit requires $EDITOR to be set")

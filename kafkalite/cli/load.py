@@ -110,7 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_isolation_arguments(parser: argparse.ArgumentParser) -> None:
-    """--isolation, and Kafka's short form of it."""
+    """Add --isolation and its short form from Kafka."""
     parser.add_argument(
         "--isolation",
         choices=("read_uncommitted", "read_committed"),
@@ -120,7 +120,7 @@ def add_isolation_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_file_arguments(parser: argparse.ArgumentParser) -> None:
-    """Codec and sizes of the files."""
+    """Add the flags for the codec and sizes of files."""
     parser.add_argument(
         "--codec",
         choices=("zstd", "snappy", "gzip", "lz4", "none"),
@@ -144,7 +144,7 @@ def add_file_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
-    """Flags for values in Avro or JSON."""
+    """Add the flags for values in Avro or JSON."""
     parser.add_argument("--avro", metavar="URL", help="decode Avro values with this schema registry")
     parser.add_argument("--subject", help="subject whose latest schema is the readers' schema (default: TOPIC-value)")
     parser.add_argument(
@@ -165,20 +165,20 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def where(text: str) -> str | int:
-    """Where a load begins, for argparse: a word, offsets as JSON (looked at later), or a time in ms since 1970."""
+    """Parse where a load begins, for argparse: a word, offsets as JSON (checked later), or a time in ms since 1970."""
     if text.strip().lower() in {"earliest", "latest"} or text.lstrip().startswith("{"):
         return text
     return moment(text)
 
 
 def isolation_of(arguments: argparse.Namespace) -> str:
-    """The isolation level by Kafka's name."""
+    """Return the isolation level by its name in Kafka."""
     level: str = arguments.isolation or "read_committed"
     return level
 
 
 def duration(text: str) -> float:
-    """A number of seconds that may be 0, for argparse."""
+    """Parse a number of seconds from 0, for argparse."""
     return 0.0 if text.strip() == "0" else seconds(text)
 
 
@@ -201,7 +201,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def told(error: Exception) -> str | None:
-    """A failure of a load in one sentence, without the trace that Spark has around it; None for a fault of ours."""
+    """Describe a failed load in one sentence, without Spark's stack trace; None for an unexpected exception."""
     from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
     from kafkalite.avro.schema import SchemaError
     from kafkalite.client import ClientError
@@ -220,12 +220,12 @@ def told(error: Exception) -> str | None:
 
 
 def is_about_a_disk(sentence: str) -> bool:
-    """Whether a load failed since a disk takes no more, here or where a task ran, rather than for a topic."""
+    """Return whether a load failed because of a full or failing disk, here or on a Spark worker."""
     return any(os.strerror(number) in sentence for number in (errno.ENOSPC, errno.EDQUOT, errno.EIO))
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """UsageError for flags that do not go together."""
+    """Raise UsageError for flags that exclude or require each other."""
     from kafkalite.load.places import refuse_url
     from kafkalite.load.storage import LoadError
     from kafkalite.load.webhdfs import is_webhdfs
@@ -261,7 +261,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 
 def check_decoding(arguments: argparse.Namespace) -> None:
-    """UsageError for flags about values that do not go together."""
+    """Raise UsageError for decoding flags that exclude or require each other."""
     decodes = arguments.avro is not None or arguments.json_schema is not None
     if arguments.avro is not None and arguments.json_schema is not None:
         raise UsageError("--avro and --json-schema cannot be used together")
@@ -300,7 +300,7 @@ def run_load(arguments: argparse.Namespace) -> int:
         note(f"kafkalite: {engine.why}")
     runs = LoadRuns(arguments, engine)
     page = metrics_page(arguments, [runs.status.families], ready=runs.status.not_ready)
-    # Published files stay. The next writer removes unpublished ones.
+    # Published files remain. The next writer removes unpublished ones.
     with page, ended_at_once(runs.finish), engine.running():
         try:
             if arguments.follow is None:
@@ -316,7 +316,7 @@ def run_load(arguments: argparse.Namespace) -> int:
 
 
 def require_any(arguments: argparse.Namespace, topics: list[str]) -> None:
-    """UnknownTopicOrPartition, before Java is started, where none of these topics is there."""
+    """Raise UnknownTopicOrPartition if none of these topics exists, before Java is started."""
     if not topics:
         return
     with open_client(arguments) as client:
@@ -325,7 +325,7 @@ def require_any(arguments: argparse.Namespace, topics: list[str]) -> None:
 
 
 def topics_of(arguments: argparse.Namespace) -> list[str]:
-    """The topics that are named, and those that are there and match."""
+    """Return the named topics and the existing topics that match --topics."""
     from kafkalite.mirror import TopicFilter
 
     found = set(arguments.names)
@@ -337,7 +337,7 @@ def topics_of(arguments: argparse.Namespace) -> list[str]:
 
 
 def topic_named(sentence: str, topics: list[str]) -> str | None:
-    """The topic that a failure is about: the longest of these names that it has, by itself or with a partition."""
+    """Return the topic that a failure names, with or without a partition; the longest name that matches."""
     for topic in sorted(topics, key=len, reverse=True):
         if re.search(rf"(?<![\w.-]){re.escape(topic)}(?:-[0-9]+)?(?![\w-]|[.][\w-])", sentence):
             return topic
@@ -345,16 +345,16 @@ def topic_named(sentence: str, topics: list[str]) -> str | None:
 
 
 class TopicRun:
-    """What this command did with a topic. `error` is why it is not loaded whole, as of the last time; "" when it is."""
+    """What this command loaded of a topic. `error` is why the last load failed, "" if it succeeded."""
 
     def __init__(self) -> None:
         self.rows = self.size = self.files = self.letters = 0
         self.lag: int | None = 0
-        """Offsets that came after its end; None where nobody looked."""
+        """Records after the loaded end offsets; None if the last load failed."""
         self.error = ""
 
     def described(self) -> dict[str, object]:
-        """For --json."""
+        """Return the row for --json."""
         return {
             "records": self.rows,
             "bytes": self.size,
@@ -367,7 +367,7 @@ class TopicRun:
 
 
 class LoadRuns:
-    """Loads of this command, and what they have done together."""
+    """Runs the loads of this command, and sums up their results."""
 
     def __init__(self, arguments: argparse.Namespace, engine: Engine) -> None:
         from kafkalite.load.manifest import Target
@@ -385,13 +385,13 @@ class LoadRuns:
 
     @property
     def took_topics(self) -> bool:
-        """Whether any load had a topic."""
+        """Return whether any load had a topic."""
         return bool(self._topics)
 
     def load(self, topics: list[str]) -> None:
-        """All that these topics hold now. Those that cannot be loaded are left out, with a line about each.
+        """Load what these topics contain now. A topic that fails is reported and left out.
 
-        LoadError, KafkaError, OptionError for a failure that is about none of them, and where none is left.
+        LoadError, KafkaError or OptionError for a failure that concerns no single topic, or if no topic is left.
         """
         decodes = self._arguments.avro is not None or self._arguments.json_schema is not None
         failing = [topic for topic in topics if self._topics.setdefault(topic, TopicRun()).error]
@@ -411,7 +411,7 @@ class LoadRuns:
             raise UsageError(errors[0])
 
     def _load_group(self, topics: list[str]) -> None:
-        """Together, for as long as none of them fails."""
+        """Load the topics together, and again without each topic that fails."""
         from kafkalite.avro.client import RegistryRefused
         from kafkalite.avro.schema import SchemaError
 
@@ -424,7 +424,7 @@ class LoadRuns:
                 of_none = sentence is None or is_about_a_disk(sentence)
                 topic = None if sentence is None or of_none else topic_named(sentence, left)
                 if topic is None and isinstance(error, RegistryRefused | SchemaError):
-                    topic = left[0]  # whose subject it is: topics that are decoded are loaded one by one
+                    topic = left[0]  # decoded topics are loaded one by one, so this is the topic of the subject
                 if topic is None or sentence is None:
                     raise
                 self._fail(topic, sentence)
@@ -433,7 +433,7 @@ class LoadRuns:
                 return
 
     def _fail(self, topic: str, sentence: str) -> None:
-        """Says so once, where others go on."""
+        """Note a topic's failure; report it once if there are other topics."""
         run = self._topics[topic]
         if run.error != sentence and len(self._topics) > 1:
             note(f"kafkalite: could not load {topic}: {sentence}")
@@ -477,18 +477,18 @@ class LoadRuns:
         self._progress.update(self._rows, self._size)
 
     def finish(self) -> None:
-        """The last line of progress."""
+        """Write the last progress line."""
         self._progress.finish(self._rows, self._size)
 
     def exit_status(self) -> int:
-        """The exit status, and the sentence that goes with it."""
+        """Return 0 if every topic was loaded. UsageError otherwise, which names the topics that were not."""
         failed = sorted(topic for topic, run in self._topics.items() if run.error)
         if not failed:
             return 0
         raise UsageError(f"{len(failed)} of {len(self._topics)} topics were not loaded completely: {', '.join(failed)}")
 
     def report(self) -> None:
-        """The summary."""
+        """Print the summary."""
         elapsed = time.monotonic() - self._began
         lag = sum(run.lag or 0 for run in self._topics.values())
         letters = sum(run.letters for run in self._topics.values())
@@ -526,7 +526,7 @@ class LoadRuns:
 
 
 def follow(arguments: argparse.Namespace, runs: LoadRuns) -> None:
-    """Loads again and again, with topics as they come, until a signal; a second one ends it at once."""
+    """Load repeatedly, including new topics, until a signal; a second signal ends the command at once."""
     stop = threading.Event()
     with on_ending(stop.set):
         while not stop.is_set():

@@ -1,4 +1,4 @@
-"""The two engines of `kafkalite load`: which one a command gets, and how each is started, used and ended.
+"""Start, use and stop the engines of `kafkalite load`: the native engine and Spark.
 
 Thread rule: an engine belongs to the main thread.
 """
@@ -38,20 +38,20 @@ OF_SPARK: Final = {
 
 
 class Engine(Protocol):
-    """Loads topics; `why` says in one line which engine this is, and what chose it."""
+    """Loads topics. `why` names the engine and what selected it, in one line."""
 
     name: str
     why: str
 
     def running(self) -> AbstractContextManager[None]:
-        """Start the engine, and end it. UsageError when it cannot start."""
+        """Start the engine, and stop it at the end. UsageError if it cannot start."""
 
     def load(self, target: Target, topics: list[str], **common: Any) -> Summary:
-        """Load what these topics hold now; `common` are the arguments that `load` of both engines takes."""
+        """Load what these topics contain now; `common` are the arguments that `load` of both engines takes."""
 
 
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
-    """--engine, and the options of the Spark engine."""
+    """Add --engine and the options of the Spark engine."""
     parser.add_argument(
         "--engine", choices=(NATIVE, SPARK), help="default: native, or spark if an option needs it (--conf, ...)"
     )
@@ -93,7 +93,7 @@ def json_of_spark(arguments: argparse.Namespace) -> list[str]:
 
 
 class NativeEngine:
-    """The columnar client and pyarrow, in this process."""
+    """Loads in this process with the columnar client and pyarrow."""
 
     def __init__(self, arguments: argparse.Namespace, reason: str) -> None:
         self.name = NATIVE
@@ -124,7 +124,7 @@ class NativeEngine:
         return load(target, client=self._client, topics=topics, values=self._values(topics[0]), **common)
 
     def _values(self, topic: str) -> Values | None:
-        """How values are decoded; None: as they are."""
+        """Return how values are decoded; None leaves them unchanged."""
         given = self._arguments
         if given.json_schema is not None:
             from kafkalite.load.json_values import JsonValues
@@ -138,7 +138,7 @@ class NativeEngine:
 
 
 class SparkEngine:
-    """A Spark session, on this machine or of a Spark Connect server."""
+    """Loads with a Spark session, local or from a Spark Connect server."""
 
     def __init__(self, arguments: argparse.Namespace, reason: str) -> None:
         self.name = SPARK
@@ -174,7 +174,7 @@ class SparkEngine:
             sentence = f"{lost}; files already published remain, and the next run continues after them"
             raise CommandError(sentence, EXIT_FAILURE) from error
         finally:
-            with contextlib.suppress(Exception):  # its process may be gone
+            with contextlib.suppress(Exception):  # its process may have ended
                 spark.stop()
 
     def load(self, target: Target, topics: list[str], **common: Any) -> Summary:

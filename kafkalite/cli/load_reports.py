@@ -1,4 +1,4 @@
-"""`kafkalite load status` and `kafkalite load schema`: report on a directory, without Spark and a broker."""
+"""Run `kafkalite load status` and `kafkalite load schema`: report on a directory without Spark or a broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOURS_SHOWN: Final = 3
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
-    """The subcommands; without one, `kafkalite load` loads."""
+    """Add the subcommands; without one, `kafkalite load` loads."""
     actions = parser.add_subparsers(dest="action", metavar="[status DIR | schema DIR]", parser_class=Parser)
     status = actions.add_parser("status", help="topics, offsets and recent commits with the hours that they changed")
     status.add_argument("--since", metavar="N", type=natural, help="only commits after number N")
@@ -36,7 +36,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    """Print what the subcommand asks for. LoadError where nothing was loaded."""
+    """Print the report of the subcommand. LoadError if the directory contains no load."""
     if arguments.action == "schema":
         return run_schema(arguments)
     from kafkalite.load.commits import commits
@@ -61,7 +61,7 @@ def run_report(arguments: argparse.Namespace) -> int:
 
 
 def described(state: LoadState, found: Iterable[Commit]) -> dict[str, object]:
-    """The status for --json."""
+    """Return the status for --json."""
     from kafkalite.load.positions import to_json
 
     return {
@@ -75,7 +75,7 @@ def described(state: LoadState, found: Iterable[Commit]) -> dict[str, object]:
 
 
 def by_topic(state: LoadState) -> dict[str, dict[str, object]]:
-    """Topic → the cells of its row."""
+    """Return the cells of each topic's row."""
     found: dict[str, dict[str, object]] = {}
     for topic in sorted({key.topic for key in state.positions}):
         files = [file for file in state.files.values() if file.topic == topic]
@@ -91,7 +91,7 @@ def by_topic(state: LoadState) -> dict[str, dict[str, object]]:
 
 
 def hours_of(hours: list[ChangedHour]) -> str:
-    """The first of the hours, for a table."""
+    """Format the first of the hours for a table."""
     shown = [f"{one.topic}/{one.date or '-'}/{'-' if one.hour is None else f'{one.hour:02d}'}" for one in hours]
     more = f" and {len(shown) - HOURS_SHOWN} more" if len(shown) > HOURS_SHOWN else ""
     return f"{', '.join(shown[:HOURS_SHOWN])}{more}" or "-"

@@ -43,7 +43,7 @@ TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 KAFKA_INDEX_ENTRY: Final = struct.Struct(">ii")
 ZERO_CHECK_SIZE: Final = 1024 * 1024
 PROBLEMS_MAX: Final = 20
-"""Problems of one file that are told; the others are counted."""
+"""Problems listed for one file; the rest are only counted."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def segments_of(paths: list[Path]) -> list[Path]:
-    """The segment files that are meant, in order; UsageError where there is none."""
+    """Return the segment files that the paths name, in order. UsageError for a path without any."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -104,7 +104,7 @@ def segments_of(paths: list[Path]) -> list[Path]:
 
 
 class Batch(NamedTuple):
-    """One batch of a segment, and the bytes after its header."""
+    """One batch of a segment: position, header fields, bytes, and whether the CRC matches."""
 
     position: int
     info: BatchInfo
@@ -138,7 +138,7 @@ class Batch(NamedTuple):
 
 
 def marker_of(batch: Batch) -> str | None:
-    """What a control batch of a transaction says: `commit` or `abort`; None for any other batch."""
+    """Return `commit` or `abort` for a transaction marker, None for any other batch."""
     from kafkalite.broker.log.markers import marker_type
 
     return marker_type(batch.whole) if batch.info.is_control and batch.info.producer_id >= 0 else None
@@ -146,7 +146,7 @@ def marker_of(batch: Batch) -> str | None:
 
 @dataclass
 class Segment:
-    """What a walk through one file found."""
+    """The statistics and problems of one segment file."""
 
     path: Path
     batch_count: int = 0
@@ -166,7 +166,7 @@ class Segment:
 
     @property
     def key(self) -> TopicPartition:
-        """From the directory's name, <topic>-<partition>."""
+        """Return the partition, from the directory's name <topic>-<partition>."""
         topic, _, partition = self.path.resolve().parent.name.rpartition("-")
         return TopicPartition(topic, int(partition)) if partition.isdigit() else TopicPartition("", -1)
 
@@ -195,7 +195,7 @@ class Segment:
 
 
 def dump(segment: Segment, arguments: argparse.Namespace, writer: Format | JsonLines) -> None:
-    """Prints one segment as asked for, and checks it."""
+    """Print one segment in the requested form, and check it."""
     import sys
 
     from kafkalite.wire.record.compression import Decompressor
@@ -233,10 +233,10 @@ def dump(segment: Segment, arguments: argparse.Namespace, writer: Format | JsonL
 
 
 def walk(segment: Segment) -> Iterator[Batch]:
-    """Every batch up to the first bytes that are none; notes what is wrong.
+    """Yield every batch up to the first invalid bytes, and note problems.
 
-    The file may be cut meanwhile, and then the map gives zeros: a batch is copied out of it, and believed when the map
-    has not failed by then. A broker cuts off what it had reserved, which leaves all batches.
+    If the file is truncated while it is mapped, the map returns zeros. Therefore each batch is copied out of the map
+    and used only if no page fault failed until then. A broker that removes preallocated space leaves all batches.
     """
     import os
 
@@ -265,7 +265,7 @@ def walk(segment: Segment) -> Iterator[Batch]:
 
 
 def batches_in(segment: Segment, view: memoryview) -> Iterator[Batch]:
-    """Copies of the batches, and what the bytes after them are."""
+    """Yield copies of the batches, then note what the remaining bytes are."""
     from kafkalite._native.wire.batch import BatchError, crc_matches, read_info
 
     position = 0
@@ -302,7 +302,7 @@ def note_batch(segment: Segment, batch: Batch) -> None:
 
 
 def note_tail(segment: Segment, tail: memoryview, position: int, reason: str) -> None:
-    """Bytes after the last batch: preallocated zeros are none of our business, others are."""
+    """Note bytes after the last batch as a problem, unless they are preallocated zeros."""
     with tail:
         zeros = bytes(ZERO_CHECK_SIZE)
         for start in range(0, len(tail), ZERO_CHECK_SIZE):
@@ -314,7 +314,7 @@ def note_tail(segment: Segment, tail: memoryview, position: int, reason: str) ->
 
 
 def records_text(segment: Segment, batch: Batch, writer: Format | JsonLines, decompressor: Any) -> bytes | memoryview:
-    """The batch's records in the writer's form; none, and a problem noted, when they cannot be read."""
+    """Return the batch's records in the writer's format; note a problem and return b"" if they cannot be decoded."""
     from kafkalite._native.wire.batch import HEADER_SIZE, BatchError
     from kafkalite._native.wire.columns import ColumnBuilder
     from kafkalite.wire.record.batches import columns_from
@@ -360,7 +360,7 @@ def summary_text(segment: Segment) -> str:
 
 
 def check_native_index(segment: Segment) -> None:
-    """Each entry of our index file must be a batch of the log. A file that does not count is rebuilt, so no problem."""
+    """Check that each entry of our index file points to a batch. The broker rebuilds an invalid file."""
     path = segment.path.with_suffix(NATIVE_INDEX_SUFFIX)
     if not path.is_file():
         return
@@ -383,7 +383,10 @@ def check_native_index(segment: Segment) -> None:
 
 
 def check_kafka_index(segment: Segment) -> None:
-    """Kafka's own .index beside it: relative offset of a batch's last record, position; zeros after the last entry."""
+    """Check that the entries of Kafka's .index point to batches; zeros follow the last entry.
+
+    An entry is the relative offset of a batch's last record, and the batch's position.
+    """
     path = segment.path.with_suffix(KAFKA_INDEX_SUFFIX)
     if not path.is_file():
         return
@@ -395,7 +398,7 @@ def check_kafka_index(segment: Segment) -> None:
 
 
 def check_transaction_index(segment: Segment) -> None:
-    """Each aborted transaction must end at an abort marker of the segment. A marker without one had no data here."""
+    """Check that each entry names an abort marker. A marker without an entry is valid: no data of it was here."""
     from kafkalite.broker.log import transaction_index
 
     path = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)

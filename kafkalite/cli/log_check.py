@@ -1,4 +1,4 @@
-"""`kafkalite log check` and `log repair`: whether the files of a stopped broker are whole, and mending them."""
+"""Run `kafkalite log check` and `log repair`: check the files of a stopped broker, and repair them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Status 0: whole, or whole again; 1: damage is left."""
+    """Return status 0 if there is no damage, or all of it was repaired; 1 if damage is left."""
     left = 0
     for path in arguments.paths:
         directory = os.path.abspath(path)
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """What the log would warn of is a finding here."""
+    """Silence the log's warnings: the command prints them as findings."""
     logger = logging.getLogger("kafkalite")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -44,7 +44,7 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def owned(directory: str) -> Iterator[None]:
-    """Holds the lock of the data directory that this is, or is in; UsageError while a broker has it."""
+    """Hold the lock of the data directory that this is, or is in. UsageError if a broker holds it."""
     from kafkalite.broker.log import files
     from kafkalite.broker.log.directory import DirectoryLock
     from kafkalite.errors import StartupError
@@ -65,7 +65,7 @@ def owned(directory: str) -> Iterator[None]:
 
 
 def look_at(directory: str, *, mend: bool, dry_run: bool) -> int:
-    """Checks a directory and mends it if asked to; how many findings are left."""
+    """Check a directory, and repair it if `mend`; return the number of findings that are left."""
     from kafkalite.broker.log import checking
 
     partitions = checking.partitions_of(directory)
@@ -91,7 +91,7 @@ def look_at(directory: str, *, mend: bool, dry_run: bool) -> int:
 
 
 def settle(partition: Partition | None, findings: list[Finding], *, mend: bool, dry_run: bool) -> int:
-    """Prints findings, mended if asked to; how many are left."""
+    """Print findings and, if `mend`, repair them; return the number that is left."""
     from kafkalite.broker.log import repair
     from kafkalite.broker.log.checking import Remedy
 

@@ -1,4 +1,4 @@
-"""`--metrics` of commands that go on until they are told to end: numbers for Prometheus, and health, over HTTP.
+"""Serve metrics for Prometheus and health checks over HTTP, for commands with `--metrics`.
 
     add_metrics_arguments(parser)
     with metrics_page(arguments, [families], ready=reasons_why_not): …
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def add_metrics_arguments(parser: argparse.ArgumentParser) -> None:
-    """--metrics and --metrics-users."""
+    """Add --metrics and --metrics-users."""
     parser.add_argument(
         "--metrics",
         metavar="HOST:PORT",
@@ -45,9 +45,10 @@ def metrics_page(
     alive: Callable[[], list[str]] | None = None,
     ready: Callable[[], list[str]] | None = None,
 ) -> Iterator[str | None]:
-    """Serves inside the context where the flag asks for it, and says so on stderr; the URL, None without the flag.
+    """Serve the page inside the context and report its URL on stderr; yield the URL, None without the flag.
 
-    `alive` and `ready` give reasons why it is not, none when it is. UsageError for a flag that cannot be, StartupError.
+    `alive` and `ready` return the reasons why the command is not alive or ready; none if it is. UsageError for an
+    invalid flag, StartupError if the page cannot be served.
     """
     if arguments.metrics is None:
         if arguments.metrics_users is not None:

@@ -121,7 +121,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_sync_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is carried beside records."""
+    """Add the flags for what is copied in addition to records: settings, group offsets, ACLs, quotas, users."""
     parser.add_argument("--sync-topic-configs", action="store_true", help="also copy changes of topic settings")
     parser.add_argument(
         "--config-properties-exclude",
@@ -152,7 +152,7 @@ def add_sync_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def sync_options(arguments: argparse.Namespace) -> SyncOptions:
-    """What the flags ask for; ValueError."""
+    """Return the --sync options that the flags select. ValueError if they are invalid."""
     from kafkalite.mirror import GroupFilter, SyncOptions
 
     return SyncOptions(
@@ -179,7 +179,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def copy(arguments: argparse.Namespace) -> int:
-    """Copies, until the end that there is or until it is stopped."""
+    """Copy until the end offsets are reached (-e) or a signal stops the mirror."""
     from kafkalite.mirror import MirrorLoop, MirrorStatus, TopicFilter
 
     try:
@@ -221,7 +221,7 @@ def copy(arguments: argparse.Namespace) -> int:
             raise CommandError(sentence)
         warn(sentence)
     if not mirror.copied.topics and not mirror.copied.skipped:
-        # Without -e they may come as long as it runs, so it is no mistake that there were none.
+        # Without -e, matching topics may be created later, so an empty result is not an error.
         none = f"no topic matches {arguments.topics}" + (f" outside {arguments.exclude}" if arguments.exclude else "")
         if arguments.exit:
             raise CommandError(f"{none}: nothing was copied", status=EXIT_USAGE)
@@ -238,7 +238,7 @@ def mirror_maker(
     sync: SyncOptions,
     progress: Progress,
 ) -> Callable[[], Mirror]:
-    """Makes the mirror that the flags ask for."""
+    """Build the mirror from the flags."""
     from kafkalite.mirror import CONFIG_EXCLUDE, Mirror
 
     return lambda: Mirror(
@@ -259,7 +259,10 @@ def mirror_maker(
 
 
 def awaited(make: Callable[[], Mirror], stop: threading.Event) -> Mirror | None:
-    """The mirror, once both clusters are there; None when it was stopped before. The last error after GIVE_UP_S."""
+    """Return the mirror once both clusters can be reached, None if `stop` is set first.
+
+    CommandError with the last error after GIVE_UP_S.
+    """
     from kafkalite.mirror.mirror import GIVE_UP_S
 
     began, pause_s = time.monotonic(), AWAIT_PAUSE_S
@@ -277,12 +280,12 @@ def awaited(make: Callable[[], Mirror], stop: threading.Event) -> Mirror | None:
 
 
 def warn(text: str) -> None:
-    """One sentence on stderr."""
+    """Write one warning to stderr."""
     note(f"kafkalite: {text}")
 
 
 def report(mirror: Mirror, sync: SyncOptions, *, as_json: bool) -> None:
-    """What this run has copied and carried. What it could not carry was said when it was found."""
+    """Print what this run copied and synchronized. Items that could not be synchronized were reported when found."""
     copied, carried = mirror.copied, carried_of(mirror, sync)
     if as_json:
         rows = [
@@ -302,7 +305,7 @@ def report(mirror: Mirror, sync: SyncOptions, *, as_json: bool) -> None:
 
 
 def carried_of(mirror: Mirror, sync: SyncOptions) -> dict[str, Any]:
-    """What was carried beside records, of what was asked for; as JSON has it."""
+    """Return what the selected --sync options copied, in the form of --json."""
     from kafkalite.cli.acls import FIELDS
 
     parts, found = mirror.carried, dict[str, Any]()

@@ -1,4 +1,4 @@
-"""`kafkalite mirror status`: per topic how far a mirror is, or why it has left the topic behind."""
+"""Run `kafkalite mirror status`: show the progress of each topic of a mirror, or why the topic is left behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LEFT_BEHIND: Final = "left behind"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the state of each topic, as the progress in the target has it; with --from its lag, too."""
+    """Print the state of each topic from the progress stored in the target; with --from, its lag too."""
     from kafkalite.mirror.reports import add_lags, read_reports
 
     with contextlib.ExitStack() as stack:
@@ -57,14 +57,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def reason_of(report: TopicReport) -> str:
-    """Why a topic is left behind, since when."""
+    """Return why and since when a topic is left behind."""
     assert report.left_behind is not None, "it is"
     row = report.left_behind
     return f"{row.reason}; {row.tries} attempts since {utc_text(row.since_ms)}"
 
 
 def as_json(report: TopicReport) -> dict[str, object]:
-    """One topic."""
+    """Return the status of one topic for --json."""
     row = report.left_behind
     return {
         "mirror": report.mirror,

@@ -1,4 +1,4 @@
-"""Reads offsets by Kafka's protocol, and makes rates and lags of two reads: for `kafkalite top` without metrics."""
+"""Read offsets through Kafka's protocol, and compute rates and lags from two readings (`kafkalite top`, no metrics)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class OffsetRead(NamedTuple):
-    """The offsets at a moment."""
+    """End offsets and committed offsets at one moment."""
 
     at: float
     """Seconds, monotonic."""
@@ -26,14 +26,14 @@ class OffsetRead(NamedTuple):
 
 
 class OffsetRate(NamedTuple):
-    """How fast the end of a topic's partitions moves, together. Transaction markers take offsets, too."""
+    """The growth rate of a topic's end offsets, summed over its partitions. Transaction markers count as offsets."""
 
     topic: str
     offsets_per_s: float
 
 
 class GroupLag(NamedTuple):
-    """How far a group is behind in a topic, at the second read."""
+    """A group's lag in a topic, at the second reading."""
 
     group: str
     topic: str
@@ -43,7 +43,7 @@ class GroupLag(NamedTuple):
 
 def read(client: Client) -> OffsetRead:
     """Return the end of every partition and what every group has committed."""
-    groups = client.groups.progress()  # first: what is committed is not above the ends that are read later
+    groups = client.groups.progress()  # first, so that committed offsets do not exceed the end offsets
     led = [
         TopicPartition(name, row.partition)
         for name, topic in client.topics().items()
@@ -57,7 +57,7 @@ def read(client: Client) -> OffsetRead:
 
 
 def topics(before: OffsetRead, now: OffsetRead) -> list[OffsetRate]:
-    """Return the rates, the fastest topic first. A topic that was made again meanwhile has moved by nothing."""
+    """Return the rates, the fastest topic first. The end offset of a recreated topic may fall: that counts as 0."""
     moved: Counter[str] = Counter()
     for key, end in now.ends.items():
         moved[key.topic] += max(0, end - before.ends.get(key, end))
@@ -67,7 +67,7 @@ def topics(before: OffsetRead, now: OffsetRead) -> list[OffsetRate]:
 
 
 def groups(now: OffsetRead) -> list[GroupLag]:
-    """Return the lag of each group in each topic that it has committed in, the largest first."""
+    """Return the lag of each group in each topic with a committed offset, the largest first."""
     rows = []
     for group, committed in now.groups:
         lags: Counter[str] = Counter()

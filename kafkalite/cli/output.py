@@ -36,7 +36,7 @@ KEPT_IN_TEXT: Final = frozenset(LAYOUT + SPACES + JOINERS)
 
 
 def escaped(text: str) -> str:
-    """Text for a part of one line: what does not print, line ends and tabs too, is an escape of Python's (`\\x1b`)."""
+    """Escape text for part of a line: unprintable characters, line ends and tabs become Python escapes (`\\x1b`)."""
     if text.isprintable():
         return text
     from kafkalite.base.logging import escaped as escaped_for_a_line
@@ -45,25 +45,25 @@ def escaped(text: str) -> str:
 
 
 def cut(text: str, size_max: int) -> str:
-    """A name for a column that is `size_max` characters wide."""
+    """Shorten a name to a column of `size_max` characters."""
     shown = escaped(text)
     return shown if len(shown) <= size_max else f"{shown[: size_max - 1]}…"
 
 
 def escaped_lines(text: str) -> str:
-    """Text of several lines without what a terminal obeys."""
+    """Escape what a terminal would interpret, in text of several lines."""
     if text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return "".join(char if char in KEPT_IN_TEXT else escaped(char) for char in text)
 
 
 def escaped_bytes(raw: bytes) -> str:
-    """Bytes of a record for a terminal: UTF-8 as `escaped_lines` has it, any other byte as `\\xHH`."""
+    """Return a record's bytes for a terminal: UTF-8 as `escaped_lines` returns it, other bytes as `\\xHH`."""
     return escaped_lines(raw.decode(errors="backslashreplace"))
 
 
 def json_text(value: object, default: Callable[[Any], object] | None = None) -> str:
-    """JSON on one line. What does not print is a \\u escape, which means the same to every reader."""
+    """Return JSON on one line. Unprintable characters are \\u escapes, which every parser reads alike."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=default)
     return text if text.isprintable() else "".join(map(_json_character, text))
 
@@ -75,7 +75,7 @@ def _json_character(char: str) -> str:
 
 
 class Guard:
-    """A text stream that passes on `escaped_lines` of what is written to it; all else is the stream's."""
+    """A text stream that escapes what is written to it (`escaped_lines`) and delegates everything else."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream: Final = stream
@@ -93,7 +93,7 @@ class Guard:
 
 
 def guard_streams() -> None:
-    """Puts a Guard in front of stdout and stderr, until the process ends: a traceback is written after `main`."""
+    """Wrap stdout and stderr in a Guard until the process ends, because a traceback is written after `main`."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if not isinstance(stream, Guard):
@@ -101,27 +101,27 @@ def guard_streams() -> None:
 
 
 def say(text: str = "", *, flush: bool = False) -> None:
-    """One line on stdout."""
+    """Print one line on stdout."""
     print(escaped(text), flush=flush)
 
 
 def note(text: str) -> None:
-    """One line on stderr, at once."""
+    """Print one line on stderr and flush it."""
     print(escaped(text), file=sys.stderr, flush=True)
 
 
 def write_text(text: str) -> None:
-    """Lines on stdout, laid out by the caller."""
+    """Print lines that the caller laid out on stdout."""
     print(escaped_lines(text), end="")
 
 
 def print_json(value: object, default: Callable[[Any], object] | None = None) -> None:
-    """One JSON document on a line of its own."""
+    """Print a JSON document on one line."""
     print(json_text(value, default))
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Left-aligned columns under their titles."""
+    """Print left-aligned columns under their titles."""
     lines = [[escaped(str(cell)) for cell in row] for row in (titles, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
@@ -129,7 +129,7 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 
 def overwrite(text: str, *, last: bool = False) -> None:
-    """A line on stderr in place of the one before; `last` ends it. In a file each has a line."""
+    """Write a line on stderr in place of the previous one; `last` ends it. If stderr is a file, each line is kept."""
     terminal = sys.stderr.isatty()
     end = "\n" if last or not terminal else ""
     _bare(sys.stderr).write(f"{CLEAR_LINE if terminal else ''}{escaped(text)}{end}")
@@ -137,28 +137,28 @@ def overwrite(text: str, *, last: bool = False) -> None:
 
 
 def redraw(lines: Iterable[str], *, clear: bool) -> None:
-    """Lines on stdout, in place of all that is on the terminal if `clear`."""
+    """Write lines on stdout; with `clear` they replace the contents of the terminal."""
     _bare(sys.stdout).write((CLEAR_SCREEN if clear else "") + "".join(f"{escaped(line)}\n" for line in lines))
     sys.stdout.flush()
 
 
 def on_terminal() -> bool:
-    """Whether what records hold has to be escaped."""
+    """Return whether record data must be escaped, because stdout is a terminal."""
     return sys.stdout.isatty()
 
 
 def value_stream() -> TextIO:
-    """Stdout for text that records hold, and what is laid out around it."""
+    """Return stdout for text that records contain, and for its layout."""
     return sys.stdout if on_terminal() else _bare(sys.stdout)
 
 
 def write_value(text: str, *, flush: bool = False) -> None:
-    """Text that records hold, on stdout."""
+    """Print text that a record contains on stdout."""
     print(text, file=value_stream(), end="", flush=flush)
 
 
 def write_data(data: Buffer) -> None:
-    """Bytes for stdout as they are, whole; on a terminal the caller has escaped them."""
+    """Write all bytes to stdout unchanged; for a terminal the caller has escaped them."""
     sys.stdout.flush()
     left = memoryview(data)
     while left:
@@ -166,12 +166,12 @@ def write_data(data: Buffer) -> None:
 
 
 def data_stream() -> BinaryIO:
-    """Stdout for bytes that records hold."""
+    """Return stdout for bytes that records contain."""
     return cast("BinaryIO", _TerminalBytes() if on_terminal() else sys.stdout.buffer)
 
 
 class _TerminalBytes:
-    """Writes bytes to a terminal as `escaped_bytes` has them."""
+    """Writes bytes to a terminal, escaped by `escaped_bytes`."""
 
     def write(self, raw: bytes) -> int:
         sys.stdout.write(escaped_bytes(raw))

@@ -137,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def refuse_half_transactions(arguments: argparse.Namespace) -> None:
-    """Refuses flags that a transaction cannot have, or that mean nothing without one."""
+    """Raise UsageError for flags that a transaction excludes, or that require one."""
     if arguments.transactional_id is None:
         if arguments.transaction_timeout is not None:
             raise UsageError("--transaction-timeout requires --transactional-id")
@@ -146,12 +146,12 @@ def refuse_half_transactions(arguments: argparse.Namespace) -> None:
 
 
 def transaction_of(producer: Producer, arguments: argparse.Namespace) -> AbstractContextManager[object]:
-    """One transaction around everything, if there is to be one."""
+    """Return a transaction around all records, or a context that does nothing without --transactional-id."""
     return nullcontext() if arguments.transactional_id is None else producer.transaction()
 
 
 def refuse_level(arguments: argparse.Namespace) -> None:
-    """Refuses a level that the codec would refuse at the first batch."""
+    """Raise UsageError for a level that the codec does not support, before the first batch."""
     from kafkalite.wire.record.compression import Codec, check_level
 
     try:
@@ -162,7 +162,7 @@ def refuse_level(arguments: argparse.Namespace) -> None:
 
 
 def open_input(name: str) -> int:
-    """A file descriptor; UsageError when the file cannot be read."""
+    """Open a file or stdin, and return its descriptor. UsageError if it cannot be read."""
     import errno
     import os
 
@@ -177,7 +177,7 @@ def open_input(name: str) -> int:
 
 
 def partitions_of(client: Client, arguments: argparse.Namespace) -> list[int]:
-    """Where records may go; UsageError when the topic has no such partition."""
+    """Return the partitions to write to. UsageError if the topic does not have the partition of -p."""
     topic = client.topic(arguments.topic, create=arguments.create)
     partitions = [part.partition for part in topic.partitions]
     if arguments.partition is None:
@@ -190,9 +190,9 @@ def partitions_of(client: Client, arguments: argparse.Namespace) -> list[int]:
 
 
 def read_lines(descriptor: int, delimiter: bytes) -> Iterator[BytesColumn]:
-    """Complete lines as they come, many at a time; at the end what is left without a delimiter, if anything is.
+    """Yield complete lines as they arrive, many at a time, and at the end an incomplete last line.
 
-    A column's data is overwritten by the next one.
+    The next column overwrites the data of the previous one.
     """
     import select
 
@@ -207,7 +207,7 @@ def read_lines(descriptor: int, delimiter: bytes) -> Iterator[BytesColumn]:
             size = read_into(descriptor, memoryview(buffer)[filled:])
             filled += size
             at_end = size == 0
-            # What trickles in is sent as it comes; a fast pipe gives 64 KiB at a time and is worth waiting for.
+            # Send lines from a slow writer at once; wait for more from a fast pipe, which delivers 64 KiB at a time.
             if at_end or not select.select([descriptor], [], [], 0)[0]:
                 break
         view = memoryview(buffer)[:filled]
@@ -226,7 +226,7 @@ def read_lines(descriptor: int, delimiter: bytes) -> Iterator[BytesColumn]:
 
 
 def read_into(descriptor: int, view: memoryview) -> int:
-    """Like readinto: how many bytes came, 0 at the end."""
+    """Read into a buffer; return the number of bytes, 0 at the end of the file."""
     import os
 
     return os.readv(descriptor, [view])
@@ -241,7 +241,7 @@ def one_line(view: memoryview) -> BytesColumn:
 
 
 class Shaper:
-    """Lines to records: keys, nulls, headers."""
+    """Splits lines into keys, values and headers."""
 
     def __init__(self, separator: bytes | None, null: str | None, headers: dict[str, str]) -> None:
         self._separator = separator
@@ -269,7 +269,7 @@ class Shaper:
         return RecordColumns(none, none, keys, values, self._header_columns(len(lines)))
 
     def _header_columns(self, rows: int) -> HeaderColumns | None:
-        """All records share the same few headers."""
+        """Return the headers, which are the same for every record."""
         if not self._headers:
             return None
         import numpy as np
@@ -285,7 +285,7 @@ class Shaper:
 
 
 class Sender:
-    """Records to partitions: by key, or the next partition for each portion without keys."""
+    """Sends records to partitions: by key, or in portions without keys to one partition after the other."""
 
     def __init__(self, producer: Producer, topic: str, partitions: list[int], timestamp: int | None) -> None:
         self._producer = producer
@@ -306,7 +306,7 @@ class Sender:
             self._spread(columns)
 
     def _spread(self, columns: RecordColumns) -> None:
-        """Each record by its key, order kept; those without a key follow the portion's partition."""
+        """Send each record to the partition of its key, in order; those without a key go to the portion's partition."""
         import numpy as np
 
         from kafkalite._native.wire.lines import partitions_of as partitions_by_key
@@ -329,7 +329,7 @@ class Sender:
 
 
 def summary(producer: Producer) -> dict[str, object]:
-    """What --json prints at the end."""
+    """Return the summary that --json prints at the end."""
     return {
         "records": producer.record_count,
         "partitions": [

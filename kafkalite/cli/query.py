@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     from kafkalite.query import Queries, QueryError
 
     refuse_contradictions(arguments)
-    security_from(arguments.command_config)  # a statement may name no topic, and open no client
+    security_from(arguments.command_config)  # checked here, because a statement without a topic opens no client
     statement = sys.stdin.read() if arguments.sql == "-" else arguments.sql
     try:
         with Queries(
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def refuse_contradictions(arguments: argparse.Namespace) -> None:
-    """UsageError for flags that mean nothing together."""
+    """Raise UsageError for flags that exclude or require each other."""
     if arguments.avro is not None and arguments.value == "bytes":
         raise UsageError("--value bytes and --avro cannot be used together")
     if arguments.avro is None and arguments.avro_keys:
@@ -109,7 +109,7 @@ def refuse_contradictions(arguments: argparse.Namespace) -> None:
 
 
 def registry_of(arguments: argparse.Namespace) -> Callable[[], RegistryClient] | None:
-    """What opens the schema registry, where Avro is wanted. UsageError for an address that is none."""
+    """Return a function that connects to the schema registry, None without --avro. UsageError for a bad address."""
     if arguments.avro is None:
         return None
     from kafkalite.avro.client import RegistryClient
@@ -124,11 +124,11 @@ def registry_of(arguments: argparse.Namespace) -> Callable[[], RegistryClient] |
     return opened
 
 
-# --- what comes out ---------------------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------------------
 
 
 def write(result: QueryResult, arguments: argparse.Namespace) -> None:
-    """The whole answer, as the flags want it."""
+    """Write the whole result in the format that the flags select."""
     if arguments.out is not None:
         write_parquet(result, arguments.out)
     elif arguments.json:
@@ -145,7 +145,7 @@ def write(result: QueryResult, arguments: argparse.Namespace) -> None:
 
 
 def print_rows(result: QueryResult) -> None:
-    """A table of the first rows; what there is more is said on stderr."""
+    """Print a table of the first rows; a note on stderr reports that there are more."""
     rows: list[list[str]] = []
     for batch in result:
         rows += rows_of(batch.slice(0, TABLE_ROWS_MAX + 1 - len(rows)))
@@ -157,13 +157,13 @@ def print_rows(result: QueryResult) -> None:
 
 
 def rows_of(batch: Any) -> list[list[str]]:
-    """Cells as text; a null is empty."""
+    """Return the cells as text; null is ""."""
     columns = [column.to_pylist() for column in batch.columns]
     return [[cell_text(value) for value in row] for row in zip(*columns, strict=True)]
 
 
 def cell_text(value: object) -> str:
-    """A text as it is, everything else as in JSON but without quotes."""
+    """Return a string as it is, and other values as JSON without quotes."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -173,12 +173,12 @@ def cell_text(value: object) -> str:
 
 
 def shown(text: str) -> str:
-    """A cell of a table for people: one line, without what a terminal would obey, not too long."""
+    """Escape and shorten a cell of the printed table."""
     return cut(text[: CELL_WIDTH_MAX + 1], CELL_WIDTH_MAX)
 
 
 def _plain(value: object) -> object:
-    """In JSON: times as ISO 8601, numbers that JSON would round as text, bytes as base64."""
+    """Convert a value that JSON lacks: times to ISO 8601, bytes to base64, others (such as decimals) to text."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, (dt.datetime, dt.date, dt.time)):
@@ -187,7 +187,7 @@ def _plain(value: object) -> object:
 
 
 def write_parquet(result: QueryResult, path: Path) -> None:
-    """Complete when it is there. UsageError when it cannot be made."""
+    """Write the result to a temporary file, then rename it. UsageError if the file cannot be written."""
     from pyarrow import parquet
 
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def entity_named(arguments: argparse.Namespace) -> Entity:
-    """Whom the flags are about; UsageError for nobody, and for what can have no quotas."""
+    """Return the entity that the flags name. UsageError if they name none, or one that cannot have quotas."""
     parts: list[tuple[str, str | None]] = []
     for kind in TYPES:
         attribute = kind.replace("-", "_")

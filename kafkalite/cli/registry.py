@@ -133,7 +133,7 @@ def _address(text: str) -> Address:
 
 
 def port(text: str) -> int:
-    """A port's number, 0 for a free one, for argparse."""
+    """Parse a port number, 0 for a free port, for argparse."""
     import argparse
 
     if not text.isascii() or not text.isdigit() or int(text[:10]) > 65535:

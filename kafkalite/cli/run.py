@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings: dict[str, object] = {"listeners": LISTENERS, **given}
     if not {"log.dirs", "log.dir"} & given.keys():
         settings.setdefault("flush.on.acks.all", False)
-    # Before a thread is made: all of them inherit it, so that signals wait for this one.
+    # Block the signals before any thread exists: all threads inherit the mask, so only this thread receives them.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR)
     try:
         from kafkalite.broker import Broker
@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def parse_topic(text: str) -> tuple[str, int]:
-    """`NAME` or `NAME:PARTITIONS`; a topic's name has no colon."""
+    """Parse `NAME` or `NAME:PARTITIONS`; topic names contain no colon."""
     name, separator, number = text.partition(":")
     if not name or (separator and not (number.isascii() and number.isdigit() and int(number[:9]) > 0)):
         raise UsageError(f"--topic {text}: expected NAME or NAME:PARTITIONS")
@@ -104,7 +104,7 @@ def _start_registry(running: contextlib.ExitStack, broker: Broker) -> str:
 
 
 def run_to_end(command: Sequence[str], environment: dict[str, str]) -> int:
-    """Runs the command to its end, passing signals on; its exit status. WAITED_FOR are blocked in every thread."""
+    """Run the command and forward signals to it; return its exit status. WAITED_FOR are blocked in every thread."""
     sys.stdout.flush()
     try:
         child = os.posix_spawnp(
@@ -112,7 +112,7 @@ def run_to_end(command: Sequence[str], environment: dict[str, str]) -> int:
             list(command),
             environment,
             setsigmask=(),
-            setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # which Python ignores, and a command does not expect so
+            setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores these; a command expects the defaults
         )
     except FileNotFoundError:
         return fail(f"command not found: {command[0]}", EXIT_NOT_FOUND)
@@ -124,6 +124,6 @@ def run_to_end(command: Sequence[str], environment: dict[str, str]) -> int:
             done, status = os.waitpid(child, os.WNOHANG)
             if done:
                 return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
-        elif came.si_code <= 0:  # from a process; what the terminal sends, it sends to the command as well
+        elif came.si_code <= 0:  # sent by a process; the command itself receives the terminal's signals
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, came.si_signo)

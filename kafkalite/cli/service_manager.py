@@ -1,13 +1,14 @@
-"""What systemd is told over `NOTIFY_SOCKET` (sd_notify(3)): that the service is ready, reloads, stops, is alive.
+"""Notify systemd through `NOTIFY_SOCKET` that the service is ready, reloading, stopping or alive (sd_notify(3)).
 
-    starting, stopping    every INTERVAL_S, if something was done since: STATUS=…, EXTEND_TIMEOUT_USEC=…
+    starting, stopping    every INTERVAL_S, if there was progress since: STATUS=…, EXTEND_TIMEOUT_USEC=…
     serving               READY=1, then WATCHDOG=1 four times in WatchdogSec, each once every loop has turned
     SIGHUP                RELOADING=1 with the time, then READY=1 when it is done
 
-So a recovery may take as long as it likes and is ended when it stands still, and a broker one of whose loops hangs is
-not fed. Without NOTIFY_SOCKET nobody imports this module. What cannot be sent is lost, as sd_notify's own.
+Therefore a recovery can take any time and is killed only when it makes no progress, and systemd restarts a broker that
+has a blocked loop. Without NOTIFY_SOCKET this module is not imported. Send errors are ignored, as in sd_notify.
 
-One thread of its own, which only reads; the methods are the main thread's.
+Thread rule: the public methods belong to the main thread. One more thread, "kafkalite-notify", sends the periodic
+messages and changes no state of the server.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 INTERVAL_S: Final = 5.0
-"""Between two looks at whether a start or a stop goes on."""
+"""Seconds between two checks of the progress of a start or a stop."""
 EXTENSION_S: Final = 120.0
-"""How much more time is asked for then: a disk may take long over one sync, which costs no CPU time."""
+"""The extension of the timeout if there was progress: one fsync may take long, and uses no CPU time."""
 CPU_S_MIN: Final = 0.01
-"""CPU time in an interval that counts as going on: the check of one long log counts no partition."""
+"""CPU seconds in an interval that count as progress: checking one long log completes no partition."""
 FEEDS_PER_TIMEOUT: Final = 4
 """How often the watchdog is fed in the time after which it bites."""
 
 
 class ServiceManager:
-    """Whoever started us and wants to know how it goes. A context manager: at its end nothing is told any more."""
+    """The service manager that started this process. A context manager: it sends nothing after its end."""
 
     def __init__(
         self,
@@ -43,7 +44,7 @@ class ServiceManager:
         progress: Callable[[], str] | None = None,
         turned: Callable[[], threading.Event] | None = None,
     ) -> None:
-        """`progress`: how far a start is, in words. `turned`: gives an event that is set once every loop has turned."""
+        """`progress` describes how far a start is. `turned` returns an event that is set once every loop has turned."""
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._watchdog_s = watchdog_s
@@ -65,17 +66,17 @@ class ServiceManager:
         self._socket.close()
 
     def ready(self, status: str) -> None:
-        """It serves."""
+        """Report that the service is ready."""
         self._serving = True
         self._tell("READY=1", f"STATUS={status}")
         self._wake.set()
 
     def reloading(self) -> None:
-        """Files are read again; `ready` follows."""
+        """Report that files are being reloaded; `ready` follows."""
         self._tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}", "STATUS=reloading")
 
     def stopping(self) -> None:
-        """It serves no more."""
+        """Report that the service is stopping."""
         self._serving = False
         self._tell("STOPPING=1", "STATUS=stopping")
         self._wake.set()
@@ -94,7 +95,7 @@ class ServiceManager:
                 before = self._extend(before)
 
     def _extend(self, before: tuple[str, float]) -> tuple[str, float]:
-        """Asks for more time where something was done since `before`; what is done now."""
+        """Request more time if there was progress since `before`; return the current progress."""
         status = self._progress() if self._progress is not None else ""
         now = (status, time.process_time())
         if now[0] != before[0] or now[1] - before[1] >= CPU_S_MIN:
@@ -121,7 +122,7 @@ class ServiceManager:
 
 
 def watchdog_seconds(environment: Mapping[str, str]) -> float | None:
-    """WatchdogSec, where it is meant for this process; None without one."""
+    """Return WatchdogSec in seconds, None if it is not set or meant for another process."""
     if environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
     text = environment.get("WATCHDOG_USEC", "")

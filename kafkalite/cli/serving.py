@@ -1,9 +1,9 @@
-"""What commands that serve share: start, say where, wait for a signal or a failure, stop; and the flags for it.
+"""Start a server, publish its address, wait for a signal or a failure, and stop it.
 
     start ─▶ the ready file ─▶ one line on stdout ─▶ … SIGTERM, Ctrl-C or `failed` … ─▶ stop ─▶ the file is gone
 
-Under systemd (NOTIFY_SOCKET) the service manager is told of each step, too. The file is complete when it is there, and
-there when the line comes, so that whoever waits for the line finds it.
+Under systemd (NOTIFY_SOCKET) the service manager is notified of each step, too. The ready file appears complete, and
+before the line on stdout, so a program that waits for the line finds the file.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 OWN_THREADS: Final = "kafkalite-"
-"""What the names of threads that a server cannot do without begin with."""
+"""Prefix of the names of threads that a server depends on."""
 
 logger = logging.getLogger(__name__)
 
 
 class Serving(Protocol):
-    """A broker, a registry: `failed` is set when it cannot continue. Nothing runs before start and after stop."""
+    """A broker or registry: `failed` is set when it cannot continue. No thread runs before `start` and after `stop`."""
 
     @property
     def failed(self) -> threading.Event: ...
@@ -48,14 +48,14 @@ class Serving(Protocol):
 
 
 class Ready(NamedTuple):
-    """Where a server serves: host:port for the ready file, and the line for people."""
+    """Where a server listens: host:port for the ready file, and the line for stdout."""
 
     address: str
     line: str
 
 
 def add_serving_arguments(parser: argparse.ArgumentParser) -> None:
-    """--ready-file, --log-level and --log-format."""
+    """Add --ready-file, --log-level and --log-format."""
     parser.add_argument(
         "--ready-file", metavar="FILE", type=Path, help="file to write host:port to as soon as clients are served"
     )
@@ -73,13 +73,13 @@ def serve(
     progress: Callable[[], str] | None = None,
     turned: Callable[[], threading.Event] | None = None,
 ) -> int:
-    """Runs a server until it is told to end or fails; the exit status. `ready` is asked once it serves.
+    """Run a server until a signal or a failure; return the exit status. `ready` is called once it serves.
 
-    `reload` is called on SIGHUP, which without it ends the process as ever. `give_up_start` ends a start that waits for
-    somebody else, by StartGivenUp: the process has ended as it was told to. `progress` and `turned` are for a service
-    manager (kafkalite.cli.service_manager), where there is one.
+    `reload` is called on SIGHUP; without it SIGHUP ends the process, as usual. `give_up_start` is called when a signal
+    arrives during a start that waits for other processes; such a start raises StartGivenUp, and the status is 0.
+    `progress` and `turned` are for the service manager (kafkalite.cli.service_manager), if there is one.
 
-    UsageError, and nothing runs, when it cannot begin or its ready file cannot be written.
+    UsageError if the server cannot start or its ready file cannot be written; then nothing is left running.
     """
     published, why = False, "it could not start"
     with contextlib.ExitStack() as around:
@@ -119,7 +119,7 @@ def serve(
 def _service_manager(
     around: contextlib.ExitStack, progress: Callable[[], str] | None, turned: Callable[[], threading.Event] | None
 ) -> ServiceManager | None:
-    """Who started us, if he wants to be told, for as long as `around` lasts."""
+    """Return the service manager that started this process, for the duration of `around`; None without one."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return None
@@ -133,7 +133,7 @@ def _service_manager(
 
 @contextlib.contextmanager
 def ended_by_dead_threads(server: Serving) -> Iterator[None]:
-    """A thread of ours that dies of what nobody foresaw ends the server: what waits for its work would wait forever."""
+    """Fail the server when an uncaught exception ends one of its threads: other threads would wait for it forever."""
     before = threading.excepthook
 
     def died(what: threading.ExceptHookArgs) -> None:
@@ -150,14 +150,14 @@ def ended_by_dead_threads(server: Serving) -> Iterator[None]:
 
 
 def _watch(server: Serving, ending: Ending) -> None:
-    """Ends the wait of the main thread when the server cannot go on."""
+    """Wake the main thread when the server fails."""
     server.failed.wait()
     ending.failed()
 
 
 @contextlib.contextmanager
 def beginning() -> Iterator[None]:
-    """What the system refuses while a server is made and started is why it cannot begin: a UsageError."""
+    """Turn an OSError during the creation and start of a server into a UsageError."""
     try:
         yield
     except OSError as error:
@@ -166,9 +166,10 @@ def beginning() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_collections() -> Iterator[None]:
-    """Imports without the collector of cycles: modules stay, and it would look through them a hundred times.
+    """Disable the garbage collector for imports, and exclude the imported modules from later collections.
 
-    Nor does it later: a pause of a broker at work is shorter by what is set aside here. A tenth of a start.
+    During the imports it would scan the modules about a hundred times, a tenth of the start time. Later it makes the
+    pauses of a running broker shorter.
     """
     gc.disable()
     try:
@@ -179,7 +180,7 @@ def without_collections() -> Iterator[None]:
 
 
 def _say(line: str) -> None:
-    """The line for people. Nobody may be there to read it; the server serves all the same."""
+    """Print the line on stdout. The server continues if stdout is closed."""
     try:
         say(line, flush=True)
     except OSError:
@@ -187,7 +188,7 @@ def _say(line: str) -> None:
 
 
 def _publish(ready_file: Path, address: str) -> None:
-    """Complete when it is there."""
+    """Write the address to a temporary file, then rename it to the ready file. UsageError if that fails."""
     temporary = ready_file.with_name(f"{ready_file.name}.{os.getpid()}")
     try:
         if ready_file.is_dir():

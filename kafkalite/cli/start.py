@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from kafkalite.settings.broker import BrokerConfig
 
 LISTENERS: Final = "kafka://127.0.0.1:9092,kafka07://127.0.0.1:9072"
-"""What a broker of its own binds unless it is told; an embedded one leaves Kafka 0.7's port out. So does one whose
-settings name a ZooKeeper and no listener: that is a file of Kafka's later days, whose ZooKeeper need not be there."""
+"""The default of a standalone broker. An embedded broker has no kafka07 listener. Neither has a broker whose settings
+name a ZooKeeper but no listeners: that is a file for later Kafka versions, whose ZooKeeper may be gone.
+"""
 CONSOLE: Final = "127.0.0.1:8090"
 
 
@@ -100,9 +101,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def spare_collector(logs: LogManager) -> None:
-    """Leaves what is loaded by now out of collections of cycles, during which no network worker turns.
+    """Exclude the objects loaded so far from garbage collections, which stop all network workers.
 
-    Logs are cycles, and have indexes: when a topic that was there goes, all is looked through again.
+    Log objects are part of reference cycles and own indexes. Therefore, when one of these topics is deleted, all
+    objects are collected again.
     """
     kept = frozenset(logs.topics)
 
@@ -115,7 +117,7 @@ def spare_collector(logs: LogManager) -> None:
 
 
 def _made(arguments: argparse.Namespace) -> tuple[Broker, BrokerConfig]:
-    """What is not started yet."""
+    """Load the settings and create the broker, without starting it."""
     from kafkalite.base import logging
     from kafkalite.settings.broker import BrokerConfig
 
@@ -136,7 +138,10 @@ def _made(arguments: argparse.Namespace) -> tuple[Broker, BrokerConfig]:
 
 
 def mirrors_of(arguments: argparse.Namespace, config: BrokerConfig) -> list[EmbeddedMirror]:
-    """The mirror that the flags ask for; without them nothing is imported. UsageError, ConfigError, StartupError."""
+    """Return the mirror that the flags select. Without such flags nothing is imported.
+
+    UsageError, ConfigError or StartupError if the flags are invalid.
+    """
     given = {flag: getattr(arguments, flag) for flag in ("mirror_from", "mirror_topics", "mirror_config")}
     if all(value is None for value in given.values()):
         return []
@@ -154,7 +159,7 @@ def mirrors_of(arguments: argparse.Namespace, config: BrokerConfig) -> list[Embe
 
 
 def directory(text: str) -> Path:
-    """A directory's name, for argparse: an empty one would be the current directory, which nobody means by it."""
+    """Parse a directory's name, for argparse. An empty name, which would be the current directory, is rejected."""
     import argparse
 
     if not text:
@@ -163,7 +168,7 @@ def directory(text: str) -> Path:
 
 
 def overrides_from(arguments: argparse.Namespace) -> dict[str, object]:
-    """The settings given on the command line; UsageError for one without a '='."""
+    """Return the settings given on the command line. UsageError for one without a '='."""
     overrides: dict[str, object] = {}
     for text in arguments.settings:
         key, separator, value = text.partition("=")

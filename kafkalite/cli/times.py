@@ -10,12 +10,12 @@ from kafkalite.base.times import time_ms
 
 
 def now_ms() -> int:
-    """The wall clock, in ms since 1970."""
+    """Return the wall-clock time in ms since 1970."""
     return time.time_ns() // 1_000_000
 
 
 def moment(text: str) -> int:
-    """A TIME in ms since 1970, for argparse."""
+    """Parse a TIME into ms since 1970, for argparse."""
     try:
         return time_ms(text, now_ms())
     except ValueError as error:
@@ -23,5 +23,5 @@ def moment(text: str) -> int:
 
 
 def utc_text(ms: int) -> str:
-    """Return a time, such as 2026-11-22T19:44:32Z."""
+    """Format a time in UTC, such as 2026-11-22T19:44:32Z."""
     return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

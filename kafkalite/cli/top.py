@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _watch_offsets(client: Client, arguments: argparse.Namespace) -> int:
-    """Show what there is without metrics."""
+    """Show offset rates and lags, for brokers without metrics."""
     if arguments.token_file is not None:
         raise UsageError(f"--token-file: the broker serves no metrics because {KEY} is not set")
     return _watch(arguments, lambda: offset_rates.read(client), offsets_as_json, offsets_screen)
@@ -85,7 +85,7 @@ def _watch(
     json_of: Callable[[Any, Any], dict[str, object]],
     lines_of: Callable[..., Iterator[str]],
 ) -> int:
-    """Read, and show what changed between two reads, once or until it is interrupted."""
+    """Show the changes between two readings, once or until interrupted."""
     live = sys.stdout.isatty() and not (arguments.once or arguments.json)
     before = read()
     while True:
@@ -93,7 +93,7 @@ def _watch(
         try:
             now = read()
         except UsageError as error:
-            raise CommandError(str(error)) from error  # it had begun
+            raise CommandError(str(error)) from error  # the first reading succeeded, so this is no usage error
         if arguments.json:
             print_json(json_of(before, now))
         else:
@@ -106,13 +106,13 @@ def _watch(
 
 
 def token_in(file: Path | None) -> str | None:
-    """What --token-file holds; UsageError."""
+    """Return the token that --token-file contains. UsageError if the file cannot be read."""
     with named_file("--token-file", file):
         return None if file is None else file.read_text(encoding="utf-8").strip()
 
 
 def _asked(client: Client) -> str | None:
-    """Where the broker says that it serves metrics, by its settings; None if it serves none."""
+    """Return the URL of the broker's metrics according to its settings, None if it serves none."""
     node = client.brokers()[0]
     entries = client.admin.describe_broker_configs(node.node_id, [KEY])
     urls = (entries[0].value or "").split(",") if entries else [""]
@@ -129,7 +129,7 @@ def _asked(client: Client) -> str | None:
 
 
 def _read(url: str, token: str | None, timeout_s: float) -> Read:
-    """What is served there now; UsageError."""
+    """Fetch and parse the metrics page. UsageError if that fails."""
     headers = {"Accept": "text/plain"}
     if token is not None:
         headers["Authorization"] = f"Bearer {token}"
@@ -146,7 +146,7 @@ def _read(url: str, token: str | None, timeout_s: float) -> Read:
 
 
 def as_json(before: Read, now: Read) -> dict[str, object]:
-    """All of it, for programs; rates a second, times in ms."""
+    """Return all figures for --json: rates per second, times in ms."""
     return {
         "broker": _broker(before, now),
         "requests": [row._asdict() for row in reading.requests(before, now)],
@@ -156,7 +156,7 @@ def as_json(before: Read, now: Read) -> dict[str, object]:
 
 
 def screen(before: Read, now: Read, *, rows_max: int) -> Iterator[str]:
-    """Lines for people, at most `rows_max` rows of each kind."""
+    """Yield the lines of the display, with at most `rows_max` rows in each table."""
     broker = _broker(before, now)
     yield (
         f"kafkalite {broker['version']}  up {_span(float(str(broker['up_s'])))}  "
@@ -187,7 +187,7 @@ def screen(before: Read, now: Read, *, rows_max: int) -> Iterator[str]:
 
 
 def offsets_as_json(before: OffsetRead, now: OffsetRead) -> dict[str, object]:
-    """What there is without metrics, for programs."""
+    """Return the figures that are available without metrics, for --json."""
     return {
         "topics": [row._asdict() for row in offset_rates.topics(before, now)],
         "groups": [row._asdict() for row in offset_rates.groups(now)],
@@ -195,7 +195,7 @@ def offsets_as_json(before: OffsetRead, now: OffsetRead) -> dict[str, object]:
 
 
 def offsets_screen(before: OffsetRead, now: OffsetRead, *, rows_max: int) -> Iterator[str]:
-    """Lines for people, as of screen()."""
+    """Yield the lines of the display without metrics, with at most `rows_max` rows in each table."""
     yield f"The broker serves no metrics ({KEY} is not set): rates and lag are computed from offsets."
     yield ""
     yield from _table(
@@ -225,7 +225,7 @@ def _broker(before: Read, now: Read) -> dict[str, object]:
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    """The first column to the left, numbers to the right; names are cut, and harm no terminal."""
+    """Yield a table: the first column left-aligned, numbers right-aligned, names cut and escaped."""
     cells = [list(titles), *([cut(str(row[0]), NAME_WIDTH), *map(str, row[1:])] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for line in cells:
@@ -238,7 +238,7 @@ def _ms(value: float | None) -> str:
 
 
 def _span(of_seconds: float) -> str:
-    """1 d 2 h, 3 min, 5 s."""
+    """Format a duration: 1 d 2 h, 3 min, 5 s."""
     for length, unit, smaller, name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):
         if of_seconds >= length:
             return f"{of_seconds // length:.0f} {unit} {of_seconds % length // smaller:.0f} {name}"

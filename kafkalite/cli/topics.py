@@ -111,9 +111,9 @@ def list_action(client: Client, arguments: argparse.Namespace) -> None:
 
 
 def listed(client: Client, topics: list[TopicDescription]) -> list[dict[str, Any]]:
-    """Each topic and how much is in it, as JSON shows it; None where a partition has no leader to ask.
+    """Return each topic with its record count and size for --json; None if a partition has no leader to ask.
 
-    `records` is exact. It is None where they are too many to read; `records_at_most` then has the number of offsets.
+    `records` is exact, or None if there are too many records to read; then `records_at_most` is the number of offsets.
     """
     from kafkalite.client.read.counting import count_records
 
@@ -123,7 +123,7 @@ def listed(client: Client, topics: list[TopicDescription]) -> list[dict[str, Any
     try:
         sizes = client.admin.partition_sizes(keys)
     except KafkaError as error:
-        if error.code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:  # who may not know them sees the rest
+        if error.code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:  # without the permission for sizes, the rest is shown
             raise
         sizes = {}
     counts = count_records(client, keys, sizes)
@@ -147,7 +147,7 @@ def listed(client: Client, topics: list[TopicDescription]) -> list[dict[str, Any
 
 
 def records_text(row: dict[str, Any]) -> str:
-    """A topic's records for people: 62, or ≤112 where only offsets are counted."""
+    """Format a topic's record count: 62, or ≤112 if only offsets are counted."""
     from kafkalite.client.read.counting import count_text
 
     if "records_at_most" in row:
@@ -156,7 +156,7 @@ def records_text(row: dict[str, Any]) -> str:
 
 
 def sum_known(numbers: list[int | None]) -> int | None:
-    """The sum; None where one is not known."""
+    """Return the sum, None if one of the numbers is unknown."""
     known = [number for number in numbers if number is not None]
     return sum(known) if len(known) == len(numbers) else None
 
@@ -184,7 +184,7 @@ def describe_action(client: Client, arguments: argparse.Namespace) -> None:
 
 
 def description(client: Client, topic: TopicDescription) -> dict[str, Any]:
-    """Everything about one topic, as JSON shows it."""
+    """Return everything about one topic for --json."""
     keys = [TopicPartition(topic.name, part.partition) for part in topic.partitions if part.leader >= 0]
     starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))
     ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST))
@@ -273,14 +273,14 @@ def delete_records_action(client: Client, arguments: argparse.Namespace) -> None
 
 
 def offset_of(text: str) -> int:
-    """The offset of --before; UsageError when it is none."""
+    """Parse the offset of --before. UsageError if it is invalid."""
     if not text.isascii() or not text.isdigit() or int(text[:20]) > INT64_MAX:
         raise UsageError(f'--before {text[:40]}: expected an offset or "end"')
     return int(text)
 
 
 def report(arguments: argparse.Namespace, done: str, names: list[str], otherwise: str = "") -> None:
-    """What was done, for each topic; `otherwise` is said of those that were asked for and are not among them."""
+    """Print the topics that were changed; `otherwise` is printed for named topics that were not."""
     if arguments.json:
         print_json({done: names})
         return

@@ -116,7 +116,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def byte_count(text: str) -> int:
-    """40g → 40000000000, for argparse."""
+    """Parse a number of bytes, for argparse: 40g → 40000000000."""
     import argparse
 
     match = re.fullmatch(r"([0-9]{1,18})([kmgt]?)b?", text.lower())
@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def inquiry_of(arguments: argparse.Namespace) -> Inquiry:
-    """What the flags ask for; UsageError."""
+    """Build the search from the flags. UsageError if they are invalid."""
     from kafkalite.track.front import Inquiry
     from kafkalite.track.searches import Limits
 
@@ -167,7 +167,7 @@ def inquiry_of(arguments: argparse.Namespace) -> Inquiry:
 
 
 def track(client: Client, inquiry: Inquiry, arguments: argparse.Namespace) -> int:
-    """Searches, prints, follows."""
+    """Search, print the result, and follow if requested."""
     from kafkalite.track.front import TooLarge, whole_path
     from kafkalite.track.path import steps_of
 
@@ -199,7 +199,7 @@ def track(client: Client, inquiry: Inquiry, arguments: argparse.Namespace) -> in
 
 
 def verdicts_of(client: Client, steps: Sequence[Step]) -> tuple[list[Verdict], list[str]]:
-    """And what could not be asked."""
+    """Return the verdict of each group on each record, and remarks on groups that could not be read."""
     from kafkalite.track.path import originals
     from kafkalite.track.verdicts import Groups
 
@@ -211,7 +211,7 @@ def verdicts_of(client: Client, steps: Sequence[Step]) -> tuple[list[Verdict], l
 
 
 def follow(client: Client, inquiry: Inquiry, search: Search, arguments: argparse.Namespace) -> None:
-    """Until it is interrupted."""
+    """Print new hits until interrupted."""
 
     def trouble(text: str) -> None:
         note(f"kafkalite: {text}")
@@ -230,7 +230,7 @@ def follow(client: Client, inquiry: Inquiry, search: Search, arguments: argparse
 
 
 def print_path(steps: Sequence[Step], verdicts: Sequence[Verdict]) -> None:
-    """The way as a table, and a table of what became of it."""
+    """Print a table of the records in order of time, and a table of the groups' verdicts."""
     if not steps:
         return
     titles = ["TIME (UTC)", "AFTER", "RECORD", "KEY", "FOUND IN", "WHAT IT IS"]
@@ -255,7 +255,7 @@ def print_path(steps: Sequence[Step], verdicts: Sequence[Verdict]) -> None:
 
 
 def letter_text(step: Step) -> str:
-    """What a step is, in words."""
+    """Describe a step: a retry, a dead letter, a tombstone, or "" for an ordinary record."""
     if step.letter is None:
         return "" if step.hit.record.value is not None else "tombstone"
     letter, reason = step.letter.letter, step.letter.reason
@@ -265,19 +265,19 @@ def letter_text(step: Step) -> str:
 
 
 def state_text(row: Verdict) -> str:
-    """With when it is due, for one that is retried."""
+    """Format a state; a retry includes when it is due."""
     return f"{row.text}, due {time_text(row.due)}" if row.due and row.state == "retrying" else row.text
 
 
 def why_text(row: Verdict) -> str:
-    """Exception and reason in a line."""
+    """Format exception and reason in one line."""
     text = ": ".join(part for part in (row.exception, " ".join(row.reason.split())) if part)
     text = text if len(text) <= REASON_SHOWN else f"{text[: REASON_SHOWN - 1]}…"
     return f"{text} ({row.letter})" if text and row.letter else text or row.letter
 
 
 def print_reach(search: Search, hits: Sequence[Hit], remarks: Sequence[str], *, verbose: bool) -> None:
-    """How much was seen: one line when all was, and a row for each partition of which something is to be said."""
+    """Print how much was searched: one line, and a row for each partition with remarks (all with `verbose`)."""
     rows = search.reach
     if hits:
         say()
@@ -310,7 +310,7 @@ def places_text(hit: Hit) -> str:
 
 
 def time_text(ms: int) -> str:
-    """2026-11-22 19:44:32.123, or the number where no calendar has it; nothing for none."""
+    """Format a time: 2026-11-22 19:44:32.123, the number if it is out of range, "-" if there is none."""
     if ms <= 0:
         return "-"
     try:
@@ -321,7 +321,7 @@ def time_text(ms: int) -> str:
 
 
 def duration_text(ms: int) -> str:
-    """+1.5 s, +3 min, -20 ms."""
+    """Format a duration with its sign: +1.5 s, +3 min, -20 ms."""
     sign, size = ("-", -ms) if ms < 0 else ("+", ms)
     for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
         if size >= length:
@@ -330,7 +330,7 @@ def duration_text(ms: int) -> str:
 
 
 def shown(raw: bytes | None, length: int) -> str:
-    """Bytes on a terminal: text where it is that, hexadecimal where not."""
+    """Format bytes for a terminal: text if they are UTF-8, otherwise hexadecimal."""
     if raw is None:
         return "-"
     try:
@@ -346,7 +346,7 @@ def shown(raw: bytes | None, length: int) -> str:
 def documents(
     search: Search, hits: Sequence[Hit], steps: Sequence[Step], verdicts: Sequence[Verdict], remarks: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """A line each: steps, verdicts, partitions, and the sum."""
+    """Return the lines of --json: steps, verdicts, partitions, and the summary."""
     found: list[dict[str, Any]] = []
     for step in steps:
         document = {"type": "hit", **hit_document(step.hit), "after_ms": step.after_ms}
@@ -382,5 +382,5 @@ def documents(
 
 
 def hit_document(hit: Hit) -> dict[str, Any]:
-    """A record as `consume --json` shows it, and where the id is."""
+    """Return a record as `consume --json` prints it, with the places of the id."""
     return {**as_json(hit.partition, hit.record), "record": str(hit), "places": [str(place) for place in hit.places]}

@@ -106,7 +106,7 @@ def abort_action(client: Client, arguments: argparse.Namespace) -> None:
 
 
 def partition_of(text: str) -> TopicPartition:
-    """TOPIC:PARTITION."""
+    """Parse TOPIC:PARTITION."""
     name, _, number = text.rpartition(":")
     if not name or not (number.isascii() and number.isdigit()):
         raise UsageError(f"{text!r} is not of the form TOPIC:PARTITION")

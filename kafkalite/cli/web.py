@@ -85,7 +85,7 @@ def list_users_action(arguments: argparse.Namespace) -> None:
 
 
 def _password() -> str:
-    """From the terminal, without showing it; else the first line of stdin."""
+    """Read a password from the terminal without echo, or from the first line of stdin."""
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\r\n")
     import getpass
@@ -97,7 +97,7 @@ def _password() -> str:
 
 
 def _lines(file: Path, *, missing_ok: bool = False) -> list[str]:
-    """Of a file that is whole; UsageError, StartupError for one that is not, since it is rewritten."""
+    """Return the lines of a valid file of users. UsageError or StartupError if it is invalid, since it is rewritten."""
     if not file.exists():
         if missing_ok:
             return []
@@ -107,7 +107,7 @@ def _lines(file: Path, *, missing_ok: bool = False) -> list[str]:
 
 
 def _write(file: Path, lines: list[str]) -> None:
-    """Whole when it is there, and the owner's alone from its first byte."""
+    """Replace the file atomically, readable by its owner only."""
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

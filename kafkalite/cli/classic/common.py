@@ -1,4 +1,4 @@
-"""What 0.7's tools share: reading their kinds of option values, and getting a session in ZooKeeper."""
+"""Parse the option values of Kafka 0.7's tools, and open their ZooKeeper sessions."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _SERVER: Final = re.compile(r"(?:kafka|tcp)://([^:/\s]+):(\d+)/?")
 
 
 class Server(NamedTuple):
-    """Where a broker listens."""
+    """A broker's host and port."""
 
     host: str
     port: int
 
 
 def server(text: str) -> Server:
-    """`kafka://host:port`."""
+    """Parse `kafka://host:port`."""
     found = _SERVER.fullmatch(text)
     if found is None:
         raise UsageError(f"invalid server {text!r}; expected kafka://host:port")
@@ -38,7 +38,7 @@ def server(text: str) -> Server:
 
 
 def broker_info(text: str) -> dict[str, str]:
-    """`broker.list=...` or `zk.connect=...`, as the performance and replay tools take it."""
+    """Parse `broker.list=...` or `zk.connect=...`, the argument of the performance and replay tools."""
     key, separator, value = text.partition("=")
     if not separator or key not in {"broker.list", "zk.connect"}:
         raise UsageError(f"invalid --brokerinfo {text!r}; expected broker.list=id:host:port or zk.connect=host:port")
@@ -46,7 +46,7 @@ def broker_info(text: str) -> dict[str, str]:
 
 
 def codec(text: str) -> int:
-    """0, 1 or 2, for argparse."""
+    """Parse a codec number, 0, 1 or 2, for argparse."""
     import argparse
 
     if text not in set(map(str, CODECS)):
@@ -56,7 +56,7 @@ def codec(text: str) -> int:
 
 @contextlib.contextmanager
 def session(servers: str) -> Iterator[KazooClient]:
-    """A session in ZooKeeper for the length of a `with`."""
+    """Open a ZooKeeper session for the duration of a `with` block."""
     client = zookeeper.connect(servers, session_timeout_s=SESSION_TIMEOUT_S, connection_timeout_s=CONNECTION_TIMEOUT_S)
     try:
         yield client

@@ -1,4 +1,4 @@
-"""console-producer and console-consumer: lines in, messages out (kafka.producer.ConsoleProducer, ConsoleConsumer)."""
+"""console-producer and console-consumer: send lines, print messages (kafka.producer.ConsoleProducer and others)."""
 
 from __future__ import annotations
 
@@ -91,21 +91,21 @@ def console_producer(arguments: argparse.Namespace) -> int:
 
 
 class LineReader:
-    """Standard input by newline (kafka.producer.ConsoleProducer.LineMessageReader)."""
+    """Reads standard input line by line (kafka.producer.ConsoleProducer.LineMessageReader)."""
 
     _input: BinaryIO
 
     def __init__(self, *, text: object = False) -> None:
-        """`text`: lines are handed over as str, for an encoder; else as messages."""
+        """`text`: return lines as str, for an encoder, instead of Message objects."""
         self._text = bool(text)
 
     def init(self, stream: BinaryIO, properties: dict[str, str]) -> None:
-        """Takes no properties."""
+        """Ignore the properties: this reader has none."""
         del properties
         self._input = stream
 
     def read_message(self) -> Any:
-        """The next line without its end, None after the last."""
+        """Return the next line without its line end, None at the end of the input."""
         line = self._input.readline()
         if not line:
             return None
@@ -113,7 +113,7 @@ class LineReader:
         return payload.decode("utf-8", "surrogateescape") if self._text else Message(payload)
 
     def close(self) -> None:
-        """Standard input stays open."""
+        """Do nothing: standard input stays open."""
 
 
 def console_consumer_arguments(parser: argparse.ArgumentParser) -> None:
@@ -167,7 +167,7 @@ def console_consumer(arguments: argparse.Namespace) -> int:
         auto_offset_reset=SMALLEST if arguments.from_beginning else LARGEST,
     )
     try:
-        # A signal ends the streams, so that what was printed is committed.
+        # A signal ends the streams first, so that the offsets of printed messages are committed.
         with Consumer.create(config) as connector, on_ending(connector.shutdown):
             number = _print_all(connector, chosen, formatter, arguments)
     finally:
@@ -207,21 +207,21 @@ def _print_all(
 
 
 class NewlineFormatter:
-    """Payloads, one a line (kafka.consumer.NewlineMessageFormatter)."""
+    """Writes each payload on its own line (kafka.consumer.NewlineMessageFormatter)."""
 
     def init(self, properties: dict[str, str]) -> None:
-        """Takes no properties."""
+        """Ignore the properties: this formatter has none."""
 
     def write(self, message: Message, out: BinaryIO) -> None:
         out.write(message.payload)
         out.write(b"\n")
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: the formatter holds no resources."""
 
 
 class ChecksumFormatter(NewlineFormatter):
-    """Checksums, after the topic that a property names (kafka.consumer.ChecksumMessageFormatter)."""
+    """Writes checksums, after the topic that a property names (kafka.consumer.ChecksumMessageFormatter)."""
 
     _prefix = b""
 
@@ -249,7 +249,7 @@ def _filter(arguments: argparse.Namespace) -> TopicFilter:
 
 
 def _forget(servers: str, group: str) -> None:
-    """Removes everything that ZooKeeper has of a group."""
+    """Delete all nodes of a group in ZooKeeper."""
     with session(servers) as client:
         delete_tree(client, GroupPaths(group).root)
 

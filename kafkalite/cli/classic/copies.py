@@ -1,4 +1,4 @@
-"""replay and mirror: from topics to topics (kafka.tools.ReplayLogProducer, kafka.tools.MirrorMaker)."""
+"""replay and mirror: copy messages between topics (kafka.tools.ReplayLogProducer, kafka.tools.MirrorMaker)."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def replay_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def replay(arguments: argparse.Namespace) -> int:
-    """Reads from the smallest offset until ten seconds pass without data."""
+    """Copy a topic from its smallest offset until no data arrives for ten seconds."""
     with session(arguments.zookeeper) as client:
         delete_tree(client, GroupPaths(REPLAY_GROUP).root)
     config = ConsumerConfig(
@@ -127,7 +127,7 @@ def _batches(stream: KafkaStream, size: int, left: Iterator[int]) -> Iterator[li
 
 
 class Counter:
-    """What several threads have copied; says so now and then."""
+    """Count the messages that several threads copied, and report the number periodically."""
 
     def __init__(self, interval_s: float) -> None:
         self._lock = threading.Lock()
@@ -160,7 +160,7 @@ def mirror_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def mirror(arguments: argparse.Namespace) -> int:
-    """Runs until SIGTERM or ^C; each message goes to the topic of its own name, without a key."""
+    """Copy each message, without a key, to the topic of the same name in the target, until SIGTERM or Ctrl-C."""
     try:
         chosen = Whitelist(arguments.whitelist) if arguments.blacklist is None else Blacklist(arguments.blacklist)
     except ValueError as error:
@@ -190,7 +190,7 @@ def mirror(arguments: argparse.Namespace) -> int:
 
 
 def _shut_down(connectors: list[ConsumerConnector], threads: list[threading.Thread], producers: list[Producer]) -> None:
-    """Producers last: they send what the streams handed out in the end."""
+    """Stop the connectors, then the threads, then the producers, which still send what the streams returned last."""
     for connector in connectors:
         connector.shutdown()
     for thread in threads:

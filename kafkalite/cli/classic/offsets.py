@@ -1,4 +1,4 @@
-"""What a group has read, and where that is kept: 0.7's tools on offsets (kafka.tools.*)."""
+"""Show, export, import and change the offsets of 0.7's consumer groups in ZooKeeper (kafka.tools.*)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def offset_checker_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def offset_checker(arguments: argparse.Namespace) -> int:
-    """A block for each partition, as 0.7.2 prints it; lag is in bytes."""
+    """Print a block for each partition in the format of 0.7.2; the lag is in bytes."""
     with session(arguments.zkconnect) as client:
         paths = GroupPaths(arguments.group)
         topics = sorted(arguments.topic.split(","), key=java_order) if arguments.topic else topics_of(client, paths)
@@ -82,7 +82,7 @@ def export_offsets_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def export_offsets(arguments: argparse.Namespace) -> int:
-    """One line for each partition: /consumers/<group>/offsets/<topic>/<broker>-<partition>:<offset>."""
+    """Write one line for each partition: /consumers/<group>/offsets/<topic>/<broker>-<partition>:<offset>."""
     lines = []
     with session(arguments.zkconnect) as client:
         for name in arguments.group or zookeeper.children(client, CONSUMERS):
@@ -107,7 +107,7 @@ def import_offsets_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def import_offsets(arguments: argparse.Namespace) -> int:
-    """Reads to the end or the first empty line. A line that makes no sense stops it before anything is written."""
+    """Import lines until the end of the file or the first empty line. Nothing is written if a line is invalid."""
     found = []
     with named_file("--input-file", arguments.input_file):
         text = Path(arguments.input_file).read_text(encoding="utf-8")
@@ -198,7 +198,7 @@ def verify_rebalance_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def verify_rebalance(arguments: argparse.Namespace) -> int:
-    """Exit status 1 when a partition has no owner, or one that is not alive; each is named on stderr."""
+    """Return status 1 if a partition has no owner or its owner is not alive; each one is named on stderr."""
     with session(arguments.zkconnect) as client:
         paths = GroupPaths(arguments.group)
         threads = nodes.threads_by_topic(client, paths, nodes.topics(client))

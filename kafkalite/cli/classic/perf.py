@@ -1,4 +1,4 @@
-"""producer-perf, consumer-perf and simple-consumer-perf: 0.7's measurements in its columns (kafka.perf.*)."""
+"""producer-perf, consumer-perf and simple-consumer-perf: 0.7's benchmarks, with their columns (kafka.perf.*)."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _JAVA_DATE: Final = (
 
 
 class Progress(NamedTuple):
-    """What one thread, or all together, have done."""
+    """Totals of one thread, or of all threads."""
 
     size: int
     number: int
 
 
 class Report:
-    """Rows of figures: one at the end, or one for each interval and thread."""
+    """Prints results: one row at the end, or with --show-detailed-stats one for each interval and thread."""
 
     def __init__(self, arguments: argparse.Namespace, columns: Sequence[str], detailed: Sequence[str]) -> None:
         self._detailed = arguments.show_detailed_stats
@@ -63,11 +63,11 @@ class Report:
             self._number += number
 
     def interval(self, middle: str) -> Interval:
-        """The rows of one thread; `middle` is what stands between the time and the figures."""
+        """Return the reporter of one thread; `middle` is the text between the time and the figures."""
         return Interval(self if self._detailed else None, self._interval_s, middle)
 
     def date(self, at: float) -> str:
-        """A time, in Java's notation of a format."""
+        """Format a time by a Java date pattern."""
         text = self._format
         for java, python in _JAVA_DATE:
             text = text.replace(java, python)
@@ -75,7 +75,7 @@ class Report:
         return moment.strftime(text).replace("SSS", f"{moment.microsecond // 1000:03d}")
 
     def finish(self, middle: str, *, less_s: float = 0.0) -> None:
-        """The one row, unless there were detailed ones. `less_s`: seconds that were waited for nothing."""
+        """Print the final row, unless detailed rows were printed. `less_s`: idle seconds to subtract from the time."""
         if self._detailed:
             return
         ended = time.time()
@@ -85,7 +85,7 @@ class Report:
 
 
 class Interval:
-    """One thread's rows."""
+    """Prints the detailed rows of one thread."""
 
     def __init__(self, report: Report | None, interval_s: float, middle: str) -> None:
         self._report = report
@@ -95,7 +95,7 @@ class Interval:
         self._last = Progress(0, 0)
 
     def update(self, size: int, number: int) -> None:
-        """What the thread has done so far."""
+        """Report the thread's totals; a row is printed if an interval has passed."""
         now = time.monotonic()
         if self._report is None or now - self._at < self._interval_s:
             return
@@ -106,7 +106,7 @@ class Interval:
 
 
 def rates(total: Progress, since: Progress, elapsed_s: float) -> str:
-    """MB, MB a second, messages, messages a second."""
+    """Format MB, MB/s, messages and messages/s."""
     return f"{total.size / MIB:.2f}, {since.size / MIB / elapsed_s:.4f}, {total.number}, {since.number / elapsed_s:.4f}"
 
 
@@ -241,7 +241,7 @@ def simple_consumer_perf_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def simple_consumer_perf(arguments: argparse.Namespace) -> int:
-    """Until --messages were read, or the end of the partition."""
+    """Read until --messages are read or the partition ends."""
     where = server(arguments.server)
     report = Report(arguments, ("start.time", "end.time", *_CONSUMED), ("time", *_CONSUMED))
     rows = report.interval(str(arguments.fetch_size))
@@ -266,7 +266,7 @@ def simple_consumer_perf(arguments: argparse.Namespace) -> int:
 
 
 def _run_threads(number: int, work: Callable[[int], None]) -> None:
-    """All of them to their end; raises the first failure."""
+    """Run the threads to their end, then raise the first exception of any."""
     failures: list[BaseException] = []
 
     def run(index: int) -> None:

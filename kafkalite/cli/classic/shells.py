@@ -1,4 +1,4 @@
-"""producer-shell, consumer-shell and simple-consumer-shell (kafka.tools.*Shell): small programs to look with."""
+"""producer-shell, consumer-shell and simple-consumer-shell: interactive test tools (kafka.tools.*Shell)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def simple_consumer_shell_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def simple_consumer_shell(arguments: argparse.Namespace) -> int:
-    """Runs until it is interrupted."""
+    """Print the messages of a partition until interrupted."""
     where = server(arguments.server)
     offset = arguments.offset
     pause = threading.Event()
