@@ -1,21 +1,21 @@
-"""What the registry refuses, each with its HTTP status, its code and its text: those that Confluent's registry gives.
+"""The registry's errors, with the HTTP status, error code and text of Confluent's registry.
 
     RegistryError(404, 40401, "Subject 'orders-value' not found.")  ─▶  {"error_code": 40401, "message": "..."}
 
-Clients look at the codes (a Java producer with auto.register.schemas=false at 40403, tools at 40408, ...), so they are
-part of the interface. Source: the documentation of Confluent's Schema Registry API.
+Clients depend on the codes (a Java producer with auto.register.schemas=false on 40403, tools on 40408, ...), so they
+are part of the interface. Source: the documentation of Confluent's Schema Registry API.
 """
 
 from __future__ import annotations
 
 
 class RegistryError(Exception):
-    """A refusal: what the client is answered."""
+    """An error response to a client."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(message)
         self.status = status
-        """Of HTTP."""
+        """The HTTP status."""
         self.code = code
         self.message = message
 
@@ -126,5 +126,5 @@ def timed_out(message: str) -> RegistryError:
 
 
 def plain(status: int, message: str) -> RegistryError:
-    """One without a code of its own: the status is the code."""
+    """Return an error without a code of Confluent's: the status is the code."""
     return RegistryError(status, status, message)

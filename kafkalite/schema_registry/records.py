@@ -1,20 +1,20 @@
-"""The records of the registry's topic, in Confluent's format, so that a topic can be moved between the two.
+"""Encode and decode the records of the registry's topic, in Confluent's format: either registry can use the topic.
 
     key                                                              value
     {"keytype":"SCHEMA","subject":s,"version":v,"magic":1}           {"subject":s,"version":v,"id":i,"schema":text,
-                                                                      "deleted":false} and, where they say something,
+                                                                      "deleted":false} and, if they are not empty,
                                                                       "schemaType", "references", "metadata", "ruleSet";
-                                                                      null: gone for good
-    {"keytype":"CONFIG","subject":s or null,"magic":0}               {"compatibilityLevel":"FULL"}; null: as the default
-    {"keytype":"MODE","subject":s or null,"magic":0}                 {"mode":"READONLY"}; null: as the default
-    {"keytype":"DELETE_SUBJECT","subject":s,"magic":0}               {"subject":s,"version":v}: all up to v soft deleted
+                                                                      null: deleted permanently
+    {"keytype":"CONFIG","subject":s or null,"magic":0}               {"compatibilityLevel":"FULL"}; null: the default
+    {"keytype":"MODE","subject":s or null,"magic":0}                 {"mode":"READONLY"}; null: the default
+    {"keytype":"DELETE_SUBJECT","subject":s,"magic":0}               {"subject":s,"version":v}: soft delete up to v
     {"keytype":"NOOP","magic":0}                                     null, or ours: {"maxId":i}
 
-The bytes of a key decide what compaction keeps, so its attributes stand in this order, without white space. The value
-of a NOOP is not looked at by Confluent's registry; ours holds the highest id that was ever given away, so that an id
-whose last schema is deleted for good is not given to another.
+Compaction compares the bytes of keys, so attributes have this order and no white space between them. Confluent's
+registry ignores the value of a NOOP. Ours contains the highest id ever assigned, so that the id of a permanently
+deleted schema is not assigned again.
 
-Pure: bytes and objects.
+Pure functions on bytes and objects.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
 SCHEMA, CONFIG, MODE, DELETE_SUBJECT, NOOP = "SCHEMA", "CONFIG", "MODE", "DELETE_SUBJECT", "NOOP"
 AVRO: Final = "AVRO"
 CARRIED: Final = ("metadata", "ruleSet", "schemaTags")
-"""Attributes of Confluent's records that are kept and shown, and mean nothing here."""
+"""Attributes of Confluent's records that are stored and returned, but have no effect."""
 ID_MAX: Final = 2**31 - 1
 
 
 class TopicRecord(NamedTuple):
-    """One record as it stands in the topic."""
+    """The key and value of one record."""
 
     key: bytes
     value: bytes | None
 
 
 class RecordError(ValueError):
-    """A record that is none of these."""
+    """The record has none of these forms."""
 
 
 class Reference(NamedTuple):
-    """A type of another schema that a schema uses by its full name."""
+    """A reference to another schema, which defines a type by this full name."""
 
     name: str
     subject: str
@@ -72,7 +72,7 @@ class SchemaVersion:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What is the same for the same schema: it has the same id in every subject."""
+        """Return what identifies the schema: equal schemas have the same id in every subject."""
         return (self.schema_type, self.text, self.references, dumps(self.carried))
 
 
@@ -83,7 +83,7 @@ class SchemaChange(NamedTuple):
 
 
 class SettingChange(NamedTuple):
-    """A level (CONFIG) or a mode, of a subject or (None) of all; None: no longer set."""
+    """Sets a level (CONFIG) or mode (MODE) of a subject, or the global one (None). The value None unsets it."""
 
     kind: str
     subject: str | None
@@ -103,12 +103,12 @@ Change = SchemaChange | SettingChange | SubjectDeletion | Noop
 
 
 def dumps(value: object) -> str:
-    """JSON without white space."""
+    """Return JSON without white space."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def schema_record(row: SchemaVersion) -> TopicRecord:
-    """A version as it is now."""
+    """Return the record of a version in its current state."""
     value: dict[str, object] = {"subject": row.subject, "version": row.version, "id": row.schema_id}
     if row.schema_type != AVRO:
         value["schemaType"] = row.schema_type
@@ -124,25 +124,25 @@ def schema_key(subject: str, version: int) -> bytes:
 
 
 def tombstone(subject: str, version: int) -> TopicRecord:
-    """A version that is gone for good."""
+    """Return the tombstone that deletes a version permanently."""
     return TopicRecord(schema_key(subject, version), None)
 
 
 def setting_record(kind: str, subject: str | None, value: str | None) -> TopicRecord:
-    """A level (CONFIG) or mode (MODE); None takes it back."""
+    """Return the record that sets a level (CONFIG) or mode (MODE), or with None unsets it."""
     name = "compatibilityLevel" if kind == CONFIG else "mode"
     text = None if value is None else dumps({name: value}).encode()
     return TopicRecord(_key(kind, subject=subject, magic=0), text)
 
 
 def subject_deletion(subject: str, version: int) -> TopicRecord:
-    """All versions up to this one are soft deleted."""
+    """Return the record that soft-deletes all versions up to this one."""
     value = dumps({"subject": subject, "version": version}).encode()
     return TopicRecord(_key(DELETE_SUBJECT, subject=subject, magic=0), value)
 
 
 def noop(id_max: int) -> TopicRecord:
-    """Ids up to this one are taken."""
+    """Return the record that marks the ids up to this one as assigned."""
     return TopicRecord(_key(NOOP, magic=0), dumps({"maxId": id_max}).encode())
 
 
@@ -151,7 +151,7 @@ def _key(keytype: str, **rest: object) -> bytes:
 
 
 def read(key: bytes | None, value: bytes | None) -> Change:
-    """What a record of the topic says; RecordError for one that says nothing known. Unknown attributes are ignored."""
+    """Decode a record of the topic; unknown attributes are ignored. RecordError for an unknown form."""
     try:
         head = json.loads(key or b"")
         body = json.loads(value) if value else None
@@ -219,14 +219,14 @@ _READERS: Final = {
 
 
 def text_of(value: object) -> str:
-    """A text; TypeError for anything else."""
+    """Return the value if it is a string; TypeError otherwise."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a string")
     return value
 
 
 def number_of(value: object) -> int:
-    """A whole number that fits an id; TypeError for anything else."""
+    """Return the value if it is an integer in the range of ids; TypeError otherwise."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= ID_MAX:
         raise TypeError(f"{value!r} is not an id or version")
     return value

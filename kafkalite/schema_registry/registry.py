@@ -1,13 +1,13 @@
-"""What each request of the registry does: looks at the state, decides what is to be written, answers.
+"""The registry's operations: each examines the state, decides which records to write, and returns the answer.
 
-    register ─▶ mode? ─▶ parse ─▶ there already? ─▶ compatible? ─▶ its id, or a new one ─▶ [records]
-    delete   ─▶ mode? ─▶ referred to? ─▶ soft: marked · permanent: tombstones ─▶ [records]
+    register ─▶ mode? ─▶ parse ─▶ exists already? ─▶ compatible? ─▶ its id, or a new one ─▶ [records]
+    delete   ─▶ mode? ─▶ referenced? ─▶ soft: marked · permanent: tombstones ─▶ [records]
 
-A decision is a function of the state alone. The store runs it, writes its records as one transaction, and runs it anew
-when another registry came in between; so no two schemas get one id, whoever asks whom.
+A decision depends on the state alone. The store runs it, and writes its records in one transaction. If another registry
+wrote in between, the store runs the decision again; so no two schemas get the same id.
 
-What is served and refused, with which code, is that of Confluent's registry; Avro is the one type that can be
-registered. Subjects in contexts (":.name:subject") are refused.
+Results, errors and codes are those of Confluent's registry. Only Avro schemas can be registered. Subjects in contexts
+(":.name:subject") are rejected.
 
 Thread rule: any thread; the store guards the state.
 """
@@ -53,25 +53,25 @@ LATEST: Final = -1
 MODES: Final = ("READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT")
 READ_ONLY: Final = frozenset({"READONLY", "READONLY_OVERRIDE"})
 SCHEMA_SIZE_MAX: Final = 512 * 1024
-"""Bytes of one schema's text: with its record's other attributes it fits in a batch of Kafka's default size."""
+"""Maximum bytes of a schema's text: with its other attributes, its record fits in a batch of Kafka's default size."""
 SUBJECT_LENGTH_MAX: Final = 1000
 VERSION_COUNT_MAX: Final = 10_000
-"""Versions of one subject, deleted ones too."""
+"""Maximum number of versions of a subject, including deleted ones."""
 
 
 class Store(Protocol):
-    """Where the state comes from and records go to."""
+    """Provides the state and writes records."""
 
     def read(self, look: Callable[[RegistryState], T]) -> T:
-        """What `look` sees."""
+        """Return the result of `look` on the state."""
 
     def write(self, decide: Callable[[RegistryState], tuple[Sequence[TopicRecord], T]]) -> T:
-        """Writes what `decide` says, all or nothing, on the state that it saw; returns once it is durable."""
+        """Write the records that `decide` returns, all or none; return its result once they are durable."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedSchema:
-    """A schema that a client sends."""
+    """A schema sent by a client."""
 
     text: str
     schema_type: str = AVRO
@@ -82,7 +82,7 @@ class OfferedSchema:
 
 
 class Registry:
-    """See the module."""
+    """The operations on one store; see the module."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -90,9 +90,9 @@ class Registry:
     # --- register, look up --------------------------------------------------------------------------------------------
 
     def register(self, subject: str, offered: OfferedSchema) -> SchemaVersion:
-        """The version that this schema is now; an id that is durable."""
+        """Register a schema and return its version; an existing equal version keeps its id."""
         check_subject(subject)
-        changes: list[str] = []  # of the last decision
+        changes: list[str] = []  # of the last call of `decide`
 
         def decide(state: RegistryState) -> tuple[list[TopicRecord], SchemaVersion]:
             mode = state.mode(subject)
@@ -115,7 +115,7 @@ class Registry:
 
     @staticmethod
     def _changes_of_meaning(state: RegistryState, schema: Schema, before: Sequence[SchemaVersion]) -> list[str]:
-        """Where a logical type's unit or scale differs from the version before; nothing that cannot be compared."""
+        """Return where a logical type's unit or scale differs from the previous version, [] if unknown."""
         try:
             return [
                 text
@@ -142,7 +142,7 @@ class Registry:
         row = replace(
             row, version=next_version(state, row.subject), schema_id=new_id(state) if taken is None else taken
         )
-        # Like Confluent's: a soft deleted version of the same schema is succeeded by the new one.
+        # As in Confluent's registry: registering a schema again removes a soft-deleted version of it.
         gone = [
             tombstone(other.subject, other.version)
             for other in state.versions(row.subject, deleted=True)
@@ -153,7 +153,7 @@ class Registry:
     def _import(
         self, state: RegistryState, row: SchemaVersion, offered: OfferedSchema
     ) -> tuple[list[TopicRecord], SchemaVersion]:
-        """As it was in another registry, id and version included."""
+        """Register a schema with the id and version that it had in another registry (mode IMPORT)."""
         if not 0 < offered.schema_id <= ID_MAX:
             raise errors.not_permitted(f"Subject {row.subject} is in import mode")
         version = offered.version if offered.version > 0 else next_version(state, row.subject)
@@ -167,7 +167,7 @@ class Registry:
         return ([] if before == row else [schema_record(row)]), row
 
     def look_up(self, subject: str, offered: OfferedSchema, *, deleted: bool = False) -> SchemaVersion:
-        """The version of a subject that is this schema."""
+        """Return the version of a subject that has this schema."""
         check_subject(subject)
 
         def look(state: RegistryState) -> SchemaVersion:
@@ -182,10 +182,10 @@ class Registry:
 
         return self._store.read(look)
 
-    # --- look around --------------------------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------------------
 
     def subjects(self, *, prefix: str = "", deleted: bool = False, deleted_only: bool = False) -> list[str]:
-        """The subjects that have a version; `deleted` also those that have none but deleted ones."""
+        """Return the subjects that have versions; with `deleted` also those with deleted versions only."""
 
         def look(state: RegistryState) -> list[str]:
             found = []
@@ -198,7 +198,7 @@ class Registry:
         return self._store.read(look)
 
     def versions(self, subject: str, *, deleted: bool = False, deleted_only: bool = False) -> list[int]:
-        """A subject's version numbers."""
+        """Return the version numbers of a subject."""
 
         def look(state: RegistryState) -> list[int]:
             rows = state.versions(subject, deleted=deleted or deleted_only)
@@ -210,11 +210,11 @@ class Registry:
         return self._store.read(look)
 
     def version(self, subject: str, version: int, *, deleted: bool = False) -> SchemaVersion:
-        """One version, or the LATEST."""
+        """Return a version of a subject; LATEST is the highest."""
         return self._store.read(lambda state: find_version(state, subject, version, deleted=deleted))
 
     def schema(self, schema_id: int) -> SchemaVersion:
-        """A version that has this id; deleted ones too, since their data may still be there."""
+        """Return a version that has this id, even a deleted one, because data may still refer to it."""
 
         def look(state: RegistryState) -> SchemaVersion:
             row = state.by_id(schema_id)
@@ -225,7 +225,7 @@ class Registry:
         return self._store.read(look)
 
     def places(self, schema_id: int, *, subject: str | None = None, deleted: bool = False) -> list[SchemaVersion]:
-        """The versions that have this id."""
+        """Return the versions that have this id."""
 
         def look(state: RegistryState) -> list[SchemaVersion]:
             if state.by_id(schema_id) is None:
@@ -236,7 +236,7 @@ class Registry:
         return self._store.read(look)
 
     def schemas(self, *, prefix: str = "", deleted: bool = False, latest_only: bool = False) -> list[SchemaVersion]:
-        """Every version there is, by subject."""
+        """Return all versions, ordered by subject."""
 
         def look(state: RegistryState) -> list[SchemaVersion]:
             found = []
@@ -249,7 +249,7 @@ class Registry:
         return self._store.read(look)
 
     def referenced_by(self, subject: str, version: int) -> list[int]:
-        """Ids of the schemas that use a version."""
+        """Return the ids of the schemas that refer to a version."""
 
         def look(state: RegistryState) -> list[int]:
             return state.referenced_by(subject, find_version(state, subject, version).version)
@@ -263,7 +263,7 @@ class Registry:
     # --- delete -------------------------------------------------------------------------------------------------------
 
     def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
-        """Deletes all versions; which they were."""
+        """Delete all versions of a subject; return their numbers."""
 
         def decide(state: RegistryState) -> tuple[list[TopicRecord], list[int]]:
             check_writable(state, subject)
@@ -289,7 +289,7 @@ class Registry:
         return self._store.write(decide)
 
     def delete_version(self, subject: str, version: int, *, permanent: bool = False) -> int:
-        """Deletes one version; its number."""
+        """Delete one version; return its number."""
 
         def decide(state: RegistryState) -> tuple[list[TopicRecord], int]:
             check_writable(state, subject)
@@ -308,7 +308,7 @@ class Registry:
     # --- compatibility ------------------------------------------------------------------------------------------------
 
     def problems(self, subject: str, offered: OfferedSchema, version: int | None) -> list[str]:
-        """Why this schema could not follow a version (None: those that its level looks at); nothing is written."""
+        """Return why the schema is incompatible with a version (None: those that the level covers), [] if it is not."""
         check_subject(subject)
 
         def look(state: RegistryState) -> list[str]:
@@ -321,7 +321,7 @@ class Registry:
                 except errors.RegistryError:
                     if version != LATEST:
                         raise errors.version_not_found(version) from None
-                    rows = []  # anything may be the first
+                    rows = []  # without versions, any schema is compatible
             _, schema = canonical(state, subject, offered)
             return self._reasons(state, level, schema, rows)
 
@@ -347,11 +347,11 @@ class Registry:
     # --- levels and modes ---------------------------------------------------------------------------------------------
 
     def level(self, subject: str | None, *, or_default: bool = False) -> str:
-        """The level that is set for a subject, or for all."""
+        """Return the level set for a subject, or the global level for None."""
         return self._setting(CONFIG, subject, or_default=or_default)
 
     def set_level(self, subject: str | None, level: str) -> str:
-        """Sets it; the level."""
+        """Set the level; return it."""
         name = level.upper()
         if name not in LEVELS:
             raise errors.invalid_level()
@@ -363,15 +363,15 @@ class Registry:
         return self._store.write(decide)
 
     def unset_level(self, subject: str | None) -> str:
-        """Back to the default; what was set."""
+        """Unset the level; return the previous one."""
         return self._unset(CONFIG, subject)
 
     def mode(self, subject: str | None, *, or_default: bool = False) -> str:
-        """The mode that is set for a subject, or for all."""
+        """Return the mode set for a subject, or the global mode for None."""
         return self._setting(MODE, subject, or_default=or_default)
 
     def set_mode(self, subject: str | None, mode: str, *, force: bool = False) -> str:
-        """Sets it; the mode. IMPORT wants a registry, or a subject, without schemas, unless forced."""
+        """Set the mode; return it. IMPORT requires that the registry, or the subject, has no schemas, unless forced."""
         name = mode.upper()
         if name not in MODES:
             raise errors.invalid_mode()
@@ -388,7 +388,7 @@ class Registry:
         return self._store.write(decide)
 
     def unset_mode(self, subject: str | None) -> str:
-        """Back to the default; what was set."""
+        """Unset the mode; return the previous one."""
         return self._unset(MODE, subject)
 
     def _setting(self, kind: str, subject: str | None, *, or_default: bool) -> str:
@@ -415,17 +415,17 @@ class Registry:
 
 
 def settings_of(state: RegistryState, kind: str, subject: str | None) -> tuple[dict[str | None, str], str]:
-    """Levels or modes, as they are set, and the one that counts for a subject, or for all."""
+    """Return all levels or modes that are set, and the effective one for a subject or, for None, the global one."""
     if kind == CONFIG:
         return state.levels, state.level(subject or "")
     return state.modes, state.mode(subject or "")
 
 
-# --- rules ------------------------------------------------------------------------------------------------------------
+# --- checks -----------------------------------------------------------------------------------------------------------
 
 
 def check_subject(subject: str) -> None:
-    """RegistryError for a name that no subject can have."""
+    """Raise RegistryError for an invalid subject name."""
     plain = subject.isprintable() and 0 < len(subject) <= SUBJECT_LENGTH_MAX
     if not plain or subject.startswith(":") or subject in {"__GLOBAL", "__EMPTY"}:
         raise errors.invalid_subject(subject[:SUBJECT_LENGTH_MAX])
@@ -450,7 +450,7 @@ def check_unreferenced(state: RegistryState, row: SchemaVersion) -> None:
 
 
 def canonical(state: RegistryState, subject: str, offered: OfferedSchema) -> tuple[SchemaVersion, Schema]:
-    """What is offered in the one text that it is known by, and parsed; RegistryError when it is no schema."""
+    """Parse an offered schema and render its canonical text. RegistryError if it is invalid."""
     size = len(offered.text.encode("utf-8", "surrogatepass"))
     if size > SCHEMA_SIZE_MAX:
         raise errors.schema_too_large(size, SCHEMA_SIZE_MAX)
@@ -481,7 +481,7 @@ def parse_offered(state: RegistryState, offered: OfferedSchema) -> Schema:
 
 
 def find_version(state: RegistryState, subject: str, version: int, *, deleted: bool = False) -> SchemaVersion:
-    """One version, or the LATEST; RegistryError."""
+    """Return a version of a subject; LATEST is the highest. RegistryError if it does not exist."""
     rows = state.versions(subject, deleted=deleted)
     if not rows:
         raise errors.subject_not_found(subject)
@@ -494,7 +494,7 @@ def find_version(state: RegistryState, subject: str, version: int, *, deleted: b
 
 
 def next_version(state: RegistryState, subject: str) -> int:
-    """One above all there are, deleted ones too."""
+    """Return the number after the highest version, deleted ones included."""
     versions = state.subjects.get(subject, {})
     if len(versions) >= VERSION_COUNT_MAX:
         raise errors.not_permitted(f"Subject {subject} has {VERSION_COUNT_MAX} versions; delete some permanently")
@@ -502,7 +502,7 @@ def next_version(state: RegistryState, subject: str) -> int:
 
 
 def new_id(state: RegistryState) -> int:
-    """One above all that were ever given."""
+    """Return the id after the highest ever assigned."""
     if state.id_max >= ID_MAX:
         raise errors.store_failed("no schema id is left")
     return state.id_max + 1

@@ -1,10 +1,10 @@
-"""The registry's paths and JSON, as a WSGI application: Confluent's, as its clients use them.
+"""Serve the registry's paths and JSON, those of Confluent's registry, as a WSGI application.
 
     method, path ─▶ ROUTES ─▶ handler(request) ─▶ JSON
                                  └─ RegistryError ─▶ {"error_code": ..., "message": ...}
 
-Bodies and answers are application/vnd.schemaregistry.v1+json, or plain JSON for whoever asks for that. A question whose
-answer would be "not found" is asked once more after the store has caught up with what other registries wrote.
+Bodies and responses are application/vnd.schemaregistry.v1+json, or plain JSON if the client prefers it. Before a read
+returns "not found", the store catches up with the writes of other registries, and the read is repeated.
 
 Thread rule: any thread.
 """
@@ -52,33 +52,33 @@ BODY_SIZE_MAX: Final = 2 * 1024 * 1024
 REFERENCE_COUNT_MAX: Final = 1000
 DIGITS_MAX: Final = 20
 LENIENT: Final = "HTTP_CONFLUENT_ACCEPT_UNKNOWN_PROPERTIES"
-"""Newer clients send attributes that an older registry does not know, and this header with them."""
+"""With this header, newer clients send attributes that an older registry does not know."""
 
 
 class Text(NamedTuple):
-    """An answer that is a schema's own text, not JSON about it."""
+    """A response whose body is a schema's text instead of JSON about it."""
 
     text: str
 
 
 class Request:
-    """What a handler needs of a request."""
+    """The parts of a request that handlers use."""
 
     def __init__(self, environ: Mapping[str, Any], values: tuple[str, ...]) -> None:
         self.environ = environ
         self.values = values
-        """Of the path's variable parts, decoded."""
+        """The variable parts of the path, decoded."""
         self.query: dict[str, list[str]] = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
 
     def flag(self, name: str) -> bool:
-        """Of the query; Python's clients write True."""
+        """Return a flag of the query string; Python's clients write True."""
         return self.query.get(name, ["false"])[-1].lower() == "true"
 
     def text(self, name: str) -> str:
         return self.query.get(name, [""])[-1]
 
     def page(self, rows: list[Any]) -> list[Any]:
-        """The part of a list that `offset` and `limit` name."""
+        """Return the page of a list that `offset` and `limit` select."""
         try:
             offset, limit = int(self.text("offset") or 0), int(self.text("limit") or -1)
         except ValueError:
@@ -88,11 +88,11 @@ class Request:
 
     @property
     def version(self) -> int:
-        """The last part of the path."""
+        """Return the version in the last part of the path."""
         return version_of(self.values[1])
 
     def body(self, known: Iterable[str]) -> dict[str, Any]:
-        """The JSON object that was sent; attributes not in `known` are refused."""
+        """Return the JSON object in the body. RegistryError for attributes that are not in `known`."""
         kind = self.environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
         if kind and kind not in ACCEPTED_BODIES:
             raise errors.plain(415, "HTTP 415 Unsupported Media Type")
@@ -112,7 +112,7 @@ class Request:
         return found
 
     def offered(self) -> OfferedSchema:
-        """The schema that was sent."""
+        """Return the schema in the body."""
         body = self.body(
             ("schema", "schemaType", "references", "id", "version", "metadata", "ruleSet", "schemaTagsToAdd")
         )
@@ -133,7 +133,7 @@ class Request:
 
 
 class Application:
-    """The WSGI application."""
+    """The WSGI application of a registry."""
 
     def __init__(self, registry: Registry, *, refresh: Callable[[], None], cluster_id: str = "") -> None:
         self.registry = registry
@@ -144,7 +144,7 @@ class Application:
         self._seconds: dict[tuple[str, int], float] = {}
 
     def counts(self) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], float]]:
-        """Requests answered, and the seconds that they took, by method and status."""
+        """Return the number of responses, and their total time in seconds, by method and status."""
         with self._counting:
             return dict(self._counts), dict(self._seconds)
 
@@ -163,7 +163,7 @@ class Application:
             status, answer = 200, self._answer(environ)
         except errors.RegistryError as error:
             status, answer = error.status, {"error_code": error.code, "message": error.message}
-        except Exception:  # the client hears of it, and the log why
+        except Exception:  # the client gets an error, and the log the reason
             logger.exception("request failed")
             status, answer = 500, {"error_code": 500, "message": "Internal Server Error"}
         text = answer.text if isinstance(answer, Text) else dumps(answer)
@@ -252,7 +252,7 @@ def look_up_schema(app: Application, request: Request) -> Any:
     except errors.RegistryError as error:
         if error.status != 404:
             raise
-        app.refresh()  # the body is read, so the request cannot be played again from its beginning
+        app.refresh()  # `_answer` cannot repeat the request, because its body is already read
         row = app.registry.look_up(request.values[0], offered, deleted=deleted)
     return version_json(row)
 
@@ -358,14 +358,14 @@ ROUTES: Final = Routes(PATHS)
 READING: Final = frozenset(
     {look_up_schema, check_version, check_versions, *(methods["GET"] for _, methods in PATHS if "GET" in methods)}
 )
-"""What changes nothing: all that a viewer may ask."""
+"""Handlers that change nothing: a viewer may call only these."""
 
 
-# --- between HTTP and the registry ------------------------------------------------------------------------------------
+# --- conversions between HTTP and the registry ------------------------------------------------------------------------
 
 
 def find(environ: Mapping[str, Any]) -> tuple[Handler, tuple[str, ...]]:
-    """The handler of a path, and its variable parts; RegistryError 403, 404, 405."""
+    """Return the handler of a path, and its variable parts. RegistryError 403, 404 or 405."""
     try:
         handler, values = ROUTES.find(environ)
     except NoSuchPathError:
@@ -379,7 +379,7 @@ def find(environ: Mapping[str, Any]) -> tuple[Handler, tuple[str, ...]]:
 
 
 def answer_type(accept: str) -> str:
-    """The content type of the answer, by what the client takes; RegistryError 406."""
+    """Return the content type of the response, from the Accept header. RegistryError 406."""
     if not accept.strip():
         return CONTENT_TYPE
     wanted = []
@@ -403,7 +403,7 @@ def answer_type(accept: str) -> str:
 
 
 def version_of(text: str) -> int:
-    """A version's number, or LATEST; RegistryError 42202."""
+    """Parse a version number or "latest". RegistryError 42202 if it is neither."""
     if text.strip().lower() in {"latest", "-1"}:
         return LATEST
     digits = text.strip()
@@ -413,14 +413,14 @@ def version_of(text: str) -> int:
 
 
 def id_of(text: str) -> int:
-    """A schema's id; RegistryError 404 for what is no number, as a path that is not there."""
+    """Parse a schema id. RegistryError 404 if it is no number, as for an unknown path."""
     if not is_number(text) or int(text) > ID_MAX:
         raise errors.plain(404, "HTTP 404 Not Found")
     return int(text)
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is digits, and not so many that Python would not read them."""
+    """Return whether a text consists of digits, at most as many as Python would parse."""
     return text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
 
 
@@ -435,7 +435,7 @@ def subject_in(request: Request) -> str | None:
 
 
 def verdict(request: Request, messages: list[str]) -> dict[str, object]:
-    """The answer of a compatibility check."""
+    """Return the response to a compatibility check."""
     answer: dict[str, object] = {"is_compatible": not messages}
     if request.flag("verbose"):
         answer["messages"] = messages
@@ -443,7 +443,7 @@ def verdict(request: Request, messages: list[str]) -> dict[str, object]:
 
 
 def schema_json(row: SchemaVersion) -> dict[str, Any]:
-    """A schema without where it is used."""
+    """Return a schema without its subjects and versions."""
     answer: dict[str, Any] = {"schema": row.text}
     if row.schema_type != AVRO:
         answer["schemaType"] = row.schema_type
@@ -453,7 +453,7 @@ def schema_json(row: SchemaVersion) -> dict[str, Any]:
 
 
 def version_json(row: SchemaVersion) -> dict[str, Any]:
-    """A version of a subject."""
+    """Return a version of a subject."""
     return {"subject": row.subject, "version": row.version, "id": row.schema_id, **schema_json(row)}
 
 

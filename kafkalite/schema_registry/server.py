@@ -1,8 +1,8 @@
-"""The registry as a process has it: topic, application and HTTP server, started and stopped together.
+"""Run a registry in a process: start and stop its topic, application and HTTP server together.
 
     web.WebServer ─▶ web.Guard ─▶ rest.Application ─▶ topic
 
-`stop` takes no new connections, lets the requests that are here be answered, and closes the rest. Any thread.
+`stop` accepts no more connections, lets requests in progress finish, and closes the rest. Any thread.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ LIMITS: Final = Limits(body_size=BODY_SIZE_MAX)
 
 
 class RegistryServer:
-    """See the module. A context manager: `start` on entering, `stop` on leaving.
+    """A registry with its HTTP server. A context manager: `start` on entering, `stop` on leaving.
 
-    `host`, `port`      where to listen; port 0 takes a free one
-    `addresses`         several, or with https, in place of these
-    `topic`             where schemas are kept
-    `limits`            of the HTTP server
-    `timeout_s`         what a request waits for the broker
-    `security`          how connections to the broker are made secure; None: they are not
-    `tls`               certificates, for addresses with https
-    `users`             who may ask; None: everybody
-    `allowed_hosts`     names by which it may be asked, beside this machine's; `*` is any
-    `base_path`         the path prefix under which a reverse proxy publishes it, such as /registry
+    `host`, `port`      the address to listen on; port 0 selects a free port
+    `addresses`         several addresses, or https, instead of these
+    `topic`             the topic with the schemas
+    `limits`            limits of the HTTP server
+    `timeout_s`         how long a request waits for the broker
+    `security`          TLS and SASL for connections to the broker; None: plaintext
+    `tls`               certificates, for https addresses
+    `users`             the users file; None: no authentication
+    `allowed_hosts`     host names to accept in addition to this machine's; `*` accepts any
+    `base_path`         the path prefix under which a reverse proxy publishes the registry, such as /registry
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class RegistryServer:
         self._application = Application(Registry(self.store), refresh=self.store.refresh)
         served = with_prefix(self._application, prefix, ROUTES.first_parts)
         self.status = RegistryStatus(self.store, self._application)
-        """What it tells of itself."""
+        """Metrics and readiness."""
         addresses = list(addresses) or [Address("http", host, port)]
         self._web = guarded_server(served, addresses, "registry", limits, tls, users, allowed_hosts)
 
@@ -85,26 +85,26 @@ class RegistryServer:
 
     @property
     def addresses(self) -> list[Address]:
-        """As bound."""
+        """Return the addresses, as bound."""
         return list(self._web.addresses)
 
     @property
     def address(self) -> str:
-        """host:port of the first address."""
+        """Return host:port of the first address."""
         return self._web.addresses[0].authority
 
     @property
     def url(self) -> str:
-        """Of the first address."""
+        """Return the URL of the first address."""
         return self._web.addresses[0].url
 
     @property
     def failed(self) -> threading.Event:
-        """Set when the registry cannot go on."""
+        """An event that is set when the registry cannot continue."""
         return self.store.failed
 
     def start(self) -> None:
-        """Binds, reads the topic to its end, serves. StartupError, KafkaError, ClientError, OSError."""
+        """Bind, read the topic to its end, and serve. StartupError, KafkaError, ClientError or OSError."""
         self._web.bind()
         try:
             self.store.start()
@@ -117,7 +117,7 @@ class RegistryServer:
             raise
 
     def stop(self, reason: str = "stop was called") -> None:
-        """See the module. Idempotent; the log tells the reason."""
+        """Stop, as described in the module; the log contains the reason. Idempotent."""
         if self._web.stop():
             logger.info("the registry stopped: %s", reason)
         self.store.close()

@@ -1,12 +1,12 @@
-"""What the topic says: subjects, versions, ids, levels and modes. Records are applied in the topic's order.
+"""Keep the contents of the topic in memory: subjects, versions, ids, levels and modes.
 
     records ─▶ apply ─▶ subjects: {subject: {version: SchemaVersion}}     ids: {id: the schema that has it}
-                        levels, modes: {subject or None: text}            id_max: highest id ever given
+                        levels, modes: {subject or None: text}            id_max: highest id ever assigned
 
-It is made from the topic alone, so any two registries that have read as far hold the same. An id belongs to one schema
-for good: a record that gives it to another is refused here and told to the caller.
+The state depends only on the records, which are applied in order: registries that have read to the same offset have
+the same state. An id belongs to one schema permanently. `apply` rejects a record that assigns it to another one.
 
-Thread rule: one lock, the store's, guards it.
+Thread rule: the store's lock guards the state.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 LEVEL_DEFAULT: Final = "BACKWARD"
 MODE_DEFAULT: Final = "READWRITE"
 REFERENCE_DEPTH_MAX: Final = 20
-"""Schemas that refer to schemas that refer to ..."""
+"""The maximum depth of references."""
 PARSED_COUNT_MAX: Final = 5000
-"""Parsed schemas that are kept; when there are more, all are forgotten and parsed again as they are needed."""
+"""Parsed schemas in the cache. When it is full, it is cleared."""
 
 
 class RegistryState:
-    """See the module."""
+    """The state of the registry; see the module."""
 
     def __init__(self) -> None:
         self.subjects: dict[str, dict[int, SchemaVersion]] = {}
@@ -49,14 +49,14 @@ class RegistryState:
         self.modes: dict[str | None, str] = {}
         self.id_max = 0
         self._ids: dict[int, set[tuple[str, int]]] = {}
-        """Id → where it is used."""
+        """Id → the (subject, version) pairs that use it."""
         self._identities: dict[tuple[object, ...], int] = {}
         self._parsed: dict[tuple[object, ...], Schema] = {}
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def apply(self, change: Change) -> bool:
-        """Takes a record's change in; False for one that would give an id to a second schema."""
+        """Apply a record's change. Return False, without a change, if it assigns an id to a second schema."""
         match change:
             case SchemaChange(subject, version, row):
                 return self._put(subject, version, row)
@@ -104,35 +104,35 @@ class RegistryState:
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[SchemaVersion]:
-        """A subject's versions in order; `deleted` shows soft deleted ones too."""
+        """Return a subject's versions in order, with `deleted` also soft-deleted ones."""
         rows = self.subjects.get(subject, {}).values()
         return [row for row in rows if deleted or not row.deleted]
 
     def by_id(self, schema_id: int) -> SchemaVersion | None:
-        """A version that has this id, deleted softly or not."""
+        """Return a version that has this id, even a soft-deleted one."""
         for subject, version in sorted(self._ids.get(schema_id, ())):
             return self.subjects[subject][version]
         return None
 
     def places(self, schema_id: int) -> Iterator[SchemaVersion]:
-        """Every version that has this id."""
+        """Yield every version that has this id."""
         for subject, version in sorted(self._ids.get(schema_id, ())):
             yield self.subjects[subject][version]
 
     def id_of(self, row: SchemaVersion) -> int | None:
-        """The id that this schema has already, in whatever subject."""
+        """Return the id that this schema has in any subject, None if it is new."""
         return self._identities.get(row.identity)
 
     def level(self, subject: str) -> str:
-        """The compatibility level that counts for a subject."""
+        """Return the effective compatibility level of a subject."""
         return self.levels.get(subject) or self.levels.get(None) or LEVEL_DEFAULT
 
     def mode(self, subject: str) -> str:
-        """The mode that counts for a subject."""
+        """Return the effective mode of a subject."""
         return self.modes.get(subject) or self.modes.get(None) or MODE_DEFAULT
 
     def referenced_by(self, subject: str, version: int) -> list[int]:
-        """Ids of the schemas that use this version and are not deleted."""
+        """Return the ids of schemas that refer to this version and are not deleted."""
         return sorted(
             {
                 row.schema_id
@@ -144,10 +144,10 @@ class RegistryState:
             }
         )
 
-    # --- parsed -------------------------------------------------------------------------------------------------------
+    # --- parsed schemas -----------------------------------------------------------------------------------------------
 
     def parsed(self, row: SchemaVersion) -> Schema:
-        """A stored Avro schema, parsed with its references; SchemaError."""
+        """Return a stored Avro schema, parsed with its references. SchemaError if it is invalid."""
         found = self._parsed.get(row.identity)
         if found is None:
             if row.schema_type != AVRO:
@@ -159,13 +159,13 @@ class RegistryState:
         return found
 
     def named_types(self, references: tuple[Reference, ...]) -> dict[str, Type]:
-        """The types that references bring, by full name; SchemaError for one that is not there."""
+        """Return the types that references define, by full name. SchemaError if a reference does not exist."""
         return self._named_types(references, 0, {})
 
     def _named_types(
         self, references: tuple[Reference, ...], depth: int, seen: dict[tuple[str, int], Mapping[str, Type]]
     ) -> dict[str, Type]:
-        """`seen` is what versions bring that were met already: many may refer to one, and it to many again."""
+        """`seen` has the types of versions already visited: many schemas may refer to one, and it to many others."""
         if depth > REFERENCE_DEPTH_MAX:
             raise SchemaError(f"references are nested deeper than {REFERENCE_DEPTH_MAX}")
         named: dict[str, Type] = {}

@@ -1,4 +1,4 @@
-"""What a registry tells of itself: requests by answer, what it holds, and whether it follows its topic. Any thread."""
+"""Report a registry's metrics, and whether it is ready: it follows its topic. Any thread."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from kafkalite.schema_registry.topic import TopicStore
 
 STALE_S: Final = 60.0
-"""With a topic that could not be read for so long a registry is not ready: others may have written meanwhile."""
+"""A registry that could not read its topic for this time is not ready: other registries may have written."""
 
 
 class RegistryStatus:
-    """See the module."""
+    """The status of one registry."""
 
     def __init__(self, store: TopicStore, application: Application) -> None:
         self._store = store
         self._application = application
 
     def not_ready(self) -> list[str]:
-        """Reasons, none when it serves what is in the topic."""
+        """Return why the registry is not ready, [] if it is."""
         store = self._store
         if store.failed.is_set():
             return ["the topic can no longer be followed, so the schemas in memory may be outdated"]
@@ -34,7 +34,7 @@ class RegistryStatus:
         return [f"cannot read the topic for {silent_s:.0f} s: {store.follow_error}"] if silent_s > STALE_S else []
 
     def families(self) -> Iterator[Family]:
-        """A source of metrics."""
+        """Yield the metric families."""
         counts, seconds = self._application.counts()
         rows = {key: labels(method=key[0], status=key[1]) for key in counts}
         text = "Requests by method and status."

@@ -1,21 +1,22 @@
-"""The registry's topic: read to its end, then followed; written in transactions that let one registry write at a time.
+"""Read, follow and write the registry's topic, so that several registries can share it without a leader.
 
     write: [take the turn] ─▶ decide ─▶ transaction ─▶ wait until the follower has read it ─▶ answer
                  ▲                           │
                  └──── another registry took the turn: nothing was written, decide again
 
-Any number of registries may share a topic, without a leader. All use one transactional id. Taking the turn is
-InitProducerId: it fences the registry that had it, and returns when what that one had begun is committed or aborted.
-The new owner then reads to the end, so it decides on everything that was ever acknowledged; should somebody take the
-turn from it before its transaction is committed, the broker refuses the commit. So ids and versions are given once. The
-turn is kept until somebody else writes: alone, a write is one transaction.
+All registries use one transactional id. To take the turn, a registry sends InitProducerId: it fences the previous
+writer, and returns after that writer's open transaction is committed or aborted. The new writer then reads to the end,
+so its decision includes every acknowledged write. If another registry takes the turn before the commit, the broker
+rejects the commit. Therefore no id or version is assigned twice. A registry keeps the turn until another one writes:
+without competition, a write is one transaction.
 
-A write is acknowledged once its transaction is committed (acks=all). State changes in one way only: the follower reads
-committed records. Others see a write when their follower has read it; `refresh` waits for what is acknowledged so far.
+A write is acknowledged once its transaction is committed (acks=all). Only the follower changes the state, from
+committed records. Other registries see a write when their follower reads it; `refresh` waits for everything
+acknowledged so far.
 
-What is in the topic and cannot be read is logged and passed over.
+A record that cannot be decoded is logged and skipped.
 
-Threads: one follower. `write`, `refresh` and `read` may be called from any thread. Locks: write, refresh ─▶ state.
+Threads: one follower. `write`, `refresh` and `read` may be called from any thread. Lock order: write, refresh ─▶ state.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ TOPIC: Final = "_schemas"
 POLL_S: Final = 0.5
 RETRY_PAUSE_S: Final = 1.0
 TURN_COUNT_MAX: Final = 100
-"""Times that a write may lose its turn to other registries before it gives up."""
+"""A write fails after it lost the turn to other registries this many times."""
 TURN_LOST: Final = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
@@ -61,15 +62,15 @@ TURN_LOST: Final = frozenset(
         ErrorCode.TRANSACTION_ABORTABLE,
     }
 )
-"""What the broker says to one who writes when it is another's turn."""
+"""Error codes that a fenced writer gets."""
 TRANSACTION_TIMEOUT_S: Final = 10.0
-"""A transaction that its registry died in is over after this time, or when another registry writes."""
+"""The timeout of a transaction whose registry died; another registry's write ends it earlier."""
 
 
 class TopicStore:
-    """See the module. `start` before use; `close` at the end.
+    """The registry's topic as a Store. Call `start` before use and `close` at the end.
 
-    `timeout_s`   what a request waits for the broker, and for its own write to be read back
+    `timeout_s`   how long a request waits for the broker, and for its own write to be read back
     """
 
     def __init__(self, client: Client, topic: str = TOPIC, *, timeout_s: float = 15.0) -> None:
@@ -91,14 +92,14 @@ class TopicStore:
         self._refresh_lock = threading.Lock()
         self._producer: Producer | None = None
         self._own_end = 0
-        """After the last record that was written from here: the follower has to be there before the next decision."""
+        """The end offset of this registry's last write. The follower must reach it before the next decision."""
         self._stopping = threading.Event()
         self.failed = threading.Event()
-        """Set when the topic cannot be followed any more: what is in memory is not to be trusted."""
+        """Set when the topic cannot be followed any more: the state may be wrong."""
         self.followed_at = time.monotonic()
-        """When the topic could be read last, by time.monotonic()."""
+        """The time of the last successful read, by time.monotonic()."""
         self.follow_error = ""
-        """Why it cannot be read now; empty when it can."""
+        """Why the topic cannot be read now, "" if it can."""
         self._follower = threading.Thread(target=self._follow, name="schemas-follower", daemon=True)
 
     def __enter__(self) -> Self:
@@ -109,7 +110,7 @@ class TopicStore:
         self.close()
 
     def start(self, timeout_s: float = 60.0) -> None:
-        """Makes the topic if there is none, and reads it to its end. StartupError, KafkaError, ClientError."""
+        """Create the topic if it does not exist, and read it to its end. StartupError, KafkaError or ClientError."""
         self._make_topic()
         end = self._admin_client.end_offset(self._topic, 0, isolation=READ_COMMITTED)
         self._position = self._admin_client.start_offset(self._topic, 0)
@@ -120,7 +121,7 @@ class TopicStore:
         logger.info("schemas read", extra=fields(topic=self._topic, offset=end, subjects=len(self._state.subjects)))
 
     def close(self) -> None:
-        """Stops following; a write under way ends first. Idempotent."""
+        """Stop following, after a write in progress has ended. Idempotent."""
         self._stopping.set()
         if self._follower.ident is not None:
             self._follower.join()
@@ -133,17 +134,17 @@ class TopicStore:
     # --- the store ----------------------------------------------------------------------------------------------------
 
     def read(self, look: Callable[[RegistryState], T]) -> T:
-        """What `look` sees; it must be quick and change nothing."""
+        """Return what `look` returns for the state, under its lock: `look` must be quick and change nothing."""
         with self._lock:
             return look(self._state)
 
     @property
     def position(self) -> int:
-        """Up to which offset the topic is read."""
+        """Return the offset up to which the topic is read."""
         return self._position
 
     def refresh(self) -> None:
-        """Waits until everything is seen that any registry has acknowledged before this call. RegistryError."""
+        """Wait until the state includes everything acknowledged before this call. RegistryError after the timeout."""
         with self._refresh_lock:
             try:
                 end = self._refresh_client.end_offset(self._topic, 0, isolation=READ_COMMITTED)
@@ -153,9 +154,9 @@ class TopicStore:
             raise errors.timed_out(f"cannot read the topic {self._topic} up to offset {end} in time")
 
     def write(self, decide: Callable[[RegistryState], tuple[Sequence[TopicRecord], T]]) -> T:
-        """Writes what `decide` says, all or nothing. RegistryError.
+        """Write the records that `decide` returns, all or none, and return its result. RegistryError.
 
-        After 50001 or 50002 nobody knows whether it was written: it is asked for again, or looked up.
+        After error 50001 or 50002 the write may have happened: the client repeats the request, or looks the result up.
         """
         with self._write_lock:
             for _ in range(TURN_COUNT_MAX):
@@ -169,8 +170,8 @@ class TopicStore:
                     if records:
                         self._commit(producer, records)
                 except (ProducerFenced, InvalidTxnState, TransactionAborted) as error:
-                    # Nothing was written: another registry took the turn, and ended the transaction. Should it have
-                    # been committed all the same, the next decision sees it.
+                    # Another registry took the turn and ended the transaction. If it was committed after all, the next
+                    # decision sees it.
                     self._drop_producer()
                     if not lost_the_turn(error):
                         raise errors.store_failed(str(error)) from error
@@ -186,7 +187,7 @@ class TopicStore:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def _take_turn(self) -> Producer:
-        """The producer that may write, with all that was written before it read."""
+        """Return the producer that has the turn. Before a decision the follower must reach `_own_end`."""
         if self._producer is None:
             producer = self._write_client.producer(
                 transactional_id=f"kafkalite-registry-{self._topic}",
@@ -213,7 +214,7 @@ class TopicStore:
     # --- following ----------------------------------------------------------------------------------------------------
 
     def _await(self, offset: int, timeout_s: float) -> bool:
-        """Whether the follower has read up to an offset, waiting for it."""
+        """Wait until the follower has read up to an offset; return whether it has."""
         with self._moved:
             self._moved.wait_for(lambda: self._position >= offset or self._stopping.is_set(), timeout_s)
             return self._position >= offset
@@ -273,7 +274,7 @@ class TopicStore:
     # --- the topic ----------------------------------------------------------------------------------------------------
 
     def _make_topic(self) -> None:
-        """One partition, compacted; StartupError for one that is not, since it would lose schemas."""
+        """Create the topic with one partition, compacted. StartupError if it exists with other properties."""
         try:
             topic = self._admin_client.topic(self._topic)
         except KafkaError as error:
@@ -296,12 +297,12 @@ class TopicStore:
         try:
             self._admin_client.admin.create_topic(self._topic, 1, configs={"cleanup.policy": "compact"})
         except KafkaError as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another registry was quicker
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:  # another registry created it first
                 raise
 
 
 def lost_the_turn(error: BaseException | None) -> bool:
-    """Whether a transaction ended because another registry writes; otherwise the broker does not take what it holds."""
+    """Return whether a transaction failed because another registry took the turn."""
     while error is not None:
         if isinstance(error, KafkaError) and error.code in TURN_LOST:
             return True

@@ -1,12 +1,13 @@
-"""The project's one HTTP server, for all that has paths or pages: application below, waitress beneath.
+"""The HTTP server of the project's pages and REST interfaces: WSGI applications above, waitress below.
 
 server.py     listeners, limits, start and stop
 channels.py   waitress's connections, with TLS and a limit on how long a request may take to arrive
 tls.py        certificates of an HTTPS listener, and their reload
-guard.py      what stands before an application: Host, Origin, sign-in, security headers
-signin.py     who comes in: passwords, tokens, certificates
-users.py      the file of users
+guard.py      checks before an application: Host, Origin, sign-in, security headers
+signin.py     authentication by password, token or certificate
+users.py      the users file
 routes.py     paths to handlers
+prefix.py     a path prefix for a reverse proxy
 
-An application is WSGI's. Rooms with pages or paths build on this one; it knows none of them.
+Packages with pages or a REST interface build on this one, which imports none of them.
 """

@@ -1,11 +1,11 @@
-"""waitress's connections, with what it lacks: TLS, limits on how long a request and its answer may take, no HTTP/0.9.
+"""Extend waitress's connections with TLS, time limits for requests and responses, and a ban on HTTP/0.9.
 
     bytes ─▶ TlsSocket ─▶ Channel ─▶ waitress
 
-waitress closes a connection that is silent; one that sends a byte now and then could stay for ever, and is closed here.
-So is one that takes nothing of its answer. Of requests that come together the next is served when the answer before it
-has left: answers to whoever does not read them would pile up, until a thread waits for him to read.
-Imported by server.py alone, which knows whether waitress is there.
+waitress closes silent connections only. A client that sends a byte now and then, or that reads nothing of its response,
+could hold a connection indefinitely: here both are closed. Pipelined requests are served one by one, each after the
+previous response was sent. Otherwise the responses for a client that does not read would pile up, until a worker
+blocks. Only server.py imports this module, because it checks first whether waitress is installed.
 
 Threads: the I/O thread receives; the I/O thread or a worker sends.
 """
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 VERSIONS: Final = frozenset({"1.0", "1.1"})
 RECORD_SIZE: Final = 16 * 1024
-"""Of TLS: a read of so much leaves nothing readable inside the library, where no selector sees it."""
+"""The maximum size of a TLS record. Reading this much leaves no data inside the library, where no selector sees it."""
 
 
 class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
-    """A request's head; one without a version, or with another than HTTP/1.0 or 1.1, is answered with 400.
+    """Parses a request's head. A request line without a version, or not with HTTP/1.0 or 1.1, gets a 400.
 
-    waitress takes a request line without a version for HTTP/0.9, whose answers have no head: whoever speaks another
-    protocol to this port, or is made to by somebody else, could take for its own what it reads (RFC 9112, 2.3 and A).
+    waitress would treat a request line without a version as HTTP/0.9 and omit the response's head. A client of another
+    protocol, perhaps one misled by an attacker, could then take the body for its own protocol (RFC 9112, 2.3 and A).
     """
 
     def parse_header(self, header_plus: bytes) -> None:
@@ -47,7 +47,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
 
 
 class Task(WSGITask):  # type: ignore[misc]  # waitress has no types
-    """A request; its environ tells who the client is by certificate."""
+    """A request, whose environ includes the client's certificate."""
 
     def get_environment(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().get_environment()
@@ -58,15 +58,15 @@ class Task(WSGITask):  # type: ignore[misc]  # waitress has no types
 
 
 class Channel(HTTPChannel):  # type: ignore[misc]  # as above
-    """A connection."""
+    """A client connection."""
 
     parser_class = Parser
     task_class = Task
     certificate: bytes | None = None
     waits_since: float | None = None
-    """Since when a request, or a handshake, is under way and not whole; by time.monotonic()."""
+    """When the incomplete request or handshake began, by time.monotonic(); None without one."""
     postponed = False
-    """Whether the next request waits until the answer before it has left. The I/O thread ends that."""
+    """Whether the next request waits until the previous response is sent. The I/O thread then starts it."""
 
     def writable(self) -> bool:
         return self.postponed or bool(super().writable())
@@ -87,7 +87,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # as above
 
 
 class TlsChannel(Channel):
-    """A connection through TLS."""
+    """A client connection through TLS."""
 
     socket: TlsSocket
 
@@ -96,13 +96,13 @@ class TlsChannel(Channel):
         self.waits_since = time.monotonic()
 
     def handle_read(self) -> None:
-        """waitress takes "not yet" for an end here, and one read for all there is."""
+        """Read all available records. waitress would treat "not yet" as the end, and would read only once."""
         while True:
             try:
                 data = self.recv(RECORD_SIZE)
             except BlockingIOError:
                 return
-            except OSError:  # no handshake that is one, a reset, records that were forged
+            except OSError:  # a failed handshake, a reset or a forged record
                 self.handle_close()
                 return
             if not data:
@@ -117,16 +117,16 @@ class TlsChannel(Channel):
 
 
 class Server(TcpWSGIServer):  # type: ignore[misc]  # as above
-    """One listener. `secure` makes a socket's TLS, if any.
+    """A listener. `secure` wraps accepted sockets in TLS, if it is set.
 
-    A request has `request_timeout_s` to arrive, and an answer as long to go on.
+    A request must arrive within `request_timeout_s`, and a response must make progress within the same time.
     """
 
     secure: Callable[[socket.socket], TlsSocket] | None = None
     request_timeout_s: float = 60.0
 
     def channel_class(self, _server: object, sock: socket.socket, *arguments: Any, **named: Any) -> None:
-        """What waitress calls to make a connection of an accepted socket; it keeps itself in the map."""
+        """Create the connection of an accepted socket, which registers itself in waitress's map. Called by waitress."""
         if self.secure is None:
             Channel(self, sock, *arguments, **named)
             return
@@ -138,18 +138,18 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # as above
         TlsChannel(self, secured, *arguments, **named)
 
     def add_task(self, task: Channel) -> None:
-        """Called by waitress when a connection has a request to be served."""
+        """Queue a connection's request, or postpone it until the previous response is sent. Called by waitress."""
         if task.total_outbufs_len:
             task.postponed = True
         else:
             super().add_task(task)
 
     def maintenance(self, now: float) -> None:
-        """Called by waitress now and then; `now` is time.time()."""
+        """Close connections that exceed a time limit. Called by waitress periodically; `now` is time.time()."""
         super().maintenance(now)
         limit = time.monotonic() - self.request_timeout_s
         for channel in list(self.active_channels.values()):
             if channel.waits_since is not None and channel.waits_since < limit:
                 channel.will_close = True
             elif channel.total_outbufs_len and channel.last_activity < now - self.request_timeout_s:
-                channel.handle_close()  # at once: its socket will not say that it can be written to
+                channel.handle_close()  # at once: will_close would wait until the socket is writable

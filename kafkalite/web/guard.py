@@ -1,10 +1,11 @@
-"""What stands before an application: a WSGI layer that lets in whom it may, and says to browsers what they may not do.
+"""Check requests before an application: Host, Origin and sign-in; and add security headers to its responses.
 
-    Host known? ─▶ changing request from another site? ─▶ who asks? ─▶ the application ─▶ security headers
+    known Host? ─▶ cross-site change? ─▶ signed in? ─▶ the application ─▶ security headers
 
-Host: without sign-in a web page could reach a server on a private address by a name of its own that it points there
-(DNS rebinding), so only known names are served; addresses are no names. Origin: a browser says where a request comes
-from (Sec-Fetch-Site, else Origin), and only pages of this server may change anything; programs say nothing of the kind.
+Host: without sign-in, a web page could reach a server on a private address through a DNS name that it points there
+(DNS rebinding). Therefore only known names are served; IP addresses are always accepted. Origin: a browser reports
+where a request comes from (Sec-Fetch-Site, else Origin), and only pages of this server may make changes. Programs send
+neither header, and are accepted.
 
 Any thread.
 """
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 USER: Final = "kafkalite.user"
-"""The environ's name of the User whose request it is; not there without sign-in."""
+"""The key of the authenticated User in the WSGI environ; absent without sign-in."""
 LOOPBACK_NAMES: Final = ("localhost", "localhost.localdomain", "ip6-localhost")
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 HEADERS: Final = (
@@ -44,7 +45,7 @@ HEADERS: Final = (
     ("Cross-Origin-Resource-Policy", "same-origin"),
     ("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"),
 )
-"""On every answer that does not say otherwise itself."""
+"""Added to every response that does not set the header itself."""
 REASONS: Final = {
     401: "Unauthorized",
     403: "Forbidden",
@@ -54,7 +55,7 @@ REASONS: Final = {
 
 
 def known_names(addresses: Iterable[Address], allowed: Iterable[str] = ()) -> frozenset[str]:
-    """Names of this machine, of what is bound, and those that are allowed, in lower case."""
+    """Return the names of this machine, of the bound addresses and those in `allowed`, in lower case."""
     names = {*LOOPBACK_NAMES, socket.gethostname(), *allowed}
     names.update(address.host for address in addresses if address.host)
     return frozenset(name.lower().rstrip(".") for name in names)
@@ -91,17 +92,17 @@ def guarded_server(
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address that is bound so."""
+    """Return whether a bound address can be reached from this machine only."""
     if host.lower() in LOOPBACK_NAMES:
         return True
     return _is_address(host) and ipaddress.ip_address(host).is_loopback
 
 
 class Guard:
-    """See the module."""
+    """The WSGI layer of this module."""
 
     def __init__(self, application: Application, *, names: frozenset[str], sign_in: SignIn | None, realm: str) -> None:
-        """`names` as of `known_names`, checked without `sign_in` alone; `realm` is shown by browsers that ask."""
+        """`names` from `known_names`, checked only without `sign_in`; `realm` is shown by browsers."""
         self._application = application
         self._names = names
         self._sign_in = sign_in
@@ -125,7 +126,7 @@ class Guard:
         return [b"" if environ["REQUEST_METHOD"] == "HEAD" else raw]
 
     def _refusal(self, environ: dict[str, Any]) -> tuple[int, str] | None:
-        """Status and text; None: it may go on."""
+        """Return status and text of a refusal, None to accept the request."""
         host = str(environ.get("HTTP_HOST", ""))
         if self._sign_in is None and not self._is_known(host):
             return 421, f"host name {host[:100]!r} is not allowed; allow it with --allowed-host"
@@ -150,13 +151,13 @@ class Guard:
 
 
 def user_in(environ: Mapping[str, Any]) -> User | None:
-    """Whose request it is; None when nobody has to sign in."""
+    """Return the user of a request, None without sign-in."""
     found: User | None = environ.get(USER)
     return found
 
 
 def is_foreign(environ: dict[str, Any], host: str) -> bool:
-    """Whether a browser says that the request comes from a page of another site."""
+    """Return whether the browser reports that the request comes from another site's page."""
     site = environ.get("HTTP_SEC_FETCH_SITE")
     if site is not None:
         return site not in {"same-origin", "none"}
@@ -165,7 +166,7 @@ def is_foreign(environ: dict[str, Any], host: str) -> bool:
 
 
 def is_own(environ: Mapping[str, Any]) -> bool:
-    """Whether a browser says that the request comes from a page of this server; False where nobody says anything."""
+    """Return whether the browser reports that the request comes from this server's page; False without a report."""
     site = environ.get("HTTP_SEC_FETCH_SITE")
     if site is not None:
         return bool(site == "same-origin")
@@ -175,7 +176,7 @@ def is_own(environ: Mapping[str, Any]) -> bool:
 
 
 def name_in(host: str) -> str:
-    """The name or address of a Host header, in lower case, without port and brackets."""
+    """Return the name or address of a Host header in lower case, without port and brackets."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
     return host.partition(":")[0].lower().rstrip(".")

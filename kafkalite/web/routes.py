@@ -1,9 +1,9 @@
-"""Paths to handlers: a table, looked up by the path as it was sent.
+"""Route requests to handlers by the undecoded path.
 
     Routes([("/subjects/{}", {"GET": get_subject, "DELETE": delete_subject}), ...])
 
-A `{}` is one part of the path, decoded when it is handed on: what is encoded in it may be a slash. HEAD is GET without
-a body. Pure functions on WSGI's environ; any thread.
+A `{}` matches one part of the path. The part is decoded only for the handler, because it may contain an encoded slash.
+HEAD is handled as GET; the application omits the body. Pure functions on WSGI's environ; any thread.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ H = TypeVar("H")
 
 
 class NoSuchPathError(Exception):
-    """404."""
+    """No route matches the path: status 404."""
 
 
 class NoSuchMethodError(Exception):
-    """405; its argument is what the path allows, as the header Allow has it."""
+    """No handler for the method: status 405. The argument is the value of the Allow header."""
 
 
 class Routes(Generic[H]):
-    """See the module; H is whatever handlers are."""
+    """A routing table with handlers of type H."""
 
     def __init__(self, rows: Iterable[tuple[str, Mapping[str, H]]]) -> None:
-        """Of (path, method → handler); the first path that fits wins. A slash at the end makes no difference."""
+        """Rows of (path, method → handler); the first path that matches wins. A trailing slash is ignored."""
         rows = list(rows)
         self.first_parts = frozenset(path.split("/")[1] for path, _ in rows) - {""}
         """The first part of each path, such as `subjects`."""
@@ -39,7 +39,7 @@ class Routes(Generic[H]):
         ]
 
     def find(self, environ: Mapping[str, object]) -> tuple[H, tuple[str, ...]]:
-        """The handler of a request, and the path's variable parts; NoSuchPathError, NoSuchMethodError."""
+        """Return a request's handler and the variable parts of its path. NoSuchPathError or NoSuchMethodError."""
         path = raw_path(environ)
         for pattern, methods in self._rows:
             match = pattern.fullmatch(path)
@@ -53,7 +53,7 @@ class Routes(Generic[H]):
 
 
 def raw_path(environ: Mapping[str, object]) -> str:
-    """The path as it was sent: a part of it may hold an encoded slash, which PATH_INFO has decoded already."""
+    """Return the path as sent. PATH_INFO is unsuitable: an encoded slash is already decoded in it."""
     uri = environ.get("REQUEST_URI")
     if isinstance(uri, str) and uri:
         path = uri.partition("?")[0]

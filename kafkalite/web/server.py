@@ -1,16 +1,16 @@
-"""An HTTP server for one WSGI application, on one or several addresses, in plain text or through TLS.
+"""Serve one WSGI application over HTTP or HTTPS on one or more addresses.
 
     waitress: one thread for all sockets ─▶ whole requests ─▶ `threads` workers ─▶ the application
 
-waitress reads and writes for every client in one thread, so a slow one holds a connection and no worker; connections,
-bodies, headers, idle time, the time that a request takes to arrive and the time in which nothing of an answer is taken
-have limits. waitress is pure Python without
-dependencies, and optional: it is imported here alone, when a server is started.
+waitress reads and writes all connections in one thread, so a slow client occupies a connection but no worker. There are
+limits for connections, body and header sizes, idle time, the time in which a request must arrive, and the time in which
+a response makes no progress. waitress is pure Python, has no dependencies and is optional: this package imports it only
+when a server is started.
 
-`bind` takes the ports, `start` serves, `stop` takes no new connections, lets the requests that are here be answered,
-and closes the rest.
+`bind` binds the ports and `start` serves. `stop` accepts no more connections, lets requests in progress finish, and
+closes the rest.
 
-Threads: `start` makes the I/O thread; waitress makes the workers. `stop` may be called from any thread.
+Threads: `start` creates the I/O thread; waitress creates the workers. `stop` may be called from any thread.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ logger = logging.getLogger(__name__)
 
 BACKLOG: Final = 128
 CLEANUP_S: Final = 5
-"""How often connections are looked over for those that have to go."""
+"""Interval of waitress's check for connections to close, in seconds."""
 LOOP_S: Final = 1.0
 STOPPING_LOOP_S: Final = 0.05
 STOP_TIMEOUT_S: Final = 10.0
-"""What requests under way are given at the end."""
+"""Time that requests in progress get at a stop."""
 OUT_BUFFER_SIZE: Final = 32 * 1024 * 1024
-"""More than waitress lets wait for one client (16 MiB), so that no answer goes through a file."""
+"""Above waitress's limit for one client's unsent output (16 MiB), so that no response is buffered in a file."""
 _URL: Final = re.compile(
     r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+(%\w+)?\]|[A-Za-z0-9._-]*)(:(?P<port>[0-9]{1,5}))?/?"
 )
 
 
 class Address(NamedTuple):
-    """Where to listen. An empty host is every interface; IPv6 stands without brackets."""
+    """An address to listen on. An empty host means every interface; IPv6 is written without brackets."""
 
     scheme: str
     host: str
@@ -56,7 +56,7 @@ class Address(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """host:port."""
+        """Return host:port."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
@@ -65,7 +65,7 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str, port: int) -> Address:
-    """Of http://HOST:PORT or https://HOST:PORT, with a port for the one that is left out; ValueError."""
+    """Parse http://HOST:PORT or https://HOST:PORT; `port` is the default. ValueError if it is invalid."""
     found = _URL.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"{text[:80]!r} is not an address to listen on; expected one such as https://127.0.0.1:{port}")
@@ -76,22 +76,22 @@ def parse_address(text: str, port: int) -> Address:
 
 
 class Limits(NamedTuple):
-    """What a server gives to all its clients together, and to one."""
+    """Limits of a server, for all clients together and for each."""
 
     threads: int = 8
-    """Requests that are served at a time."""
+    """Concurrent requests."""
     connections: int = 500
-    """Sockets that are open at a time; more wait to be accepted."""
+    """Open sockets; further connections wait to be accepted."""
     header_size: int = 32 * 1024
     body_size: int = 2 * 1024 * 1024
     idle_timeout_s: int = 120
-    """A connection without a byte for so long is closed."""
+    """A connection without traffic for this time is closed."""
     request_timeout_s: float = 60.0
-    """A handshake or a request that is not whole after so long, or an answer that stands still, ends its connection."""
+    """A handshake or request that is incomplete after this time, or a stalled response, ends its connection."""
 
 
 class WebServer:
-    """See the module."""
+    """The server of one application; see the module."""
 
     def __init__(
         self,
@@ -102,12 +102,12 @@ class WebServer:
         limits: Limits = Limits(),  # noqa: B008  # immutable
         extra: str = "web",
     ) -> None:
-        """`tls` is what addresses with https need; `extra` names the package's extra that brings waitress.
+        """`tls` is required for https addresses; `extra` names the package extra that installs waitress.
 
-        ValueError: https without `tls`.
+        ValueError for an https address without `tls`.
         """
         self.addresses = list(addresses)
-        """As bound, once they are."""
+        """The bound addresses after `bind`."""
         self._application = application
         self._tls = tls
         self._limits = limits
@@ -123,7 +123,7 @@ class WebServer:
             raise ValueError("https requires a certificate; set ssl.keystore.location")
 
     def bind(self) -> None:
-        """Takes the ports; StartupError."""
+        """Bind the ports. StartupError if that fails."""
         try:
             for at, address in enumerate(self.addresses):
                 listener = _bound(address)
@@ -134,7 +134,7 @@ class WebServer:
             raise
 
     def start(self, on_failure: Callable[[], object] = lambda: None) -> None:
-        """Serves; `on_failure` is called when it cannot go on. StartupError when waitress is not there."""
+        """Serve. `on_failure` is called if the server fails later. StartupError if waitress is not installed."""
         self._on_failure = on_failure
         try:
             self._make_servers()
@@ -145,19 +145,19 @@ class WebServer:
         self._thread.start()
 
     def stop(self) -> bool:
-        """See the module; whether it served until now. Idempotent."""
+        """Stop as described in the module; return whether the server was running. Idempotent."""
         if self._thread is None:
             self._close_sockets()
             return False
         self._stopping.set()
-        with contextlib.suppress(OSError):  # its loop has just seen by itself that it is over
+        with contextlib.suppress(OSError):  # its loop may have ended on its own
             self._servers[0].pull_trigger()
         self._thread.join()
         self._thread = None
         return True
 
     def descriptors(self) -> list[int]:
-        """Of its sockets, its connections, and what wakes its thread."""
+        """Return the descriptors of its sockets, its connections, and the pipe that wakes its thread."""
         return [*(listener.fileno() for listener in self._sockets), *self._map]
 
     def _close_sockets(self) -> None:
@@ -173,7 +173,7 @@ class WebServer:
             from kafkalite.web.channels import Server
         except ImportError as error:
             raise StartupError(needs_extra("serving HTTP needs waitress", self._extra)) from error
-        logging.getLogger("waitress").setLevel(logging.ERROR)  # it warns of a queue whenever all workers are busy
+        logging.getLogger("waitress").setLevel(logging.ERROR)  # it warns about its queue whenever all workers are busy
         limits = self._limits
         self._dispatcher = ThreadedTaskDispatcher()
         self._dispatcher.set_thread_count(limits.threads)
@@ -213,7 +213,7 @@ class WebServer:
                 wasyncore.loop(timeout=LOOP_S, use_poll=True, map=self._map, count=1)
                 if self._tls is not None:
                     self._tls.look()
-            for server in self._servers:  # they take no more
+            for server in self._servers:  # no new connections
                 server.del_channel(self._map)
                 server.socket.close()
             deadline = time.monotonic() + STOP_TIMEOUT_S
@@ -228,7 +228,7 @@ class WebServer:
             wasyncore.close_all(self._map, ignore_all=True)
 
     def _busy(self) -> bool:
-        """Whether a request is being served, or its answer is not sent yet."""
+        """Return whether a request is being served or a response is unsent."""
         return any(
             channel.requests or channel.total_outbufs_len
             for server in self._servers
@@ -237,7 +237,7 @@ class WebServer:
 
 
 def _bound(address: Address) -> socket.socket:
-    """A listening socket; StartupError."""
+    """Return a listening socket. StartupError if the address cannot be bound."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -1,10 +1,10 @@
-"""Who comes in: each request shows a password, a token or a certificate; none of it is remembered in a page.
+"""Authenticate requests by client certificate, token or password. There are no sessions and no cookies.
 
     certificate of the connection ─▶ by its name
     Authorization: Bearer <token> ─▶ by its hash
-    Authorization: Basic <name:password> ─▶ by its hash, or because it was right before
+    Authorization: Basic <name:password> ─▶ by its hash, or by the digest of a password that was correct before
 
-Whoever is wrong too often, by address, is not looked at for a while. Any thread.
+After too many failures, requests with a secret from the same address are refused for a while. Any thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kafkalite.web.users import User, Users
 
 CERTIFICATE: Final = "kafkalite.client_certificate"
-"""The environ's name of the DER of a client's certificate, where it showed one."""
+"""The key of the client certificate's DER in the WSGI environ; absent without a certificate."""
 FAILURES_MAX: Final = 10
 FAILURES_WITHIN_S: Final = 60.0
 ADDRESSES_MAX: Final = 10_000
@@ -31,11 +31,11 @@ HEADER_SIZE_MAX: Final = 8192
 
 
 class TooManyFailuresError(Exception):
-    """429: from this address come too many wrong passwords or tokens."""
+    """Too many wrong passwords or tokens came from this address: status 429."""
 
 
 class SignIn:
-    """See the module."""
+    """Authenticates requests against a users file; see the module."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class SignIn:
         certificate_name: Callable[[bytes], str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`certificate_name` gives the name of a certificate's owner (`Tls.name_of`); `clock` is in seconds."""
+        """`certificate_name` maps a certificate to its owner's name (`Tls.name_of`); `clock` returns seconds."""
         self._users = users
         self._certificate_name = certificate_name
         self._clock = clock
@@ -52,7 +52,7 @@ class SignIn:
         self._failures: OrderedDict[str, list[float]] = OrderedDict()
 
     def user_of(self, environ: Mapping[str, Any]) -> User | None:
-        """Whose request it is, None when it does not show that; TooManyFailuresError."""
+        """Return the user of a request, None if it is not authenticated. TooManyFailuresError."""
         certificate = environ.get(CERTIFICATE)
         if certificate is not None and self._certificate_name is not None:
             try:

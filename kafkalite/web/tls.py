@@ -1,14 +1,14 @@
-"""Certificates of HTTPS listeners: Kafka's settings in, a context for new connections out, and its reload.
+"""TLS for HTTPS listeners: build a context from Kafka's settings, and reload it when its files change.
 
-    ssl.keystore.location=server.pem        the key and the certificates that are shown
-    ssl.truststore.location=ca.pem          whose certificates are believed
-    ssl.client.auth=required                a client has to show one
+    ssl.keystore.location=server.pem        the key and certificates of the server
+    ssl.truststore.location=ca.pem          the CAs that client certificates are checked against
+    ssl.client.auth=required                a client must present a certificate
 
-A file that changed is noticed within RELOAD_S. What does not load is told once, and the old context stays; connections
-keep what they shook hands with.
+A changed file is noticed within RELOAD_S. If it cannot be loaded, this is logged once and the old context stays in
+use. Existing connections keep the context of their handshake.
 
-Threads: the server's I/O thread looks; `reload` may be called from any. An SSL object may be used by one thread at a
-time, so each step of a `TlsSocket` takes its lock. No step waits: the socket does not block.
+Threads: the server's I/O thread checks for changes; any thread may call `reload`. An SSL object may be used by one
+thread at a time, so each step of a `TlsSocket` takes its lock. No step waits: the socket is non-blocking.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ def not_yet() -> BlockingIOError:
 
 
 class TlsSocket:
-    """A socket that does not block, through TLS: "not yet" is BlockingIOError, as of a plain one."""
+    """A non-blocking TLS socket. Like a plain one, it raises BlockingIOError when an operation would block."""
 
     def __init__(self, plain: socket.socket, context: ssl.SSLContext) -> None:
-        """OSError, ValueError: the peer is gone already."""
+        """Wrap an accepted socket. OSError or ValueError if the peer has disconnected."""
         self._lock = threading.Lock()
         self._shaken = False
         plain.setblocking(False)
         self._tls = context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
 
     def certificate(self) -> bytes | None:
-        """The DER of the client's certificate, if it showed one."""
+        """Return the client's certificate as DER, None if it presented none."""
         with self._lock:
             return self._tls.getpeercert(binary_form=True)
 
     def recv(self, size: int) -> bytes:
-        """Bytes, b"" at the end; BlockingIOError when there are none yet, OSError when there will be none."""
+        """Return data, b"" at the end. BlockingIOError if there is none yet, OSError if the connection failed."""
         with self._lock:
             try:
                 if not self._shaken:
@@ -73,7 +73,7 @@ class TlsSocket:
                 return b""
 
     def send(self, data: bytes) -> int:
-        """How many bytes were taken; BlockingIOError when none can be now."""
+        """Send, and return the number of bytes accepted. BlockingIOError if there is no room now."""
         with self._lock:
             try:
                 return self._tls.send(data)
@@ -81,12 +81,12 @@ class TlsSocket:
                 raise not_yet() from None
 
     def pending(self) -> int:
-        """Bytes that are readable without the socket being so."""
+        """Return the number of decrypted bytes that can be read although no selector reports the socket."""
         with self._lock:
             return self._tls.pending()
 
     def close(self) -> None:
-        """Says goodbye if that needs no wait, and closes."""
+        """Send close_notify if that does not block, and close."""
         with self._lock:
             if self._shaken:
                 with contextlib.suppress(OSError, ValueError):
@@ -107,10 +107,10 @@ class TlsSocket:
 
 
 class Tls:
-    """See the module."""
+    """The context of an HTTPS listener, and its reload; see the module."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        """By Kafka's keys; ConfigError, StartupError."""
+        """Load the files that Kafka's ssl. settings name. ConfigError or StartupError if that fails."""
         for key in settings:
             if key not in TLS_SETTINGS:
                 raise ConfigError(key, f"unknown setting{near_miss(key, TLS_SETTINGS)}")
@@ -120,32 +120,32 @@ class Tls:
         stores = (config.ssl_keystore_location, config.ssl_truststore_location, config.ssl_crl_location)
         self._paths = [path for path in stores if path]
         self._lock = threading.Lock()
-        self._stamps = [stamp_of(path) for path in self._paths]  # before reading: a later change is seen
+        self._stamps = [stamp_of(path) for path in self._paths]  # before reading: a later change is noticed
         self._context = server_context(config)
         self._looked = time.monotonic()
 
     @classmethod
     def from_file(cls, path: Path) -> Tls:
-        """From a .properties file; StartupError when it cannot be read."""
+        """Load the settings from a .properties file. StartupError if it cannot be read."""
         return cls(read_properties(path))
 
     def secure(self, plain: socket.socket) -> TlsSocket:
-        """A socket that was accepted, through TLS."""
+        """Wrap an accepted socket."""
         return TlsSocket(plain, self._context)
 
     def name_of(self, certificate: bytes) -> str:
-        """What the owner of a certificate (DER) is called, by ssl.principal.mapping.rules; ValueError: nothing."""
+        """Map a certificate (DER) to a name by ssl.principal.mapping.rules. ValueError if no rule applies."""
         return self._rules.name_of(java_text(subject_of(certificate)))
 
     def look(self) -> None:
-        """Reloads if a file changed; to be called now and then."""
+        """Reload if a file changed; the server calls this periodically."""
         now = time.monotonic()
         if now - self._looked >= RELOAD_S:
             self._looked = now
             self.reload(only_changed=True)
 
     def reload(self, *, only_changed: bool = False) -> None:
-        """Reads the files again. What cannot be taken is told, and what was there stays."""
+        """Read the files again. If that fails, the error is logged and the old context stays in use."""
         with self._lock:
             stamps = [stamp_of(path) for path in self._paths]
             if only_changed and stamps == self._stamps:
@@ -154,6 +154,6 @@ class Tls:
             try:
                 self._context = server_context(self._config)
             except StartupError as error:
-                logger.error("the previous certificate stays in use: %s", error)  # noqa: TRY400  # a sentence, no traceback
+                logger.error("the previous certificate stays in use: %s", error)  # noqa: TRY400  # no traceback
                 return
         logger.info("certificate loaded")

@@ -1,12 +1,12 @@
-"""The file of those who may use an HTTP server: one line each, no secret in it that could be used.
+"""Read and write the users file of an HTTP server: one user per line, with hashes instead of secrets.
 
     # name : role : how it is checked
     alice:admin:scrypt$15$8$1$<salt>$<hash>       a password (RFC 7914); salt and hash in base64
-    ci:operator:sha256$<hash>                     a token, made of random bytes, so that a plain hash is enough
-    CN=web-1,O=Example:viewer:certificate         a client certificate, by the name that its rules give it
+    ci:operator:sha256$<hash>                     a token of random bytes, for which a plain hash is enough
+    CN=web-1,O=Example:viewer:certificate         a client certificate, by the name that the mapping rules give it
 
-Roles: a `viewer` reads, an `operator` changes what people work with, an `admin` everything. The table does not change
-once it is read. A password that was right is known again: a client that asks often costs one scrypt. Any thread.
+Roles: a `viewer` reads, an `operator` changes data, an `admin` changes everything. The table is immutable. A correct
+password is remembered as a digest, so a client with many requests costs one scrypt. Any thread.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 KEY: Final = "--users"
 COST: Final = (15, 8, 1)
-"""log2 N, r and p of scrypt: 32 MiB and some 60 ms a password."""
+"""log2 N, r and p of scrypt: 32 MiB and about 60 ms per password."""
 COST_MAX: Final = (20, 32, 16)
 SALT_SIZE: Final = 16
 HASH_SIZE: Final = 32
 PASSWORD_SIZE_MAX: Final = 1024
 HASHES_AT_A_TIME: Final = 2
-"""So that a flood of wrong passwords leaves workers and memory to the others."""
+"""Concurrent scrypt computations: a flood of wrong passwords leaves workers and memory for other requests."""
 TOKEN_BYTES: Final = 32
 COUNT_MAX: Final = 10_000
 FILE_SIZE_MAX: Final = 4 * 1024 * 1024
 
 
 class Role(IntEnum):
-    """What somebody may do; each includes the ones before it."""
+    """What a user may do; each role includes the ones before it."""
 
     VIEWER = 1
     OPERATOR = 2
@@ -51,7 +51,7 @@ class Role(IntEnum):
 
 
 class User(NamedTuple):
-    """Somebody, or some program."""
+    """A person or a program."""
 
     name: str
     role: Role
@@ -68,10 +68,10 @@ class _Password(NamedTuple):
 
 
 class Users:
-    """See the module."""
+    """The users of a file; see the module."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        """ConfigError names the line that is not one."""
+        """Parse the lines. ConfigError names an invalid line."""
         self._passwords: dict[str, _Password] = {}
         self._tokens: dict[bytes, User] = {}
         self._certificates: dict[str, User] = {}
@@ -81,12 +81,12 @@ class Users:
                 self._add(number, text)
         self._hashing = threading.BoundedSemaphore(HASHES_AT_A_TIME)
         self._remembered = Remembered()
-        nobody = User("", Role.VIEWER)
-        self._stranger = _Password(nobody, COST, secrets.token_bytes(SALT_SIZE), secrets.token_bytes(HASH_SIZE))
+        unknown = User("", Role.VIEWER)
+        self._stranger = _Password(unknown, COST, secrets.token_bytes(SALT_SIZE), secrets.token_bytes(HASH_SIZE))
 
     @classmethod
     def from_file(cls, path: Path) -> Users:
-        """StartupError when it cannot be read, is open to others for writing, or a line is none."""
+        """Read a users file. StartupError if it is unreadable or others may write it; ConfigError for a bad line."""
         try:
             with path.open("rb") as file:
                 if os.fstat(file.fileno()).st_mode & 0o022:
@@ -102,7 +102,10 @@ class Users:
             raise ConfigError(KEY, f"{path} is not UTF-8") from error
 
     def by_password(self, name: str, password: str) -> User | None:
-        """Takes as long for a name that is not there: some 60 ms of CPU, unless the password was right before."""
+        """Return the user if the password is correct.
+
+        An unknown name takes as long as a wrong password: about 60 ms of CPU. A remembered password takes no such time.
+        """
         raw = password.encode()
         if len(raw) > PASSWORD_SIZE_MAX:
             return None
@@ -121,7 +124,7 @@ class Users:
         return self._tokens.get(hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest())
 
     def by_certificate(self, name: str) -> User | None:
-        """By what the certificate's rules call its owner."""
+        """Return the user with this name, which the mapping rules made from a certificate."""
         return self._certificates.get(name)
 
     def _add(self, number: int, text: str) -> None:
@@ -143,7 +146,7 @@ class Users:
             raise ConfigError(KEY, f"line {number}: {error}") from None
 
     def _keep(self, user: User, kind: str, rest: str) -> None:
-        """ValueError for what cannot be checked later."""
+        """Add a user with a credential. ValueError if the credential is invalid."""
         if kind == "certificate" and not rest:
             self._certificates[user.name] = user
         elif kind == "sha256":
@@ -155,7 +158,7 @@ class Users:
 
 
 def password_line(name: str, role: Role, password: str) -> str:
-    """A line for somebody with a password; ValueError: a name or password that cannot be one."""
+    """Return the line of a user with a password. ValueError for an invalid name or password."""
     _check_name(name)
     raw = password.encode("utf-8")
     if not 0 < len(raw) <= PASSWORD_SIZE_MAX:
@@ -166,20 +169,20 @@ def password_line(name: str, role: Role, password: str) -> str:
 
 
 def token_line(name: str, role: Role) -> tuple[str, str]:
-    """(a line for a program with a token, the token, which stands nowhere else); ValueError: no name."""
+    """Return the line of a program and its new token, which is stored nowhere else. ValueError for an invalid name."""
     _check_name(name)
     token = secrets.token_urlsafe(TOKEN_BYTES)
     return f"{name}:{role.name.lower()}:sha256${_encoded(hashlib.sha256(token.encode()).digest())}", token
 
 
 def certificate_line(name: str, role: Role) -> str:
-    """A line for somebody with a certificate; ValueError: no name."""
+    """Return the line of a user with a certificate. ValueError for an invalid name."""
     _check_name(name)
     return f"{name}:{role.name.lower()}:certificate"
 
 
 def name_of(line: str) -> str:
-    """Of a line of the file; empty for a comment or a blank one."""
+    """Return the name in a line of the file, "" for a comment or blank line."""
     text = line.strip()
     return "" if text.startswith("#") else text.rsplit(":", 2)[0]
 
