@@ -80,20 +80,12 @@ def run(
     The others are Runner's. TypeError for an unknown option, ConfigError for bad settings, StartupError, KafkaError.
     """
     refuse_unknown("run", options, [*RUN_ARGUMENTS, *_reader_options()])
-    if client == KAFKALITE and consumer is not None:
-        client = _client_of(consumer)
-    _check_client(client, consumer, options)
-    settings: Mapping[str, Any] = {} if consumer is None else _settings_of(client, consumer)
-    theirs = servers_of(settings)
-    if security is None and (bootstrap_servers is None or theirs is None):
-        security = security_of(settings)
-    bootstrap_servers = bootstrap_servers or theirs or BOOTSTRAP
-    if security is not None and not isinstance(security, Security):
-        security = Security(security)
+    client = _client_of(client, consumer, options)
+    servers, security = _place_of(bootstrap_servers, security, client, consumer)
     name = member or f"{random.getrandbits(48):012x}"
     transactional_id = f"kafkalite-failures-{policy.group}-{name}"
     with (
-        Client(bootstrap_servers, client_id="kafkalite-failures", security=security) as reading,
+        Client(servers, client_id="kafkalite-failures", security=security) as reading,
         reading.twin() as other,
     ):
         port: Port
@@ -102,7 +94,7 @@ def run(
                 options.setdefault("instance_id", member)
             port = ColumnarPort(reading, transactional_id, **{"session_timeout_s": SESSION_TIMEOUT_S, **options})
         else:
-            port = _other_port(client, consumer, bootstrap_servers, transactional_id, member)
+            port = _other_port(client, consumer, servers, transactional_id, member)
         runner = Runner(
             policy,
             handler,
@@ -122,26 +114,37 @@ def run(
         return runner.run(stop or threading.Event())
 
 
-def _client_of(consumer: Any) -> str:
-    """Return the name of the client that a consumer's class belongs to; "kafkalite" for a configuration."""
-    packages = [kind.__module__.partition(".")[0] for kind in type(consumer).__mro__]
-    return next((PACKAGES[name] for name in packages if name in PACKAGES), KAFKALITE)
+def _reader_options() -> list[str]:
+    """The options of a GroupReader that a member leaves to the caller."""
+    parameters = inspect.signature(GroupReader).parameters.values()
+    return [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.name not in MEMBERS_OWN]
 
 
-def _check_client(client: str, consumer: Any, options: Mapping[str, Any]) -> None:
-    """ValueError for a client that is none, or what does not belong to it."""
+def _client_of(client: str, consumer: Any, options: Mapping[str, Any]) -> str:
+    """The client that reads and writes: named, or by the class of its consumer. ValueError."""
+    if client == KAFKALITE and consumer is not None:
+        packages = [kind.__module__.partition(".")[0] for kind in type(consumer).__mro__]
+        client = next((PACKAGES[name] for name in packages if name in PACKAGES), KAFKALITE)
     if client not in CLIENTS:
         raise ValueError(f"client is {client!r}; it may be {', '.join(map(repr, CLIENTS))}")
     if client == KAFKALITE and consumer is not None:
         raise ValueError("consumer is for other clients: name one with client=, such as client='kafka-python'")
     if client != KAFKALITE and options:
         raise ValueError(f"{', '.join(options)} are options of kafkalite's client: use consumer= for {client}")
+    return client
 
 
-def _reader_options() -> list[str]:
-    """The options of a GroupReader that a member leaves to the caller."""
-    parameters = inspect.signature(GroupReader).parameters.values()
-    return [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.name not in MEMBERS_OWN]
+def _place_of(
+    servers: str | Iterable[str] | None, security: Security | Mapping[str, str] | None, client: str, consumer: Any
+) -> tuple[str | Iterable[str], Security | None]:
+    """The servers and security of the member's own connections: of the call, or else of the consumer."""
+    settings: Mapping[str, Any] = {} if consumer is None else _settings_of(client, consumer)
+    theirs = servers_of(settings)
+    if security is None and (servers is None or theirs is None):
+        security = security_of(settings)
+    if security is not None and not isinstance(security, Security):
+        security = Security(security)
+    return servers or theirs or BOOTSTRAP, security
 
 
 def _settings_of(client: str, consumer: Any) -> Mapping[str, Any]:
