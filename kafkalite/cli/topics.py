@@ -31,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=Parser)
 
     listing = actions.add_parser(
-        "list", help="list topics with partitions, records (≤: upper bound by offsets) and bytes on disk"
+        "list",
+        help="list topics with partitions, records (≤ marks an upper bound, computed from offsets) and bytes on disk",
     )
     listing.add_argument("--names", action="store_true", help="print names only, one per line")
     listing.add_argument("--internal", action="store_true", help="include internal topics")

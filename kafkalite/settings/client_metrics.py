@@ -64,7 +64,7 @@ class ClientMetricsConfig:
     match: tuple[str, ...] = setting(
         LIST,
         (),
-        "Clients that the subscription selects, as attribute=pattern; all pairs must match. Attributes are "
+        "Clients that the subscription selects, as ATTRIBUTE=PATTERN; all pairs must match. Attributes are "
         f"{', '.join(ATTRIBUTES)}.",
     )
     overrides: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -109,7 +109,9 @@ def _pattern(text: str) -> tuple[str, Any]:
     """Attribute and expression. What stands behind a last `=` may be missing, as in Kafka; there is no other `=`."""
     name, _, expression = text.rstrip("=").partition("=")
     if name.strip() not in ATTRIBUTES or not expression or "=" in expression:
-        raise ConfigError("match", f"must be attribute=pattern of {', '.join(ATTRIBUTES)}, not {text[:256]!r}")
+        raise ConfigError(
+            "match", f"must be ATTRIBUTE=PATTERN, where ATTRIBUTE is one of {', '.join(ATTRIBUTES)}, not {text[:256]!r}"
+        )
     try:
         return name.strip(), compiled(expression.strip(), PATTERN_BYTES_MAX)
     except ValueError as error:

@@ -78,7 +78,7 @@ def join_store(frame: DataFrame, store: DataFrame, on: str | Sequence[str], *, h
     from pyspark.sql import functions as sql
 
     if how not in JOINS:
-        raise ValueError(f"how must be {' or '.join(JOINS)}, not {how!r}")
+        raise ValueError(f"unknown how={how!r}; expected {' or '.join(map(repr, JOINS))}")
     names = [on] if isinstance(on, str) else list(on)
     require_columns(frame, names)
     require_columns(store, names)
@@ -130,7 +130,7 @@ def join_streams(
     from pyspark.sql import functions as sql
 
     if how not in JOINS:
-        raise ValueError(f"how must be {' or '.join(JOINS)}, not {how!r}")
+        raise ValueError(f"unknown how={how!r}; expected {' or '.join(map(repr, JOINS))}")
     names = [on] if isinstance(on, str) else list(on)
     if not names:
         raise ValueError("on must contain at least one column")
