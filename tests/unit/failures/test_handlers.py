@@ -117,7 +117,7 @@ NEEDED: dict[type, dict[str, object]] = {
 ALLOWED: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("first", "ceiling", "over", "alarm_after", "processing_time_max", "factor"), (5, 1.5)),
     **dict.fromkeys(("delays_after", "retry"), ([5],)),
-    **dict.fromkeys(("least", "consecutive", "attempts", "ahead_max", "parked_max"), (5,)),
+    **dict.fromkeys(("least", "consecutive", "attempts", "ahead_max", "parked_max", "batch"), (5,)),
     **dict.fromkeys(("record", "dead_letters", "skip_tombstones"), (True,)),
     **dict.fromkeys(("after", "compat"), ([],)),
     **dict.fromkeys(("fatal", "outage"), ([], KeyError)),
