@@ -1,4 +1,4 @@
-"""What `kafkalite check` says of machines, by tables and figures given to it."""
+"""Findings of `kafkalite check` about a machine, from given tables and figures."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_room(
     assert [row.verdict for row in room(str(tmp_path))] == verdicts
 
 
-def test_few_descriptors_and_small_files_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_low_limits_of_descriptors_and_file_size_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = {resource.RLIMIT_NOFILE: (1024, 4096), resource.RLIMIT_FSIZE: (10_000_000, 10_000_000)}
     monkeypatch.setattr(resource, "getrlimit", lambda which: limits[which])
     rows = {row.what: row.verdict for row in host_check.limits()}

@@ -1,4 +1,4 @@
-"""What a process that is the broker's own gets, and one of an application does not."""
+"""Settings for a broker's own process, which an application's process does not get."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def replacement(*_: object) -> None:
-    """Stands for a function of another library."""
+    """A fake function of another library."""
 
 
 def test_functions_of_the_system_pass() -> None:

@@ -1,4 +1,4 @@
-"""What is loaded ahead once a broker serves."""
+"""Modules loaded in advance once a broker serves."""
 
 import importlib
 

@@ -101,7 +101,7 @@ class Leader:
         return self.executors.turn("kafkalite-in-sync")
 
     def lag(self) -> None:
-        """Nobody has fetched for so long; what is proposed then is on the disk first."""
+        """Advance past the replica lag limit without a fetch, and flush what the proposals require."""
         self.clock.advance(LAG_S * 1.5)
         self.turn()
         self.turn()
@@ -140,7 +140,7 @@ def leader(tmp_path: Path) -> Iterator[Leader]:
 
 
 def waits(log: ReplicaLog) -> Callable[[], list[int]]:
-    """Appends a record, and waits as acks=all does: gives the codes it was told."""
+    """Append a record and wait as acks=all does; return the error codes the waiter gets."""
     told: list[int] = []
     end = log.append(make_batch()).end_offset
     wait_replicated(log.core, end, log.leader_epoch, told.append)
@@ -407,7 +407,7 @@ def test_a_slow_disk_holds_up_no_other_partition(leader: Leader) -> None:
 def test_proposals_for_many_partitions_are_not_compared_with_each_other(
     leader: Leader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten thousand wait at once when a broker dies that follows so many."""
+    """Ten thousand proposals queue at once when the follower of that many partitions dies."""
     compared: list[object] = []
     monkeypatch.setattr(_Item, "__eq__", lambda self, other: compared.append(other) or self is other)
     logs = [leader.lead((OWN, TWO)) for _ in range(3)]

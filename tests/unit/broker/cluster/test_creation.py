@@ -1,4 +1,4 @@
-"""Topics that clients ask for: what the controller is asked, and how often."""
+"""Auto-created topics: the requests to the controller, and their rate."""
 
 from __future__ import annotations
 

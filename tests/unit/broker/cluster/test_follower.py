@@ -1,4 +1,4 @@
-"""What a follower asks a leader next, and what it makes of each answer."""
+"""The next fetch a follower sends to a leader, and how it applies each response."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_who_is_fenced_waits_for_metadata(code: ErrorCode) -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE, ErrorCode.KAFKA_STORAGE_ERROR])
-def test_what_lasts_is_told_once(code: ErrorCode, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lasting_error_is_logged_once(code: ErrorCode, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     follower = started((A, 0), (A, 1))
     for epoch in range(5, 9):

@@ -1,5 +1,6 @@
-"""Three brokers with a partition: whatever happens to them, in the end all have the same, and nothing that was on all
-of those in sync is lost."""
+"""A partition on three brokers: after any fault the replicas converge, and no record that all in-sync replicas had is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def test_what_comes_too_late_is_not_asked_for_again_before_metadata_says_what_to
     world.close()
 
 
-def test_a_replica_that_cannot_be_written_is_told_once(
+def test_a_replica_that_cannot_be_written_is_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     world = calm(tmp_path)
@@ -87,7 +88,7 @@ def test_a_damaged_replica_is_cut_once_nobody_counts_on_it_and_copied_again(tmp_
     world = calm(tmp_path)
     follower = world.nodes[2]
     log = follower.log
-    world.unclean = True  # what is damaged cannot be looked at
+    world.unclean = True  # an unclean election: the damaged copy cannot be compared
     before = batches_of(log)
     first, second, third = sorted(before)[:3]
     begin = len(before[first])
@@ -110,7 +111,7 @@ def test_a_damaged_replica_is_cut_once_nobody_counts_on_it_and_copied_again(tmp_
 
 
 def damaged_at_its_end(world: World, follower: Node) -> None:
-    """Behind all that the leader has, the follower has a batch that turns out to be damaged; nobody counts on it."""
+    """The follower's log ends in a damaged batch past the leader's log end offset; no in-sync replica needs it."""
     log = follower.log
     end, size = log.log_end_offset, log.active.size
     log.append_as_follower(leaders(end, 1), 0)
@@ -261,7 +262,7 @@ def test_a_log_of_unknown_epochs_is_cut_before_anything_is_taken(
     world.close()
 
 
-def test_nobody_waits_for_a_leader_that_leads_nothing_any_more(tmp_path: Path) -> None:
+def test_no_fetch_waits_for_a_broker_that_leads_nothing(tmp_path: Path) -> None:
     world = calm(tmp_path)
     fetchers = world.nodes[2].fetchers
     assert [leader for leader, _ in fetchers._fetchers] == [1]
@@ -275,7 +276,7 @@ def test_nobody_waits_for_a_leader_that_leads_nothing_any_more(tmp_path: Path) -
 
 
 def samples(world: World, number: int) -> dict[str, dict[str, float]]:
-    """Family → what is told, by labels."""
+    """Return each metric family's values by labels."""
     return {family.name: dict(family.rows) for family in world.nodes[number].fetchers.families()}
 
 
@@ -343,7 +344,7 @@ def test_replicas_agree_and_lose_nothing_that_was_committed(tmp_path: Path, seed
 
 
 @pytest.mark.parametrize("seed", sample(range(25), 8))
-def test_replicas_agree_after_elections_of_whoever_was_there(tmp_path: Path, seed: int) -> None:
+def test_replicas_converge_after_random_elections(tmp_path: Path, seed: int) -> None:
     run(tmp_path, seed, unclean=True, steps=80)
 
 

@@ -25,7 +25,7 @@ LEADER = Address("a", 1)
 
 
 class Connection:
-    """Answers as it is told; an exception is raised."""
+    """A connection that returns the prepared responses and raises the prepared exceptions."""
 
     def __init__(self) -> None:
         self.answers: list[Any] = []
@@ -170,7 +170,7 @@ def test_request_that_cannot_be_passed_on_holds_up_no_other(scene: Scene) -> Non
     assert second.response.answer == b"\0\0\0\0"
 
 
-def test_stop_answers_whoever_waits(scene: Scene) -> None:
+def test_stop_answers_each_waiting_request(scene: Scene) -> None:
     waiting = scene.ask()
     scene.forwarder.stop()
     assert waiting.response == Outcome(None, ErrorCode.REQUEST_TIMED_OUT)

@@ -1,4 +1,4 @@
-"""Who is in sync, as a leader proposes it and the controllers answer: each row of answers, both orders, random runs."""
+"""The in-sync set as a leader proposes it and the controllers answer: each response, both orders, random runs."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class Controller:
 
 
 @pytest.mark.parametrize("seed", sample(range(40), 10))
-def test_whoever_may_be_elected_counts_and_both_agree_in_the_end(seed: int) -> None:
+def test_each_electable_replica_is_in_the_maximal_isr_and_both_sides_converge(seed: int) -> None:
     draw = random.Random(seed)
     controller, leader = Controller(), InSync()
     applied = 0
@@ -206,7 +206,7 @@ def test_whoever_may_be_elected_counts_and_both_agree_in_the_end(seed: int) -> N
         elif controller.leader_epoch == leader.leader_epoch:
             gone = draw.choice([0, 2, 3, 4, 5])
             controller.decide(tuple(each for each in controller.isr if each != gone), elects=draw.random() < 0.5)
-        # Who may be elected now was in sync by the controllers' last word: the leader of that epoch has counted him.
+        # Only a replica that the controllers have in sync can be elected, and the leader of that epoch counts it.
         if leader.leader_epoch == controller.leader_epoch:
             assert {*controller.isr} <= leader.maximal
     while applied < len(controller.log):

@@ -140,7 +140,7 @@ def test_duplicate_registration_is_tried_again_until_its_time_is_over() -> None:
     assert living.controllers_away
 
 
-def test_no_controller_is_looked_for_often_and_not_for_ever() -> None:
+def test_the_search_for_a_controller_retries_often_and_ends() -> None:
     living = life()
     living.unanswered(START, "nobody leads", no_controller=True)
     assert living.wait(START) == pytest.approx(LOOK_AGAIN_S)
@@ -165,7 +165,7 @@ def test_hopeless_registration_fails_at_once_in_words(code: int, words: str) -> 
     assert words in living.failure
 
 
-def test_features_that_nobody_knows_yet_are_waited_for() -> None:
+def test_registration_waits_for_unknown_features() -> None:
     """The refusal came before the metadata, which has what to say of it."""
     living = life()
     registered(living, ErrorCode.UNSUPPORTED_VERSION)
@@ -187,7 +187,7 @@ def test_features_that_are_not_done_are_named_with_what_to_do() -> None:
     assert unsupported_features({"metadata.version": 27})
 
 
-def test_unknown_code_is_told_by_its_number() -> None:
+def test_an_unknown_error_code_is_logged_by_number() -> None:
     living = life()
     registered(living, 999, START + 60)
     assert living.failure.endswith("error 999")

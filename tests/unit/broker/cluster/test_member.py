@@ -1,4 +1,4 @@
-"""A member whose threads meet what nobody thought of: it fails in words, and stops."""
+"""An unexpected exception in a thread of a cluster member: the member logs it and stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker tells of its cluster: counts of its image, and of elections between two."""
+"""The broker's cluster metrics: counts from its metadata image, and elections between two images."""
 
 from __future__ import annotations
 

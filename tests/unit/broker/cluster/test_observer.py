@@ -1,4 +1,4 @@
-"""Following the metadata log: what is asked, what of the answers is applied, where the next request goes."""
+"""Following the metadata log: the fetch requests, the records applied, and the target of the next request."""
 
 import pytest
 

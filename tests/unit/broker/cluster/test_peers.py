@@ -1,4 +1,4 @@
-"""The way to an API of another broker: what waits goes together, and whoever asked is answered whatever happens."""
+"""The channel to an API of another broker: waiting requests are batched, and each one is answered despite any fault."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_no_request_says_two_things_of_one(peers: Peers, other: ScriptedControll
     assert [items for items, _ in settled.answers] == [["x0"], ["a1", "b1", "a1"], ["a2", "b2"]]
 
 
-def test_whoever_asks_too_late_is_told(peers: Peers) -> None:
+def test_a_request_after_the_stop_is_refused(peers: Peers) -> None:
     settled = Settled()
     lane = peers.lane(2, api.CREATE_TOPICS, 3, build, settled)
     peers.stop()

@@ -20,7 +20,7 @@ SIZE = 20
 
 
 class Controller:
-    """Answers when it is told to."""
+    """A controller that answers when the test calls it."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, AllocateProducerIdsRequest, Deferred[Any]]] = []

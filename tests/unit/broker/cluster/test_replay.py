@@ -1,4 +1,4 @@
-"""What is published of committed batches: transactions of the controller's as one, snapshots as a whole."""
+"""Publishing committed metadata batches: a controller transaction at once, a snapshot as a whole."""
 
 from collections.abc import Iterator
 

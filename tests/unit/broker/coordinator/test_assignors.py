@@ -1,4 +1,4 @@
-"""What every assignment has to be, whatever groups look like: whole, allowed, even, and as much as before as can be."""
+"""Properties of every assignment for any group: complete, allowed, balanced, and as sticky as possible."""
 
 from itertools import combinations
 
@@ -122,7 +122,9 @@ def test_uniform_of_different_subscriptions_is_as_even_as_can_be(group):
 
 
 def _fits(members, counts, most):
-    """Whether all can be given out with nobody having more than `most`: a bipartite matching, by augmenting."""
+    """Return whether members can share all partitions with at most `most` each: a bipartite matching by augmenting
+    paths.
+    """
     partitions = [
         (topic, number)
         for topic, count in counts.items()
@@ -196,6 +198,6 @@ def test_what_two_were_meant_to_have_goes_to_one(assign):
 
 
 @pytest.mark.parametrize("assign", ASSIGNORS.values(), ids=ASSIGNORS)
-def test_nobody_and_nothing(assign):
+def test_a_group_without_members_or_partitions(assign):
     assert assign({}, {}) == {}
     assert assign({"a": Subscriber(frozenset(), {})}, {}) == {"a": {}}

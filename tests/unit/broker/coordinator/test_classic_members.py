@@ -95,7 +95,7 @@ def test_member_that_was_told_to_join_again_and_does_not_is_out(bench, asks):
     assert joined.member_id not in bench.group.state.members
 
 
-def test_session_is_the_members_own_and_begins_anew_with_the_broker(bench):
+def test_each_member_has_its_session_and_a_restart_resets_it(bench):
     assert CLASSIC_SESSION_S < SESSION_S
     joined = enter(bench).response
     assert get(bench, joined) == 0
@@ -134,7 +134,7 @@ def test_what_comes_while_a_group_turns_classic_is_asked_of_the_classic_group(be
     bench.writes.settle()
     assert left.response.error_code == 0
     assert waiting.response is AGAIN
-    assert nobody.response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE  # nobody said where to ask anew
+    assert nobody.response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE  # the upgrade wrote no successor yet
     successor = bench.successor
     assert isinstance(successor, Group)
     assert (successor.state, successor.generation, set(successor.members)) == (
@@ -175,7 +175,7 @@ def test_broker_stops_while_a_group_turns_classic(bench):
 
 
 def test_last_one_leaves_while_a_classic_member_joins(bench):
-    """It joins a group in which nobody is left: a classic one is for it."""
+    """The joining member finds an empty group, so a classic group is created for it."""
     bench.writes.at_once = False
     left = bench.beat("new", -1)
     waiting = enter(bench, again=lambda: completed(AGAIN))
@@ -184,7 +184,7 @@ def test_last_one_leaves_while_a_classic_member_joins(bench):
 
 
 def test_commits_in_a_transaction_and_outside(bench):
-    """Those who name nobody are taken for older producers."""
+    """Commits without a member id are accepted as those of older producers."""
     joined = enter(bench).response
     allowed = bench.group.commit_error_locked
     for member, epoch, old in [
@@ -205,7 +205,7 @@ def test_commits_in_a_transaction_and_outside(bench):
 
 
 def test_upgrade_in_the_middle_of_a_rebalance_leaves_members_what_they_have():
-    """Nobody was given anything yet: cooperative members said what they have, and what two claim is the first one's."""
+    """Before any assignment, cooperative members report their partitions; of two claims the first wins."""
     classic = GroupBench()
     topic = SimpleNamespace(name="orders", id=topic_id("orders"), partitions=(None,) * 4)
     claims = [(0, 1), (1, 2, 9)]

@@ -54,7 +54,7 @@ def test_partition_moves_only_after_its_owner_gave_it_up(bench):
     assert bench.group.state_name == "Stable"
 
 
-def test_assignment_is_told_when_it_changed_or_all_was_said(bench):
+def test_the_assignment_is_sent_when_it_changed_or_after_a_full_heartbeat(bench):
     bench.join("m1")
     assert bench.beat("m1", 1).response.assignment is None
     full = bench.beat("m1", 1, owned={ORDERS: [0, 1, 2, 3]}, topics=["orders"], rebalance_s=REBALANCE_S)
@@ -162,7 +162,7 @@ def test_who_may_commit_in_a_transaction(bench, member, epoch, code):
     assert bench.group.commit_error_locked(member, None, epoch, 3, transactional=True) == code
 
 
-def test_anybody_commits_while_nobody_is_in(bench):
+def test_any_client_commits_while_the_group_is_empty(bench):
     assert bench.group.commit_error_locked("", None, -1) == 0
     bench.join("m1")
     bench.beat("m1", -1)
@@ -189,7 +189,7 @@ def test_who_may_fetch_offsets(bench, member, epoch, code):
 # ---- static members -------------------------------------------------------------------------------------------------
 
 
-def test_static_member_that_comes_back_has_its_partitions_and_nobody_notices(bench):
+def test_a_returning_static_member_keeps_its_partitions_without_a_rebalance(bench):
     bench.join("m1", instance="a")
     bench.join("m2", instance="b")
     bench.beat("m1", 1, owned={ORDERS: [0, 1]}, instance="a")
@@ -215,7 +215,7 @@ def test_instance_id_is_released_by_leaving_or_by_time(bench):
     assert bench.join("m3", instance="a").error_code == 0
 
 
-def test_elder_holder_of_an_instance_id_is_fenced(bench):
+def test_the_previous_holder_of_an_instance_id_is_fenced(bench):
     bench.join("m1", instance="a")
     bench.beat("m1", -2, instance="a")
     bench.join("m2", instance="a")
@@ -323,7 +323,7 @@ def test_member_that_gave_up_in_time_stays(bench):
 # ---- topics ---------------------------------------------------------------------------------------------------------
 
 
-def test_topic_that_comes_grows_and_goes_is_assigned_anew(bench):
+def test_a_topic_created_grown_or_deleted_changes_the_assignment(bench):
     bench.join("m1", "orders", "late")
     bench.set_topic("late", 1)
     assert bench.group.state_name == "Assigning"
@@ -335,7 +335,7 @@ def test_topic_that_comes_grows_and_goes_is_assigned_anew(bench):
     assert bench.given(bench.beat("m1", 3).response) == {"orders": [0, 1, 2, 3]}
 
 
-def test_topic_made_anew_under_its_name_is_another_one(bench):
+def test_a_recreated_topic_is_a_different_topic(bench):
     bench.join("m1")
     bench.set_topic("orders", 0)
     bench.set_topic("orders", 4, generation=2)
@@ -344,7 +344,7 @@ def test_topic_made_anew_under_its_name_is_another_one(bench):
     assert bench.given(bench.beat("m1", 1, owned={}).response) == {"orders": [0, 1, 2, 3]}
 
 
-def test_topic_that_nobody_reads_changes_nothing(bench):
+def test_a_topic_without_subscribers_changes_nothing(bench):
     bench.join("m1")
     bench.set_topic("other", 5)
     assert bench.group.state_name == "Stable"
@@ -416,7 +416,7 @@ def test_hostile_expression_takes_no_time(bench):
 # ---- the disk -------------------------------------------------------------------------------------------------------
 
 
-def test_nobody_is_told_before_it_is_durable(bench):
+def test_no_response_is_sent_before_the_write_is_durable(bench):
     bench.writes.at_once = False
     first = bench.beat("m1", 0, owned={}, topics=["orders"], rebalance_s=1)
     second = bench.beat("m2", 0, owned={}, topics=["orders"], rebalance_s=1)
@@ -549,7 +549,7 @@ def test_stop_answers_everybody(bench):
 
 
 def test_member_that_is_asked_for_more_is_one_epoch_further():
-    """As in Kafka: what it is asked for in that epoch has a rebalance timeout of its own."""
+    """As in Kafka: a revocation in the new epoch has its own rebalance timeout."""
     bench = ConsumerBench({"orders": 6})
     bench.join("m1")
     bench.join("m2")

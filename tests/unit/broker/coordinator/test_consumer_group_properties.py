@@ -1,7 +1,7 @@
-"""Any order of heartbeats, departures, silence, lost answers, failed writes, restarts and topics that change (KIP-848).
+"""Random heartbeats, departures, pauses, lost responses, failed writes, restarts and topic changes (KIP-848).
 
-What must hold at every moment: no partition has two owners whose epoch is good, the log says what the group is, and
-nobody is told more than the log says. And in the end, left alone: everybody has its share of everything.
+Invariants at every step: no partition has two owners with a valid epoch, the log matches the group's state, and no
+member gets an assignment that the log does not have. Once left alone, the members share all partitions.
 """
 
 from hypothesis import settings
@@ -17,7 +17,7 @@ LOST = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH}
 
 
 class Client:
-    """A consumer that follows the protocol: gives up what it must, and says what it has."""
+    """A consumer that follows the protocol: revokes what it must and reports what it owns."""
 
     def __init__(self, number, instance, topics, expression):
         self.number, self.instance, self.topics, self.expression = number, instance, topics, expression
@@ -32,7 +32,7 @@ class Client:
         self.waiting = None
 
     def forget(self):
-        """All partitions are given up, to join anew."""
+        """Give up all partitions, to join as a new member."""
         self.epoch = 0
         self.owned = {}
         self.told = None
@@ -70,7 +70,7 @@ class Client:
                 self.told = {row.topic_id: set(row.partitions) for row in rows}
 
     def work(self):
-        """Takes what it was told to have, and lets go of the rest."""
+        """Take the assigned partitions and revoke the others."""
         if self.told is not None:
             self.owned, self.told = self.told, None
 

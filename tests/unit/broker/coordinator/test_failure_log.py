@@ -1,4 +1,4 @@
-"""What fails for hours is told a few times."""
+"""A failure that lasts for hours is logged a few times only."""
 
 import itertools
 
@@ -6,7 +6,7 @@ from kafkalite.broker.coordinator.failure_log import Trouble, Troubles
 from tests.kit.fakes.clock import FakeClock
 
 
-def test_a_day_of_failures_is_told_ever_more_rarely_and_at_its_end():
+def test_a_day_of_failures_is_logged_ever_more_rarely_and_at_its_end():
     clock = FakeClock()
     troubles = Troubles(clock)
     told = []

@@ -146,7 +146,7 @@ class Groups(RuleBasedStateMachine):
         assert len(held) == len(set(held))
 
     def teardown(self):
-        """Left alone, with the disk well, everybody who follows the protocol is in, and nobody waits for ever."""
+        """Left alone with a working disk, each member that follows the protocol is stable and no request hangs."""
         if not hasattr(self, "bench"):
             return
         self.bench.writes.at_once = True

@@ -1,4 +1,4 @@
-"""Writes of one partition: everybody who waits is told how it went, and not before it is safe."""
+"""Writes to one partition: each caller gets the result, and only once the write is durable."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_flush_that_cannot_be_asked_for_is_told_to_who_waits(error: Exception) -
     log: Any = LogThatCannotFlush(error)
     writer = LogWriter("t-0", lambda: log, pool, flush=True)
     codes: list[int] = []
-    for _ in range(2):  # the writer goes on behind it
+    for _ in range(2):  # the writer continues after it
         told = threading.Event()
         writer.write(lambda _log: 1, lambda code, told=told: (codes.append(code), told.set()))
         assert told.wait(TIMEOUT_S)

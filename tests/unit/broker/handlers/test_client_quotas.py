@@ -59,7 +59,7 @@ def describe(broker: HandlerCalls, *components: ComponentData, version: int = 1,
 
 
 @pytest.mark.parametrize("version", versions(api.ALTER_CLIENT_QUOTAS))
-def test_what_was_set_is_told_and_gone_when_it_is_removed(broker: HandlerCalls, version: int) -> None:
+def test_a_quota_is_described_until_it_is_removed(broker: HandlerCalls, version: int) -> None:
     both = {"client-id": None, "user": "é"}
     assert alter(broker, entry(both, (RATE, 5.0), (SHARE, 0.5)), version=version) == [(both, 0)]
     assert describe(broker, version=version) == [(both, {RATE: 5.0, SHARE: 0.5})]

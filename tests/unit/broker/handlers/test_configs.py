@@ -569,7 +569,7 @@ def test_list_config_resources_of_an_unknown_type(broker):
 
 
 def of_group(broker, name="g"):
-    """The settings that a group has of its own."""
+    """Return the settings set on the group itself."""
     code, told = describe(broker, 4, GROUP, name)
     assert code == 0
     return {key: item.value for key, item in told.items() if item.config_source == ConfigSource.GROUP}
@@ -641,7 +641,7 @@ def test_group_session_that_is_not_longer_than_its_heartbeats_is_refused():
 
 
 def of_client_metrics(broker, name="every"):
-    """The settings that a subscription to client metrics has of its own."""
+    """Return the settings set on the client-metrics subscription itself."""
     code, told = describe(broker, 4, CLIENT_METRICS, name)
     assert code == 0
     return {key: item.value for key, item in told.items() if item.config_source == ConfigSource.CLIENT_METRICS}

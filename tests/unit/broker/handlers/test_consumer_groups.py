@@ -151,7 +151,7 @@ def test_offsets_of_a_topic_that_members_read_stay(broker):
     assert broker.delete("c") == {"c": ErrorCode.NON_EMPTY_GROUP}
 
 
-def test_offsets_expire_once_nobody_reads_their_topic(broker):
+def test_offsets_expire_once_their_topic_has_no_subscriber(broker):
     broker.beat("m")
     for topic in ("orders", "logs"):
         broker.commit(group="c", member="m", generation=1, topic=topic)

@@ -1,4 +1,4 @@
-"""What requests are expected to cost, which says whether they run on a network thread."""
+"""The expected cost of requests, which decides whether they run on a network thread."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def sample(kind, namespace):
 
 
 def request_of(key, version):
-    """What is decoded of a client of that version: what the version lacks has its default."""
+    """Return a request as decoded from a client of that version: missing fields have their defaults."""
     namespace = namespace_of(key)
     made = sample(namespace[f"{api.APIS[key].name}Request"], namespace)
     for name, _, versions, *_ in type(made).FIELDS:
@@ -102,7 +102,7 @@ def test_items_keep_what_names_them():
     assert (topic.topic_id, topic.partition_responses[0].base_offset) == (SCALARS["uuid"], -1)
 
 
-def test_metadata_tells_of_the_broker_all_the_same():
+def test_metadata_lists_the_broker_despite_the_error():
     request = namespace_of(api.METADATA)["MetadataRequest"](topics=None)
     answer = error_answer(api.METADATA, 9, request, CODE, TEXT, VIEW)
     assert [(broker.node_id, broker.host, broker.port) for broker in answer.brokers] == [(7, "host", 9)]

@@ -320,7 +320,7 @@ def test_join_refusals(broker):
 
 
 def test_offsets_of_a_topic_id_that_nothing_has(broker):
-    """Whatever is wrong with the group, what is wrong with the topic is told first, as in Kafka."""
+    """The topic's error takes precedence over the group's, as in Kafka."""
     assert broker.commit(topic="none", version=10) == ErrorCode.UNKNOWN_TOPIC_ID
     assert broker.commit(topic="none", version=10, group="new", generation=3, member="m") == ErrorCode.UNKNOWN_TOPIC_ID
     assert broker.commit(topic="none", version=9, generation=3, member="m") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -435,7 +435,7 @@ def test_empty_group_keeps_its_generation_over_a_restart(broker):
     assert broker.join(member=joined.member_id).generation_id == 3
 
 
-def test_offsets_of_a_topic_made_anew_are_forgotten(broker):
+def test_offsets_of_a_recreated_topic_are_dropped(broker):
     broker.commit()
     broker.commit(topic="logs")
     broker.logs.on_topic_deleted = None  # a crash between the deletion and its tombstones
@@ -497,7 +497,7 @@ def test_a_group_that_is_dropped_while_its_offsets_are_told_has_not_lost_them(br
     assert answer.error_code == elsewhere
 
 
-def test_while_loading_clients_are_told_to_come_again(broker):
+def test_while_loading_clients_get_a_retriable_error(broker):
     broker.commit()
     broker.calls.groups.shards.loaded.clear()
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS

@@ -1,4 +1,4 @@
-"""Metadata and DescribeTopicPartitions: who is there, which topics, and topics made by asking."""
+"""Metadata and DescribeTopicPartitions: brokers, topics, and auto-created topics."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def ask_all(broker, version):
 
 
 @pytest.mark.parametrize("version", EVERY_VERSION)
-def test_this_broker_is_told_with_its_advertised_address(broker, version):
+def test_this_broker_is_listed_with_its_advertised_address(broker, version):
     response = ask_all(broker, version)
     (node,) = response.brokers
     assert (node.node_id, node.host, node.port) == (NODE_ID, "broker.example", 19092)

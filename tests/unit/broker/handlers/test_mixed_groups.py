@@ -115,7 +115,7 @@ def test_group_is_upgraded_and_downgraded_while_a_classic_member_stays(broker, r
 
 
 def test_upgrade_while_the_first_members_are_waited_for(tmp_path):
-    """They are told of another rebalance, and join that."""
+    """They are asked to rejoin another rebalance, and they do."""
     broker = MixedGroups(tmp_path / "data", group_initial_rebalance_delay_ms="3000")
     try:
         broker.logs.create_topic("orders", 3, {})
@@ -262,7 +262,7 @@ def test_static_member_changes_its_protocol_and_back(broker):
     assert broker.heartbeat(other.member_id, 2) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_static_member_that_comes_back_alone_goes_on_without_a_rebalance(broker):
+def test_a_lone_static_member_returns_without_a_rebalance(broker):
     broker.beat("new", group="g", instance_id="one")
     joined = broker.enter()
     part = held(broker.beat("new", 1, group="g", instance_id="one", owned={"orders": ALL}))

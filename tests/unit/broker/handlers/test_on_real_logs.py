@@ -1,4 +1,4 @@
-"""The handlers on the real log engine: what the in-memory stand-in takes for granted, and what outlives a restart."""
+"""The handlers on the real log engine: behaviour that the in-memory fake assumes, and state that survives a restart."""
 
 import pytest
 
@@ -163,7 +163,7 @@ def test_producer_ids_are_never_given_twice(real):
     assert given == sorted(given)
 
 
-def test_log_directory_tells_the_size_of_partitions(real):
+def test_log_directory_reports_the_size_of_partitions(real):
     real.create("orders", 2)
     real.append("orders", 1, *range(1000, 1100))
     (result,) = real.calls.call(api.DESCRIBE_LOG_DIRS, 4, DescribeLogDirsRequest(topics=None)).results

@@ -1,4 +1,4 @@
-"""The table of APIs: what is advertised is what is served, and every row leads to a handler."""
+"""The API table: the broker serves each API it advertises, and each row has a handler."""
 
 import re
 from pathlib import Path
@@ -70,7 +70,7 @@ TELEMETRY = {"GetTelemetrySubscriptions", "PushTelemetry"}
 
 
 @pytest.mark.parametrize("version", versions(api.API_VERSIONS))
-def test_telemetry_is_told_where_metrics_are_served(broker, version):
+def test_telemetry_is_advertised_where_metrics_are_served(broker, version):
     broker.services.client_metrics = ClientMetrics(dict, lambda: 1000, broker.clock)
     response = broker.call(api.API_VERSIONS, version, software_request(version))
     told = {api.APIS[row.api_key].name: (row.min_version, row.max_version) for row in response.api_keys}
@@ -110,7 +110,7 @@ def features_of(response):
     ],
 )
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_librdkafka_that_misreads_tagged_fields_is_told_no_features(broker, version, name, number, reads):
+def test_librdkafka_that_misreads_tagged_fields_gets_no_features(broker, version, name, number, reads):
     response = broker.call(api.API_VERSIONS, version, software_request(version, name, number))
     assert bool(response.finalized_features) == reads
     assert (response.finalized_features_epoch >= 0) == reads

@@ -13,7 +13,7 @@ from tests.kit.fakes.metrics_data import gauge, metrics_data
 
 @pytest.fixture
 def asked(broker):
-    """A broker that serves metrics, and what a client is asked for."""
+    """Serve metrics on the broker, and return the subscription it gives a client."""
     configs = {"all": ClientMetricsConfig.resolve({"metrics": "*", "interval.ms": "1000"})}
     broker.services.client_metrics = ClientMetrics(lambda: configs, lambda: 1000, broker.clock)
     return broker.call(api.GET_TELEMETRY_SUBSCRIPTIONS, 0, GetTelemetrySubscriptionsRequest())

@@ -1,4 +1,4 @@
-"""ListTransactions and DescribeTransactions: filters, patterns, ids nobody knows."""
+"""ListTransactions and DescribeTransactions: filters, patterns, unknown ids."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Users and their passwords for SCRAM: every rule of a change, and what is told of them."""
+"""SCRAM users and their passwords: each check of a change, and the descriptions returned."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_user_that_is_named_twice_is_changed_by_neither(broker: HandlerCalls) ->
     assert describe(broker, "bob", "bob", "carol") == {"bob": ErrorCode.DUPLICATE_RESOURCE, "carol": [(1, 4096)]}
 
 
-def test_change_that_cannot_be_written_down_is_told_and_did_not_happen(broker: HandlerCalls) -> None:
+def test_a_change_that_cannot_be_written_fails_and_has_no_effect(broker: HandlerCalls) -> None:
     broker.logs.failure = StorageError("full")
     assert alter(broker, upsert(), upsert("")) == {
         "alice": ErrorCode.KAFKA_STORAGE_ERROR,

@@ -42,7 +42,7 @@ def test_a_holder_of_few_entries_gets_the_last_tenth_until_it_is_a_holder_of_man
     assert taken(shares, SMALL, large, limit=10 * LIMIT) == SMALL_COUNT + 1
 
 
-def test_the_limit_itself_holds_for_everybody() -> None:
+def test_the_limit_itself_applies_to_every_holder() -> None:
     shares = Shares()
     assert not shares.admits(SMALL, LIMIT, LIMIT)
     assert taken(Shares(), SMALL, LIMIT - 3) == 3
@@ -57,7 +57,7 @@ def test_what_is_counted_out_can_be_taken_again_and_leaves_nothing() -> None:
     assert taken(shares, LARGE) == large
 
 
-def test_an_entry_without_a_holder_counts_for_nobody() -> None:
+def test_an_entry_without_a_holder_is_not_counted() -> None:
     shares = Shares()
     shares.add(None)
     shares.remove(None)

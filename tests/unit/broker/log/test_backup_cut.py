@@ -1,4 +1,4 @@
-"""A cut that nobody waits for any more is not left lying about."""
+"""An abandoned backup cut is removed."""
 
 from __future__ import annotations
 

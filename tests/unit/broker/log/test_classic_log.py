@@ -183,7 +183,7 @@ def test_a_roll_puts_the_closed_segment_on_the_disk(tmp_path: Path) -> None:
     assert log.flushed_offset >= 15
 
 
-def test_the_end_that_is_told_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reported_log_end_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between a roll and the flush that makes what it closed visible, names included."""
     harness = LogHarness(tmp_path, message_format="classic", segment_bytes=14)
     waiting: list[object] = []

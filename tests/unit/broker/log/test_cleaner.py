@@ -153,7 +153,7 @@ def test_offset_survives_a_restart_and_is_kafkas_file(setup: Setup) -> None:
     assert [record.offset for record in read_from(log, 0)] == [17, 18, 19]
 
 
-def test_new_topic_of_the_same_name_starts_anew(setup: Setup) -> None:
+def test_a_recreated_topic_is_cleaned_from_its_start(setup: Setup) -> None:
     fill(setup.topic(), 20)
     setup.clean_all()
     setup.manager.delete_topic("c")
@@ -161,7 +161,7 @@ def test_new_topic_of_the_same_name_starts_anew(setup: Setup) -> None:
     assert setup.manager.cleaner.offset_of(setup.topic()) == 0
 
 
-def test_offset_beyond_the_log_starts_anew(setup: Setup) -> None:
+def test_a_checkpoint_past_the_log_end_restarts_at_the_log_start(setup: Setup) -> None:
     fill(setup.topic(), 20)
     setup.clean_all()
     setup.manager.close()
@@ -264,7 +264,7 @@ def test_stop_ends_a_compaction_early(setup: Setup) -> None:
 
 
 def test_threads_clean_by_themselves(tmp_path: Path) -> None:
-    # A thread may be there before the last segment is: what is dirty then is less than the usual half.
+    # A cleaner thread may start before the last segment exists: the dirty ratio is then below the usual half.
     made = Setup(
         tmp_path,
         log_cleaner_enable="true",

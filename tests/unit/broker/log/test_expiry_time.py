@@ -289,7 +289,7 @@ def test_check_compares_the_clock_with_the_stored_time(tmp_path: Path, off_s: in
 
 
 def test_backup_has_the_time_that_was_stored(tmp_path: Path, clock: FakeClock) -> None:
-    """What is restored a month later is not too old at once."""
+    """Records restored a month later do not expire at once."""
     manager = filled(tmp_path / "data", clock)
     manager.close()
     back_up(str(tmp_path / "data"), str(tmp_path / "backup"))

@@ -120,7 +120,7 @@ def test_failed_sync_reaches_every_waiter_of_that_log_only(manager: LogManager) 
     assert (bad.offline, good.offline) == (True, False)
 
 
-def test_callback_that_raises_harms_nobody_else(manager: LogManager) -> None:
+def test_a_callback_that_raises_does_not_affect_others(manager: LogManager) -> None:
     log = manager.create_topic("t", 1, {}).partitions[0]
     release, _ = held(manager)
     end = log.append(make_batch()).end_offset

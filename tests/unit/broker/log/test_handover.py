@@ -1,4 +1,4 @@
-"""A data directory that becomes a cluster's: whatever ends it half way, it is begun again and ends the same."""
+"""Handing a data directory to a cluster: interrupted at any step, it is repeated and ends the same."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Died(Exception):
 
 
 def alone(root: Path) -> Handover:
-    """The directory of a broker that stood alone, and the migration of its topics."""
+    """Prepare the directory of a standalone broker and the migration of its topics."""
     manager = started(root)
     for name in ("a", "b"):
         for log in manager.create_topic(name, 2, {}).partitions:

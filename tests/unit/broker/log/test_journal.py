@@ -181,7 +181,7 @@ def test_compaction_keeps_the_state(tmp_path: Path) -> None:
 @pytest.mark.own_process
 @pytest.mark.parametrize(("kind", "after"), [("write", 0), ("sync", 0), ("sync", 1), ("rename", 0), ("open", 0)])
 def test_rewrite_that_fails_loses_nothing(tmp_path: Path, kind: str, after: int) -> None:
-    """It goes on with the old file, or, where that has lost its name already, records nothing more."""
+    """The journal keeps the old file or, if that file has lost its name already, refuses further records."""
     journal = filled(tmp_path)
     seams.arm((kind,), after=after, error=errno.EIO, written=0)
     try:

@@ -227,7 +227,7 @@ def test_everything_in_a_data_directory_is_its_owners_alone(tmp_path: Path) -> N
     assert modes == {path.name: 0o700 if path.is_dir() else 0o600 for path in paths}
 
 
-def test_directory_that_others_may_read_is_told_once_and_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_world_readable_directory_is_logged_once_and_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     open_to_all = tmp_path / "data"
     open_to_all.mkdir()
     open_to_all.chmod(0o755)
@@ -358,7 +358,7 @@ def test_directory_with_topic_id_zero_gets_an_id(tmp_path: Path) -> None:
     manager.close()
 
 
-def test_journal_lost_beside_data_is_refused(tmp_path: Path) -> None:
+def test_a_missing_journal_next_to_data_is_refused(tmp_path: Path) -> None:
     manager = make_manager(tmp_path)
     manager.open()
     manager.create_topic("t", 1, {})

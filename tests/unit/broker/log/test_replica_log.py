@@ -1,4 +1,4 @@
-"""The log of a partition with replicas: what a leader gives it, where it is cut, what a restart makes of it."""
+"""The log of a partition with replicas: appends from a leader, truncation, and recovery at a restart."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_the_state_of_producers_follows_without_being_asked(tmp_path: Path) -> N
 
 
 def transaction(first: int, producer_id: int, *, commit: bool, between: int = 0) -> list[bytes]:
-    """A batch of a transaction, and its marker so many offsets later."""
+    """Return a transactional batch, and its marker `between` offsets after it."""
     return [
         placed(make_batch(1, producer_id=producer_id, epoch=0, sequence=0, attributes=TRANSACTIONAL), first),
         placed(marker_batch(producer_id, 0, 0, TIME_MS, commit=commit), first + 1 + between),
@@ -342,7 +342,7 @@ def test_a_leaders_high_watermark_comes_with_its_records(tmp_path: Path) -> None
 # --- truncation -------------------------------------------------------------------------------------------------------
 
 
-def test_a_log_that_is_cut_ends_there_and_goes_on(tmp_path: Path) -> None:
+def test_a_truncated_log_ends_there_and_takes_appends(tmp_path: Path) -> None:
     harness = LogHarness(tmp_path, segment_bytes=300)
     log = opened(harness)
     log.append_as_follower(leaders(0, 12), 0)
@@ -421,7 +421,7 @@ def test_readers_of_a_segment_that_is_cut_keep_its_bytes(tmp_path: Path) -> None
     assert offsets(split(log.read(0, 1 << 20))) == list(range(14))
 
 
-def test_a_segment_that_nobody_reads_is_cut_in_its_file(tmp_path: Path) -> None:
+def test_a_segment_without_readers_is_truncated_in_place(tmp_path: Path) -> None:
     log = opened(LogHarness(tmp_path))
     log.append_as_follower(leaders(0, 10), 0)
     path = Path(log.active.path)
@@ -462,7 +462,7 @@ def test_the_producers_of_a_cut_log_are_those_of_its_end(tmp_path: Path) -> None
     assert log.ensure_producers().aborted.rows() == []
 
 
-def test_a_log_begins_anew_where_it_is_told(tmp_path: Path) -> None:
+def test_a_log_restarts_at_the_given_offset(tmp_path: Path) -> None:
     harness = LogHarness(tmp_path, segment_bytes=300)
     log = opened(harness)
     log.append_as_follower(leaders(0, 12), 0)
@@ -478,7 +478,7 @@ def test_a_log_begins_anew_where_it_is_told(tmp_path: Path) -> None:
     assert offsets(read_all(opened(harness))) == [3, 4, 5, 6]
 
 
-def test_a_cut_below_the_first_segment_begins_anew(tmp_path: Path) -> None:
+def test_truncation_below_the_first_segment_restarts_the_log(tmp_path: Path) -> None:
     log = opened(LogHarness(tmp_path))
     log.truncate_fully_and_start_at(50)
     log.append_as_follower(leaders(50, 4), 0)
@@ -521,7 +521,9 @@ def test_epochs_come_back_from_the_batches_that_were_walked(tmp_path: Path) -> N
 
 
 def test_epochs_come_back_where_the_log_once_began_inside_one(tmp_path: Path) -> None:
-    """A power cut while the log began anew: its start was forgotten, and its epochs were still those from there on."""
+    """A power cut during a restart of the log at a later offset: its start was lost, but its epochs already began
+    there.
+    """
     harness = LogHarness(tmp_path, segment_bytes=250)
     log = opened(harness)
     for first, epoch in ((0, 1), (3, 4), (6, 4), (9, 4), (12, 6)):
@@ -550,7 +552,7 @@ def test_the_high_watermark_of_a_checkpoint_is_kept_inside_the_log(
 
 
 def test_checksums_are_those_of_the_leader(tmp_path: Path) -> None:
-    """Guards the other tests: what is given to the log is right to begin with."""
+    """Guards the other tests: the batches given to the log are valid."""
     batch = leaders(3, 1, epoch=9)
     assert struct.unpack_from(">I", batch, 17) == (crc32c(batch[21:]),)
 
@@ -591,7 +593,7 @@ def points_in(path: Path) -> set[tuple[str, int, int]]:
     return {(topic, int(partition), int(offset)) for topic, partition, offset in rows}
 
 
-def test_a_broker_that_stands_alone_has_no_high_watermarks_to_write_down(tmp_path: Path) -> None:
+def test_a_standalone_broker_writes_no_high_watermark_checkpoint(tmp_path: Path) -> None:
     manager = started(tmp_path)
     manager.create_topic("t", 1, {}).partitions[0].append(make_batch())
     manager.close()

@@ -43,7 +43,7 @@ def test_start_retention_never_takes_the_active_segment(start: int, count: int) 
 
 @pytest.mark.parametrize("timestamp", [0, -1, 1, NEVER_MS, -(1 << 62)])
 def test_absurd_timestamps_do_not_age_a_live_segment(timestamp: int) -> None:
-    """G3: whatever a record claims, the segment being written is as old as its last append."""
+    """G3: whatever timestamp a record has, the active segment is as old as its last append."""
     live = SegmentAge(0, 1, 10, timestamp, TIME_MS - 10, active=True, topic="t", partition=0)
     assert time_of(live, TIME_MS) == TIME_MS - 10
     sealed = live._replace(active=False)
@@ -141,7 +141,7 @@ def test_own_policy_that_makes_no_sense_deletes_nothing(tmp_path: Path, answer: 
         def deletable_count(self, segments: Sequence[SegmentAge], now_ms: int) -> int:
             if isinstance(answer, Exception):
                 raise answer
-            return answer  # type: ignore[return-value]  # which is the point
+            return answer  # type: ignore[return-value]  # the wrong type on purpose
 
     clock = FakeClock(TIME_MS)
     harness = LogHarness(tmp_path, clock=clock, retention_ms=HOUR_MS)

@@ -22,7 +22,7 @@ def test_roll_by_size_keeps_every_segment_within_it(tmp_path: Path) -> None:
     assert [segment.base_offset for segment in log.segments] == bases(harness)
 
 
-def test_batch_larger_than_a_segment_gets_one_of_its_own(tmp_path: Path) -> None:
+def test_a_batch_larger_than_a_segment_gets_its_own_segment(tmp_path: Path) -> None:
     harness = LogHarness(tmp_path, segment_bytes=500)
     log = harness.open()
     model = PlainLog()

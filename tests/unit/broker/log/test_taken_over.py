@@ -1,4 +1,4 @@
-"""A replica's directory that Apache Kafka had since, or will have next: what is believed of it, and what is left."""
+"""A replica's directory that Apache Kafka wrote or will write next: the files kafkalite trusts and those it leaves."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_below_the_recovery_point_of_kafka_only_the_last_segment_is_read_at_a_st
 
 
 def test_a_copy_of_kafkas_is_read_whole_where_it_is_no_replica(harness: LogHarness) -> None:
-    """Nobody knows whose recovery point it is."""
+    """The recovery point may belong to another copy."""
     first = harness.files()[0]
     data = bytearray(first.read_bytes())
     data[100] ^= 1
@@ -97,7 +97,7 @@ def test_missing_offsets_above_the_recovery_point_are_kafkas_compaction_where_no
 
 
 def compacted(name: str, epoch: int, logs: LogManager) -> AssignedTopic:
-    """One partition of a compacted topic, that nobody else has a replica of."""
+    """One partition of a compacted topic whose only replica is here."""
     topic = assigned(logs, name, OWN, epoch)
     config = TopicConfig.resolve(logs.config, {"cleanup.policy": "compact", "segment.bytes": "400"}, name)
     alone = topic.partitions[0]._replace(replicas=(OWN,), isr=(OWN,), others_whole=False)
@@ -136,7 +136,7 @@ def test_what_only_a_killed_kafka_had_is_there_after_a_kill_of_ours_too(tmp_path
 
 
 def test_a_compacted_copy_of_kafkas_is_whole_after_a_kill_of_ours_too(tmp_path: Path) -> None:
-    """One that was put beside topics of a broker that stands alone, which has recovery points of those."""
+    """The copy lies next to topics of a standalone broker, which has recovery points for its own topics."""
     manager = started(tmp_path / "data")
     manager.create_topic("first", 1, {}).partitions[0].append(make_batch())
     manager.close()
@@ -269,7 +269,7 @@ def test_a_broker_that_never_registered_leaves_the_epoch_in_which_the_one_before
     assert clean_broker_epoch(str(tmp_path / "data")) == 41
 
 
-def test_kafkas_directory_is_taken_as_it_stands(tmp_path: Path) -> None:
+def test_a_kafka_directory_is_taken_over_unchanged(tmp_path: Path) -> None:
     root = tmp_path / "data"
     logs = opened(root)
     topic = assigned(logs, "orders", 8, 1)

@@ -82,7 +82,7 @@ def test_first_batch_of_a_transaction_has_to_be_admitted_and_no_other(log: Parti
 
 
 def test_admission_is_taken_back_by_a_marker_in_between(log: PartitionLog) -> None:
-    """The batch came too late for its transaction; appended now it would open one that nobody ends."""
+    """The batch arrived after its transaction ended; an append now would open a transaction without an end."""
     put(log, 0, producer_id=1)
     token = log.core.marker_count()
     end(log, commit=False)
@@ -120,7 +120,7 @@ def test_older_epoch_is_refused_before_anybody_is_asked(log: PartitionLog) -> No
 
 
 def test_newer_epoch_asks_again_and_the_open_transaction_stays_open(log: PartitionLog) -> None:
-    """Kafka's way: whoever bumped the epoch ends the old transaction before it admits the new one."""
+    """As in Kafka: a client that bumps the epoch ends the old transaction before it starts the new one."""
     put(log, epoch=3)
     assert put(log, epoch=4, admit=False) == (ASK, -1)
     assert put(log, 1, epoch=4) == (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
@@ -248,7 +248,7 @@ def test_last_stable_offset_is_the_oldest_open_transactions_first(log: Partition
 
 
 def test_thousands_of_open_transactions_are_not_walked(log: PartitionLog) -> None:
-    """One transaction stays open while others come and go: what is kept grows with those that are open."""
+    """One transaction stays open while others start and end: the memory grows with the open ones."""
     put(log, producer_id=1)
     for producer_id in range(2, 3000):
         put(log, producer_id=producer_id)

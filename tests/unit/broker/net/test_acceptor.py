@@ -19,7 +19,7 @@ WAIT_S = 60
 
 
 class Owner:
-    """Stands for a worker that has so many connections already."""
+    """A fake worker with a given number of connections."""
 
     def __init__(self, name: str, count: int, dealt: queue.SimpleQueue[str]) -> None:
         self.name = name

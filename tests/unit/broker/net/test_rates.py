@@ -1,4 +1,4 @@
-"""Connections in a second: who has to wait, and for how long. Time is given by hand."""
+"""Connection rate limits: who is throttled and for how long. The test sets the clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def counted() -> ConnectionRates:
     return ConnectionRates(window_s=1.0, samples=11)
 
 
-def test_nobody_waits_without_rates() -> None:
+def test_without_rates_no_connection_is_throttled() -> None:
     one = counted()
     one.set_rates(UNBOUNDED, {"A": UNBOUNDED})
     assert {one.accepted("A", 1.0) for _ in range(1000)} == {0.0}

@@ -1,4 +1,4 @@
-"""What a worker does with a connection that it is given: all that its listener asks for, or nothing."""
+"""A worker sets up a connection with everything its listener requires, or rejects it."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ def test_filters_that_mean_nothing_are_refused(components: list[Component], code
     assert raised.value.code == code
 
 
-def test_addresses_are_told_from_the_rest() -> None:
+def test_addresses_are_distinguished_from_other_names() -> None:
     assert ALL.addresses() == ({"::1": 1.0}, 2.0)
     assert ALL.bounds_clients
     assert not QuotaTable({entity(ip=None): {"connection_creation_rate": 2.0}}).bounds_clients

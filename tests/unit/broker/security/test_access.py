@@ -18,7 +18,7 @@ def topic(name: str) -> Topic:
 
 
 class Decisions:
-    """Stands for the authoriser; counts what it is asked."""
+    """A fake authorizer that counts the questions it gets."""
 
     def __init__(self) -> None:
         self.allowed: set[tuple[int, str]] = set()

@@ -59,7 +59,7 @@ TELLS_OPERATIONS: dict[int, ResourceType] = {
 
 
 class Asked:
-    """What a broker has asked its authoriser: API's name → questions."""
+    """The questions a broker has asked its authorizer, by API name."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.questions: dict[str, set[Question]] = defaultdict(set)
@@ -131,7 +131,7 @@ def test_a_handler_that_asks_what_its_row_does_not_say_fails(tmp_path, monkeypat
 
 
 def test_whoever_has_no_rights_cannot_tell_what_is_there(full: tuple[Asked, Answers], tmp_path) -> None:
-    """By name, that is: that an id is nobody's is no secret."""
+    """By name, that is: an unknown topic id is no secret."""
     compared = 0
     with AclBroker(tmp_path) as broker:
         broker.allow(*RULES)

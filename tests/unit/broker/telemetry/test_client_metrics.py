@@ -1,4 +1,4 @@
-"""Clients that push metrics: what they are asked for, when they may push, and what is told of it."""
+"""Clients that push metrics: their subscriptions, the allowed push times, and the errors they get."""
 
 import zlib
 
@@ -84,7 +84,7 @@ def test_new_client_is_given_an_id_and_the_union_of_what_means_it(bench):
     assert python.instance_id != asked.instance_id
 
 
-def test_without_a_subscription_nothing_is_asked_for(bench):
+def test_without_a_subscription_no_metrics_are_requested(bench):
     bench.configs = {}
     assert bench.ask()[2:] == (300_000, ())
 
@@ -133,7 +133,7 @@ def test_last_push_is_taken_at_any_time_and_nothing_after_it(bench):
     assert bench.push(asked, gauge("g", 3.0)) == ErrorCode.INVALID_REQUEST
 
 
-def test_subscription_that_changed_is_told_and_may_be_asked_for_at_once(bench):
+def test_a_changed_subscription_is_reported_and_may_be_fetched_at_once(bench):
     asked = bench.ask()
     bench.subscribe("all", {"metrics": "x.", "interval.ms": "20000"})
     assert bench.push(asked, gauge("g", 1.0)) == ErrorCode.UNKNOWN_SUBSCRIPTION_ID
@@ -161,7 +161,7 @@ def test_push_that_is_refused(bench, how, code):
     assert bench.told("kafkalite_client_metric") == []
 
 
-def test_ids_that_are_nobodys(bench):
+def test_unknown_client_ids(bench):
     asked = bench.ask()
     for nobody in (NO_ID, bytes(15) + b"\x01"):
         assert bench.push(asked._replace(instance_id=nobody), gauge("g", 1.0)) == ErrorCode.INVALID_REQUEST
@@ -176,7 +176,7 @@ def test_bomb_in_any_codec_is_refused(bench, codec, monkeypatch):
     assert bench.count("kafka_server_client_metrics_plugin_error") == 1
 
 
-def test_client_that_comes_by_another_connection_begins_anew(bench):
+def test_a_client_on_a_new_connection_starts_a_new_subscription(bench):
     asked = bench.ask()
     assert bench.push(asked, counter("c", 1), terminating=True) == 0
     other = ALICE._replace(port=4001)

@@ -26,7 +26,7 @@ def test_gauges_and_sums_are_read_and_the_rest_is_counted():
     assert read(HONEST) == (points, 1)
 
 
-def test_fields_that_nobody_knows_are_skipped():
+def test_unknown_fields_are_skipped():
     unknown = whole(99, 5) + fixed(98, 1.0) + sized(97, b"\xff") + varint(96 << 3 | 5) + bytes(4)
     assert read(unknown + HONEST + unknown) == read(HONEST)
     assert read(b"") == ([], 0)
