@@ -2,10 +2,10 @@
 
 Three brokers (`kafkalite`, `java`: the control, `mixed`: two and one of Apache Kafka's, or `exchanged`: brokers of
 Apache Kafka's that become the other kind in their directories, and back), a controller of Apache Kafka's (or three),
-clients of librdkafka's, and faults one after the other: kills, pauses, stops, links. Whatever was acknowledged has to
+clients of librdkafka's, and faults one after the other: kills, pauses, stops, links. All acknowledged records have to
 be there, once, in order; replicas have to be equal. Results are in build/cluster/COMMIT-BROKERS, a
-line a series of faults; a run that was stopped (Ctrl-C, SIGTERM, --minutes) judges what it has and goes on there the
-next time. It ends with status 1 when it found something. Needs root, for network namespaces of its own.
+line a series of faults; a run that was stopped (Ctrl-C, SIGTERM, --minutes) judges what it has and continues there the
+next time. It ends with status 1 when it found something. Needs root, for its own network namespaces.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Series of faults on clusters. What is done is written down, a line a series, and not done again.
+"""Series of faults on clusters. Each series is recorded as a line, and not repeated.
 
-A fault counts when at least RECORDS_MIN records were acknowledged since the last one, the cluster was whole before it,
-and is whole after it with every kind of client going on. Replicas are compared after each fault; a series ends with
-the judgement of everything that its clients were told.
+A fault counts when at least RECORDS_MIN records were acknowledged since the last one, and the cluster was in sync
+before and after it with every kind of client making progress. Replicas are compared after each fault; a series ends
+with the judgement of all responses to its clients.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _fault(scene: Scene, kind: str, chance: random.Random, row: Series, say: Cal
 
 
 def _judge(scene: Scene, row: Series) -> None:
-    """Everything that clients were told, against what is there when they have ended."""
+    """Compare all responses to clients with the logs once the clients have ended."""
     workers = scene.workers
     workers.finish(*CLIENT_KINDS)
     workers.start("sweep")
@@ -140,7 +140,7 @@ def run(
     stopping: Callable[[], bool],
     controllers: int = 1,
 ) -> list[dict[str, Any]]:
-    """Goes on until so many faults are written down, or it is to stop; all rows."""
+    """Continue until `faults` faults are recorded, or until stopped; return all rows."""
     rows = [json.loads(line) for line in rows_file.read_text().splitlines()] if rows_file.exists() else []
     folder = Path(tempfile.mkdtemp(prefix="kafkalite-cluster-"))
     with rows_file.open("a") as written:

@@ -1,4 +1,4 @@
-"""What may happen to a cluster, each as a context: it holds within, and is over afterwards."""
+"""Faults of a cluster, each as a context: active within, over afterwards."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ANY_S = (0.0, 2.0 * SESSION_S)
 
 
 class Fault(NamedTuple):
-    """Who is hit is told by the context."""
+    """A fault; its context yields the name of the hosts it hits."""
 
     happen: Callable[[Scene, random.Random], AbstractContextManager[str]]
     holds_s: tuple[float, float]
@@ -36,7 +36,7 @@ def some(scene: Scene, chance: random.Random, count: int = 1) -> list[int]:
 
 
 def killing(count: int) -> Callable[[Scene, random.Random], AbstractContextManager[str]]:
-    """kill -9 of so many brokers at once; started again afterwards."""
+    """Return the fault that kills `count` brokers at once with kill -9, and restarts them afterwards."""
 
     @contextlib.contextmanager
     def happen(scene: Scene, chance: random.Random) -> Iterator[str]:
@@ -82,7 +82,7 @@ def link_down(scene: Scene, chance: random.Random) -> Iterator[str]:
 
 @contextlib.contextmanager
 def severed(scene: Scene, *directions: tuple[int, int]) -> Iterator[str]:
-    """Nothing gets from the one to the other, and nobody is told."""
+    """Drop all packets in these directions, silently."""
     for source, target in directions:
         scene.links.cut(source, target)
     yield f"from, to: {directions}"
@@ -90,7 +90,7 @@ def severed(scene: Scene, *directions: tuple[int, int]) -> Iterator[str]:
 
 
 def mute(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
-    """It hears, and nobody hears it."""
+    """A broker receives packets but can send none."""
     [number] = some(scene, chance)
     return severed(scene, (number, ALL))
 
@@ -120,14 +120,14 @@ def alone(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
 
 
 def island(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
-    """A broker that only clients reach; the others go on without it."""
+    """A broker that only clients reach; the others continue without it."""
     [number] = some(scene, chance)
     rest = [*scene.controllers, *(other for other in scene.brokers if other != number)]
     return severed(scene, *((number, other) for other in rest), *((other, number) for other in rest))
 
 
 def unruled(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
-    """A broker and the controllers, or the active one of several; it goes on leading for whoever asks it."""
+    """A broker cut off from the controllers, or from the active one of several; it keeps serving as leader."""
     [number] = some(scene, chance)
     hosts = [controller(scene, chance)] if chance.random() < 0.3 else [*scene.controllers]
     ways = ([(number, host) for host in hosts], [(host, number) for host in hosts])
@@ -160,7 +160,7 @@ def controller_paused(scene: Scene, chance: random.Random) -> AbstractContextMan
 
 
 def controller_cut(scene: Scene, chance: random.Random) -> AbstractContextManager[str]:
-    """A controller that nobody reaches, nor hears."""
+    """A controller cut off in one direction or both."""
     host = controller(scene, chance)
     return severed(scene, *chance.choice([((host, ALL), (ALL, host)), ((host, ALL),), ((ALL, host),)]))
 

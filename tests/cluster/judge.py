@@ -1,4 +1,4 @@
-"""What clients of a cluster were told, against what its logs hold when it is whole again. No I/O.
+"""Compare the responses to a cluster's clients with its logs once it is in sync again. No I/O.
 
 A client's process writes what happens to it as events, one JSON object each:
 
@@ -12,22 +12,22 @@ A client's process writes what happens to it as events, one JSON object each:
     spoiled       reader, text                                     a record whose checksums do not fit
     committed     group, at, positions {place: offset}             a commit that was acknowledged at this time
     refused       id, epoch, place, sequence                       a producer's batch was out of order: it raised its
-                                                                   epoch, and sent anew what was not answered
-    asked         group, at, positions {place: offset}             what was told to one who began to ask at this time
+                                                                   epoch, and resent the unacknowledged records
+    asked         group, at, positions {place: offset}             the positions returned to a request sent at this time
 
 Times are seconds of the machine's monotonic clock, which all its processes share. A transaction's number is unique for
 its producer. A reader is one stretch of reading, without a rebalance in it.
 
-A record that stands twice in a log is no finding if all of this is proved: its producer has sent it under two epochs,
+A record that appears twice in a log is no finding if all of this is proved: its producer has sent it under two epochs,
 so that no broker could know it; it had raised its epoch on a refusal; and the refusal was right, for the record before
 the refused one is not in its log. librdkafka does so with records that were not answered, in all partitions at once,
-when a batch behind a failed one was refused (its issue 4953, seen with Apache Kafka's brokers). They are counted.
+when a batch after a failed one was refused (its issue 4953, seen with Apache Kafka's brokers). They are counted.
 
 To the findings of `tests.kit.checkers` a cluster adds:
 
-    went back   a group's position was below one whose commit had been acknowledged before anybody asked
+    went back   a group's position was below one whose commit had been acknowledged before the request
     replicas    two replicas differ below the high watermark, or one ends before it
-    epochs      a replica's leader epochs do not say what its batches do
+    epochs      a replica's leader epochs do not match its batches
     hanging     a transaction stayed undecided
     unseen      one who read everything was not given a record that is there
 """
@@ -57,7 +57,7 @@ Event = dict[str, Any]
 
 
 class Final(NamedTuple):
-    """What the logs hold below their high watermarks, by place, once nothing is on its way."""
+    """The records below the logs' high watermarks, by place, once nothing is in flight."""
 
     plain: Read
     committed: Read
@@ -69,7 +69,7 @@ class Final(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A producer was told that this batch's first record does not follow what the log has of it."""
+    """The error that this batch's first record does not follow the producer's last one in the log."""
 
     producer_id: int
     producer_epoch: int
@@ -85,7 +85,7 @@ class Told(NamedTuple):
 
 
 class History:
-    """All that clients were told. Not thread-safe."""
+    """All responses to clients. Not thread-safe."""
 
     def __init__(self) -> None:
         self.plain = Ledger()
@@ -260,7 +260,7 @@ def find_renumbered(final: Final, refusals: Iterable[Refusal]) -> list[Identity]
 
 
 def judge_sweep(given: Read, final: Read) -> Verdict:
-    """Whoever read all topics to their ends was given every record."""
+    """Check that a client that read all topics to their ends got every record."""
     verdict = Verdict()
     for place, records in final.items():
         verdict.read_count += len(records)
@@ -272,7 +272,7 @@ def judge_sweep(given: Read, final: Read) -> Verdict:
 
 
 def judge_told(committed: Iterable[Told], asked: Iterable[Told]) -> Verdict:
-    """Positions of a group only grow: nobody is told of one below a commit that was acknowledged before he asked."""
+    """Check that a group's positions only grow: none is below a commit acknowledged before the request."""
     verdict = Verdict()
     highest: dict[int, int] = {}
     waiting = sorted(committed, key=lambda told: told.at, reverse=True)

@@ -1,10 +1,10 @@
-"""A network of this process's own: hosts in namespaces around a router, where links go down and packets vanish.
+"""A network in namespaces of this process: hosts around a router, with links that go down and packets that are lost.
 
-This process is the router, by `unshare`; a broker that is killed finds its address again, since its namespace is held
-by a process that does nothing else. All of it goes with this process. Needs root on Linux, iproute2, util-linux.
+This process is the router, by `unshare`; a killed broker keeps its address, since an idle process holds its namespace.
+Everything ends with this process. Needs root on Linux, iproute2, util-linux.
 
-Cut off without a word: what is lost is dropped by rules of the router's, so a direction can be cut alone. A link that
-is taken down is cut both ways, and its end sees that the carrier is gone.
+Silent cuts: rules of the router drop packets, so that one direction can be cut alone. A link that is taken down is cut
+both ways, and its end loses the carrier.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def address(number: int) -> str:
 
 
 class Links:
-    """The network. From the main thread, before any other one is started: it moves this process out of its own."""
+    """The network. Create it in the main thread before any other thread: it moves this process into a new namespace."""
 
     def __init__(self) -> None:
         if ctypes.CDLL(None, use_errno=True).unshare(_NEW_NETWORK):

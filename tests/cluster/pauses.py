@@ -1,7 +1,7 @@
-"""How long clients stood still: the longest time between two answers of one kind, in some stretch of time.
+"""The longest pauses of clients: the longest time between two responses of one kind, in a period.
 
-A pause belongs to the stretch in which it ends, or that ends within it. Times are seconds of the monotonic clock at
-which a client's word arrived here. Not thread-safe.
+A pause belongs to the period in which it ends, or that ends within it. Times are seconds of the monotonic clock at
+which a client's event arrived here. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Pauses:
 
 
 def _answered(event: Event) -> Iterator[str]:
-    """What went on with this event."""
+    """Yield the activities that this event shows to be running."""
     if event["event"] == "acknowledged":
         for place, *_ in event["records"]:
             topic, number = plan.topic_of(place)

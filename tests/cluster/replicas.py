@@ -1,7 +1,7 @@
-"""Replicas' logs read from their directories, by the format alone: compared byte by byte, and what is in them.
+"""Replicas' logs read from their directories, by the format alone: compared byte by byte, with their content.
 
-Files may be read while their brokers run: they only grow, but where a replica is cut behind its high watermark, so a
-look is taken when the cluster is whole, and only below a high watermark that was told before.
+Files may be read while their brokers run: they only grow, except that a replica is truncated above its high watermark.
+So they are read when the cluster is in sync, and only below a high watermark reported before.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def records(stored: Stored, high_watermark: int) -> list[ReadRecord]:
 
 
 class Written(NamedTuple):
-    """As whose a record stands in the log: its producer and its number, as the batch has them."""
+    """A record's producer and its sequence number, as the batch has them."""
 
     producer_id: int
     producer_epoch: int

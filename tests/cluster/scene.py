@@ -1,5 +1,6 @@
-"""A cluster of one controller or three, and three brokers of either kind, each on a host of its own, and clients on
-another."""
+"""A cluster of one controller or three and three brokers of either kind, each on a separate host, with the clients on
+another.
+"""
 
 from __future__ import annotations
 
@@ -172,7 +173,7 @@ class Workers:
             try:
                 status = process.wait(PATIENCE_S)
             except subprocess.TimeoutExpired:
-                self._signal(process, signal.SIGUSR1)  # it tells where it stands
+                self._signal(process, signal.SIGUSR1)  # the process dumps its stacks
                 time.sleep(1.0)
                 self._signal(process, signal.SIGKILL)
                 status = process.wait()
@@ -192,7 +193,7 @@ class Workers:
         return next((kind for kind, process in self._processes.items() if process.poll()), "")
 
     def ask_where(self) -> None:
-        """Lets each write to its log where it stands."""
+        """Make each process write its stacks to its log."""
         for process in self._processes.values():
             self._signal(process, signal.SIGUSR1)
 
@@ -221,7 +222,7 @@ class Workers:
             self.pauses.begin()
 
     def end_pauses(self) -> dict[str, float]:
-        """The longest ones since, in seconds, by what stood still."""
+        """Return the longest pauses since the last call, in seconds, by activity."""
         with self._lock:
             return self.pauses.end(time.monotonic())
 
@@ -273,7 +274,7 @@ class Scene:
         self._commits_asked: dict[str, int] = {}
         self._exchanges = 0
         self._kinds_now = dict(enumerate(self.kinds, 1))
-        self._other: dict[int, Server] = {}  # by number: whom a broker was exchanged for
+        self._other: dict[int, Server] = {}  # by number: the broker's replacement of the other kind
         hosts = CONTROLLERS[: self.controller_count]
         for number in (*hosts, CLIENTS, *range(1, len(self.kinds) + 1)):
             self.links.join(number)
@@ -456,7 +457,7 @@ class Scene:
         return time.monotonic() - began
 
     def wait_progress(self, records: int = 1) -> float:
-        """Seconds until every kind of client has gone on, and so many more records are acknowledged."""
+        """Return the seconds until every kind of client has made progress, and `records` more are acknowledged."""
         began, before, acknowledged = time.monotonic(), self.workers.progress(), self.workers.acknowledged
 
         def standing() -> list[str]:
@@ -501,7 +502,7 @@ class Scene:
         return verdict
 
     def final(self) -> tuple[Final, Verdict]:
-        """What the logs hold when no client writes any more, and transactions that nobody has ended."""
+        """Return the logs' content once no client writes, and the transactions left open."""
         told, stored = self.look()
         plain, committed, written, verdict = {}, {}, {}, Verdict()
         for place in plan.places(*plan.TOPICS):
@@ -518,9 +519,9 @@ class Scene:
         return Final(plain, committed, self.positions(), written), verdict
 
     def ask(self) -> None:
-        """Lets the history know where groups stand whose positions have changed: when the cluster is whole.
+        """Record the groups' positions that have changed: call it when the cluster is in sync.
 
-        A coordinator that was cut off and does not know it yet tells what it knew, also Apache Kafka's.
+        A coordinator that was cut off and does not know it yet returns stale positions, also Apache Kafka's.
         """
         at = time.monotonic()
         changed, self._commits_asked = self.workers.changed(self._commits_asked)
@@ -558,7 +559,9 @@ def forget_last(checkpoint: Path) -> None:
 
 
 def settled(look: Callable[[], Verdict]) -> Verdict:
-    """Looks until nothing is found, or for some seconds: what a broker writes to two files cannot be read at once."""
+    """Repeat a look until it finds nothing, or for some seconds: two files that a broker writes cannot be
+    read at once.
+    """
     deadline = time.monotonic() + _ASKED_WITHIN_S
     while True:
         verdict = look()

@@ -74,7 +74,7 @@ def test_unknown_kinds_are_refused() -> None:
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command, in a process of its own: it leaves this network."""
+    """Run the command in a separate process: it leaves this network."""
     command = [sys.executable, "-m", "tests.cluster", *arguments]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
 

@@ -19,7 +19,7 @@ SIZE = 60
 
 @dataclass
 class Play:
-    """A cluster in memory: partitions are lists, and everything is told to the clients as it is."""
+    """A cluster in memory: partitions are lists, and clients get correct responses."""
 
     seed: int
     events: list[Event] = field(default_factory=list)
@@ -157,7 +157,7 @@ def half_shown(play: Play) -> None:
 
 
 def shown_too_early(play: Play) -> None:
-    """A reader was given a record that its log has lost since; nobody had been told that it was there."""
+    """A reader got a record that its log lost later; no client had an acknowledgement of it."""
     play.tell("sent", producer=3, place=PLAIN_PLACE, count=1, transaction=None)
     offset = len(play.logs[PLAIN_PLACE])
     key = make_key(Identity(3, PLAIN_PLACE, 0), b"")
@@ -267,7 +267,7 @@ def test_transaction_of_unknown_outcome_is_there_whole_or_not_at_all() -> None:
 
 
 def sent_anew(play: Play, **changed: int) -> dict[int, dict[int, Written]]:
-    """The last record of a partition stands there twice, under two epochs of its producer, or as `changed` says."""
+    """The last record of a partition appears twice, under two epochs of its producer, or as `changed` gives it."""
     place = PLAIN_PLACE
     twice(play)
     written = {
@@ -279,7 +279,9 @@ def sent_anew(play: Play, **changed: int) -> dict[int, dict[int, Written]]:
 
 
 def refused(play: Play, beyond: int) -> None:
-    """The producer was told, in epoch 0, that a batch so far beyond the end of another partition is out of order."""
+    """In epoch 0 the producer got an out-of-order error for a batch `beyond` records past the end of
+    another partition.
+    """
     other = plan.place_of(plan.PLAIN, 2)
     play.tell("refused", id=5, epoch=0, place=other, sequence=len(play.logs[other]) + beyond)
 

@@ -1,4 +1,4 @@
-"""Replicas read from directories: what is equal, what differs, and what a log's transactions came to."""
+"""Replicas read from directories: equal content, differences, and the outcome of a log's transactions."""
 
 from __future__ import annotations
 

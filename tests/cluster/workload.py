@@ -91,7 +91,7 @@ SKIPPED = re.compile(
 
 
 class Refusals(logging.Handler):
-    """Tells of batches that were refused since they do not follow what their log has."""
+    """Reports batches refused because they do not follow the log's last sequence."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if found := SKIPPED.search(record.getMessage()):
@@ -101,7 +101,7 @@ class Refusals(logging.Handler):
 
 
 def refusals() -> logging.Logger:
-    """Of one that is told all about producers' epochs."""
+    """Return a logger that gets the messages about producers' epochs."""
     logger = logging.getLogger("tests.cluster.workload")
     logger.addHandler(Refusals())
     logger.setLevel(logging.DEBUG)
@@ -110,7 +110,7 @@ def refusals() -> logging.Logger:
 
 
 class ToldLedger:
-    """What the loads of `tests.kit.harness` keep a ledger for is told instead; partitions are places."""
+    """A ledger for the loads of `tests.kit.harness` that reports each event; partitions are places."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -158,7 +158,7 @@ class WideTransactions(TransactionalProducers):
 
 
 class GivenRecords:
-    """What readers are given, told in pieces; a record whose checksums do not fit is told as such."""
+    """The records that readers got, reported in pieces; a record whose checksums do not fit is reported as such."""
 
     def __init__(self, group: str | None) -> None:
         self._group = group
@@ -176,7 +176,7 @@ class GivenRecords:
         self._records[reader].append((place, record.offset, record.key.hex()))
 
     def tell(self, *, now: bool = False) -> None:
-        """All that is not told yet, unless something was told a moment ago."""
+        """Report all pending records, unless a report was sent a moment ago."""
         if now or time.monotonic() > self._told_at + TELL_EVERY_S:
             for reader, records in self._records.items():
                 tell("given", reader=reader, group=self._group, records=records)
@@ -194,7 +194,7 @@ def consumer_of(bootstrap: str, group: str, **more: object) -> Consumer:
 
 
 class Member(threading.Thread):
-    """One member of a plain group: tells what it is given, then commits it."""
+    """One member of a plain group: reports the records it gets, then commits them."""
 
     def __init__(self, bootstrap: str, group: str, number: int) -> None:
         super().__init__(name=f"{group}-{number}", daemon=True)
@@ -243,7 +243,7 @@ class Member(threading.Thread):
 
 
 class Copies(Copier):
-    """The copier, which tells of its positions and goes on until it is to end."""
+    """The copier, which reports its positions and runs until it is told to end."""
 
     copied_at = 0.0
     """When the last transaction ended."""
@@ -258,7 +258,7 @@ class Copies(Copier):
 
 
 def copy(bootstrap: str, seed: int) -> None:
-    """One copier's life; status 3 when it does not know how it stands, or does not go on."""
+    """Run one copier; status 3 when its state is unknown, or when it makes no progress."""
     try:
         copies = Copies(bootstrap, plan.PLAIN, plan.COPY, plan.PARTITIONS, COPIES_MAX, seed)
         threading.Thread(target=end_when_stuck, args=(copies,), daemon=True).start()
@@ -270,7 +270,9 @@ def copy(bootstrap: str, seed: int) -> None:
 
 
 def end_when_stuck(copies: Copies) -> None:
-    """librdkafka 2.16 may wait for ever for a group's coordinator that is another one by now, whatever the time-out."""
+    """End a stuck process: librdkafka 2.16 may wait without end for a group's former coordinator, despite
+    the time-out.
+    """
     began = time.monotonic()
     while time.monotonic() < max(began, copies.copied_at) + STUCK_S:
         time.sleep(1.0)
@@ -322,7 +324,7 @@ def tell_committed(group: str, parts: list[TopicPartition]) -> None:
 
 
 class Unheard:
-    """Commits whose answers nobody waits for, on one connection to the coordinator: told at once, never sent again."""
+    """Commits whose responses are not awaited, on one connection to the coordinator: reported at once, never resent."""
 
     def __init__(self, bootstrap: str, group: str) -> None:
         self._group = group
@@ -360,7 +362,7 @@ def follow(bootstrap: str, isolation: str, topics: Iterable[str]) -> None:
 
 
 def take(given: GivenRecords, name: str, message: Any) -> None:
-    """A record, or an error: a reader that has to begin anew has been told that records went away."""
+    """Take a record or an error; the consumer reports an error when it must restart because records were removed."""
     if message.error() is None:
         given.take(name, message)
     elif message.error().code() == KafkaError._AUTO_OFFSET_RESET:
@@ -397,7 +399,7 @@ def load(make: Callable[..., Any], bootstrap: str, **fields: Any) -> None:
 
 
 def both(*targets: Callable[[], None]) -> None:
-    """Each in a thread of its own, until all end."""
+    """Run each target in its own thread until all end."""
     threads = [threading.Thread(target=target, daemon=True) for target in targets]
     for thread in threads:
         thread.start()
@@ -449,7 +451,7 @@ KINDS = (
 
 def main() -> None:
     kind, bootstrap, seed, cheat = sys.argv[1:]
-    faulthandler.register(signal.SIGUSR1)  # it tells where it stands
+    faulthandler.register(signal.SIGUSR1)  # dumps the stacks
     threading.Thread(target=lambda: (sys.stdin.read(), _ending.set()), daemon=True).start()
     run(kind, bootstrap, int(seed), cheat)
 

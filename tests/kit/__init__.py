@@ -1,4 +1,4 @@
-"""What tests stand on, and benchmarks where they need it.
+"""Shared code of the tests, some of it used by benchmarks.
 
 processes/   programs of their own: the broker, Apache Kafka, ZooKeeper, registries, and what tests kill
 fakes/       stand-ins in this process: a clock, clusters that fail on request, a proxy

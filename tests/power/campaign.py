@@ -5,7 +5,7 @@
     build/power/COMMIT/replicas-N…      the same of a broker of a cluster
     build/power/COMMIT/audit-N          a line of JSON a recording that was made for the audit alone
 
-Every recording and every part of its states is the work of a process of its own, so that whoever forks has no threads.
+A separate process makes each recording and judges each part of its states, so that no forking process has threads.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _load(saved: Path) -> Recording:
 
 
 def _judge_part(place: Path, name: str, numbers: list[int]) -> list[str]:
-    """Judges some states of a recording and writes a line for each; what is to be told."""
+    """Judge some states of a recording, write a line for each, and return the findings to report."""
     saved = place / name
     recording = _load(saved)
     told = []

@@ -1,4 +1,4 @@
-"""A disk that a trace is played onto: what the broker sees in it, and what of that is durable.
+"""A disk that a trace is played onto: its visible content, and the part of it that is durable.
 
     Disk.play(record)       takes one record in; `read_tree` is what the broker sees then
     an Inode of a file      `base`, which a sync made durable, and `pending`, the changes since
@@ -107,7 +107,7 @@ class Disk:
             raise TraceError(f"the recording holds what cannot be replayed: {record}")
 
     def find(self, path: str) -> Inode | None:
-        """What the broker sees under a path."""
+        """Return the inode that the broker sees at a path."""
         node: Inode | None = self.root
         for name in self._parts(path):
             if node is None:
@@ -116,7 +116,7 @@ class Disk:
         return node
 
     def opened(self, record: Record) -> Inode:
-        """The file that a record's descriptor stands for."""
+        """Return the file of a record's descriptor."""
         return self._node(record)
 
     def read_tree(self) -> Iterator[tuple[str, bytes | str | None]]:

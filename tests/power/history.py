@@ -30,7 +30,7 @@ class Op:
     begun: int
     connection: tuple[int, int]  # which process of the run, the client's port
     number: int  # correlation id; on a connection of 0.7 the answer's place among the answers
-    result: dict[str, Any] | None = None  # what the client learnt; None: no answer, or a refusal
+    result: dict[str, Any] | None = None  # the fields of the response; None: no response, or a refusal
     answered: int = NEVER
     token: int = -1  # a number that the broker writes to `place` before it answers, see the audit
     place: str = ""

@@ -167,7 +167,7 @@ def _in_fork(
         verdict = Verdict()
         try:
             verdict.findings = look(verdict, data_directory, recording, moment)
-        except BaseException as error:  # noqa: BLE001 - whatever it was, it is the verdict
+        except BaseException as error:  # noqa: BLE001 - any error is the verdict
             verdict.findings.append(f"judging failed: {where(error)}")
         told = [text[:TEXT_MAX] for text in verdict.findings[:FINDINGS_MAX]]
         with os.fdopen(descriptor, "w") as pipe:
@@ -203,7 +203,7 @@ def _look(verdict: Verdict, data_directory: Path, recording: Recording, moment: 
     look.stored, look.expiry_ms = stored, broker.logs.expiry_time.time_ms()
     try:
         findings += examine(past, look)
-    except Exception as error:  # noqa: BLE001 - why the broker did not answer stands in its log
+    except Exception as error:  # noqa: BLE001 - the broker's log has the reason
         findings.append(f"judging failed: {where(error)}")
     findings += [f"the broker's log has a traceback: {text}" for text in lines.tracebacks]
     if os.environ.get("POWER_SHOW_LOG"):

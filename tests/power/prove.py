@@ -34,7 +34,7 @@ def numbers_of(model: str | None) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class State:
-    """The number of a state in its recording, and what it stands for."""
+    """The number of a state in its recording, and the moment and the draw that it represents."""
 
     number: int
     moment: int

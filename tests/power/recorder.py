@@ -83,7 +83,7 @@ class RecordedBroker(BrokerProcess):
             self.command = (sys.executable, "-m", "tests.power.launcher", "start")
 
     def moment(self) -> int:
-        """The place that the next record will have: whatever is begun after this call is recorded behind it."""
+        """Return the place of the next record: later events are recorded after it."""
         assert self.moments is not None, "not prepared"
         return int(trace.HEADER.unpack_from(self.moments)[2])
 

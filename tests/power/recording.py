@@ -62,7 +62,7 @@ class Recording:
 
 
 def settings_for(seed: int) -> tuple[dict[str, Any], dict[str, str]]:
-    """(what promises are told, the broker's settings) of a seed: different sizes and times."""
+    """Return a seed's (parameters of the promises, broker settings): different sizes and times."""
     draw = random.Random(f"settings {seed}")
     about: dict[str, Any] = {
         "segment.bytes": draw.choice((6_000, 20_000, 40_000)),
@@ -167,7 +167,7 @@ def _run(world: World, steps: int, kills: int) -> None:
 
 
 def _progress(world: World, actors: Sequence[Actor], steps: int) -> None:
-    """Waits until the actors have done so many steps more, and each of them one at least, however busy the machine."""
+    """Wait until the actors have done `steps` more steps, at least one each, however busy the machine."""
     goal = world.step_count + steps
     before = {actor: actor.step_count for actor in actors}
     deadline = time.monotonic() + STALL_S

@@ -1,4 +1,4 @@
-"""What a power cut at a moment may leave of a disk, by two models of file systems, one of them aimed too.
+"""The states that a power cut may leave on a disk, by two models of file systems, one of them also aimed.
 
 posix   A name is durable once its directory was synced, a file's bytes and size once the file was; of the rest any part
         may be there: each change of names or not, each write or not, sizes without contents, pages torn at 512 bytes.
@@ -9,7 +9,7 @@ ext4    Names, and files made shorter, come in one order: the journal holds a pr
         the last sync that committed. Bytes in blocks that are on the disk may be old or new, page by page; what makes a
         file longer comes late (delayed allocation): the file is as short as it was, or has a part of it from the front
         on, or has zeros behind the old end in the block that it ended in. A rename over another file takes the bytes
-        of the file it renames along.
+        of the file it renames.
 
 A state is drawn with a random.Random: the same one gives the same state.
 """
@@ -250,7 +250,7 @@ def _ext4_content(node: Inode, commit: int, mood: str, draw: random.Random) -> b
     new = bytearray(base)
     for i, change in enumerate(rest):
         apply(new, change)
-        if i + 1 == last_cut:  # a cut in the journal stands; what was written before it and is behind it is gone
+        if i + 1 == last_cut:  # a truncation in the journal holds; data written before it past the new end is gone
             base = base[: len(new)] + new[len(base) :] if len(new) > len(base) else base[: len(new)]
     if mood == "none":
         return bytes(base)

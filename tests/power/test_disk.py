@@ -1,4 +1,4 @@
-"""The model of a disk: what a trace leaves there, and what a power cut may leave of that. Traces made by hand."""
+"""The disk model: the state a trace leaves, and the states a power cut may leave of it. Hand-made traces."""
 
 from __future__ import annotations
 

@@ -16,7 +16,9 @@ def answer(correlation: int, size: int = 4) -> bytes:
 
 
 def tape(*pieces: tuple[bytes, int] | int, first: int = 1, socket: int = SOCKET) -> list[Record]:
-    """Sends of (bytes kept, size) one after the other; a number: so many bytes of the one before were not taken."""
+    """Return a sequence of sends, each (bytes kept, size); a number means that many bytes of the previous one were not
+    sent.
+    """
     records = [Record(100, trace.PROCESS, 0, 1, 0, 0, 0, "", b"")]
     for place, piece in enumerate(pieces, first):
         if isinstance(piece, int):

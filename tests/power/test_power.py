@@ -77,7 +77,7 @@ def moments_of_a_sweep(recording: Recording) -> list[int]:
 
 
 def states_within_a_sweep(recording: Recording, place: Path, *, written: bool) -> list[list[str]]:
-    """Findings of states in the middle of a sweep; unless `written` nothing says where the log starts."""
+    """Return the findings of states in the middle of a sweep; unless `written`, no record names the log start."""
     found = []
     moments = moments_of_a_sweep(recording)
     disk = Disk(recording.root)
@@ -233,7 +233,7 @@ def forget_given_ids(data: Path) -> str:
     journal.write_bytes(b"".join(line for line in lines if b"producer_ids" not in line))
     for directory in data.glob("*-*/"):
         if not any(directory.glob("*.kafka")):
-            shutil.rmtree(directory)  # what is in logs is known from there
+            shutil.rmtree(directory)  # the ids in logs are known from there
     return "producer ids: "
 
 

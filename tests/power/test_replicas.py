@@ -80,9 +80,9 @@ class Planted:
         return next(key for key, part in self.kept.state.parts.items() if (part.topic, key[1]) == (topic, int(number)))
 
     def segments(self, name: str) -> list[Path]:
-        """Those with records, oldest first. What is derived from any is not trusted at the next start.
+        """Return the segments with records, oldest first. Files derived from them are not trusted at the next start.
 
-        An empty one that was just begun goes: behind a log that is spoiled it would say where that one ended.
+        An empty segment that was just begun is removed: after a spoiled log it would reveal where that log ended.
         """
         (self.data / files.CLEAN_SHUTDOWN_NAME).unlink(missing_ok=True)
         for suffix in ("klindex", "producers", "snapshot"):
@@ -158,7 +158,7 @@ def lose_what_only_this_broker_had(planted: Planted) -> str:
 
 
 def change_a_byte(planted: Planted) -> str:
-    """With a checksum that fits: nobody can tell but who has the leader's log."""
+    """Change a byte under a valid checksum: only a comparison with the leader's log detects it."""
     path = planted.segments("followed-0")[-1]
     first, *others = split(path.read_bytes())
     spoiled = bytearray(first.data)

@@ -1,4 +1,4 @@
-"""An actor knows which process of the run it talks to, whatever ends and starts around its connecting."""
+"""An actor knows which process of the run it is connected to, across all crashes and restarts."""
 
 from __future__ import annotations
 

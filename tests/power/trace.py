@@ -27,7 +27,7 @@ class TraceError(Exception):
 
 
 class Record(NamedTuple):
-    """One thing that a broker did. What a, b and c are is said where recorder.c notes the kind."""
+    """One event of a broker. recorder.c documents a, b and c where it records the kind."""
 
     place: int
     kind: int
@@ -66,7 +66,7 @@ def parse(data: bytes) -> Iterator[Record]:
 
 
 def encode(records: list[Record]) -> bytes:
-    """A trace's bytes, for what is not recorded but made up: places are given anew."""
+    """Return the bytes of a made-up trace: places are numbered again."""
     body = bytearray()
     for record in records:
         path = record.path.encode(errors="surrogateescape")

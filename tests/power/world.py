@@ -1,7 +1,7 @@
-"""Clients of a recorded broker: what an actor of a workload is given.
+"""Clients of a recorded broker: the world of a workload's actors.
 
-Each actor runs in a thread of its own, with its own random numbers and its own connection. The broker dies and comes
-again; then `ask` raises Gone, and `World.again` waits until there is a broker to go on with.
+Each actor has its own thread, random numbers and connection. When the broker dies, `ask` raises Gone, and `World.again`
+waits until a broker serves again.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class World:
     # ---- who runs the broker ----------------------------------------------------------------------------------------
 
     def serve(self) -> None:
-        """Starts the broker, and lets the actors go on."""
+        """Start the broker, and let the actors continue."""
         try:
             self.broker.start()
         except BrokerDidNotStart as error:
@@ -63,7 +63,7 @@ class World:
         self._serving.set()
 
     def pause(self) -> None:
-        """From now on whoever lost the broker waits for the next one."""
+        """From now on an actor that lost the broker waits for the next one."""
         self._serving.clear()
 
     def finish(self) -> None:
@@ -93,8 +93,9 @@ class World:
         return self._run
 
     def serves(self, run: int) -> bool:
-        """Whether what was connected to before this call is that process of the run, and no later one: the next process
-        is started after `pause`, and counted before actors are let go on."""
+        """Return whether the process connected to before this call is that process of the run, and no later one: the
+        next process starts after `pause`, and is counted before the actors continue.
+        """
         return self._serving.is_set() and self._run == run
 
     def add(self, op: Op) -> Op:

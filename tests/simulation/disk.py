@@ -1,4 +1,4 @@
-"""Disks in memory: what a simulated broker has in the machine's place (kafkalite.broker.log.disk.Disk).
+"""Disks in memory, which replace the machine's for a simulated broker (kafkalite.broker.log.disk.Disk).
 
     a path                the disk whose mount it is below; a path below none is a mistake, and raises
     names and contents    tests.power.disk, which keeps what is durable apart from what is only there
@@ -79,7 +79,7 @@ class Mount:
 
 
 class SimulatedDisk:
-    """Every disk of a simulation. `note` is told of each change beforehand: mount, what, path, and a size or -1.
+    """All disks of a simulation. `note` is called before each change with mount, operation, path, and a size or -1.
 
     It may raise OSError, and then the change does not happen.
     """
@@ -114,7 +114,7 @@ class SimulatedDisk:
         self._mounts[root].powered = True
 
     def crash(self, root: str, draw: random.Random, model: str = "durable") -> None:
-        """The power goes, if it has not yet, and comes back: what is there then is one of the states it may leave."""
+        """Cut the power, if it is on, and restore it with one of the states that the cut may leave."""
         mount = self._mounts[root]
         tree = LEFT[model](mount.model, draw)
         mount.model = Disk(root)
@@ -322,7 +322,7 @@ class SimulatedDisk:
         return fd
 
     def _forget(self, node: Inode) -> None:
-        """Of a file without a name: who has it open goes on."""
+        """Drop a file without a name; open descriptors keep it."""
         fd = self._memory.pop(node, None)
         if fd is not None:
             os.close(fd)

@@ -1,14 +1,14 @@
 """A world for the core of kafkalite.failures: a cluster in memory, members that die after any step, its own clock.
 
 Everything is drawn from a seed. A member carries out the core's actions one by one, and each has steps (records
-written, transaction ended, handler called ...); whoever counts steps may end the member between any two of them. Most
+written, transaction ended, handler called ...); a counter of steps may end the member between any two of them. Most
 members read, handle and decide on between the steps of a transaction. What
 it had not committed is undone, its partitions go to others, or to its next life.
 
 What must hold in the end, whatever died: every record is processed, dead, ignored or skipped; a letter is there once;
-no letter ran before it was due; with order by key the first successes of a key stand in order, and what they write,
+no letter ran before it was due; with order by key the first successes of a key are in order, and their output,
 too; nothing of a key runs while it is held for a dead record; outputs of a transactional handler are there once; and
-the ledger says so. Somebody looks after held keys when nothing else happens: redrives a letter, or resolves it.
+the ledger says so. When nothing else happens, an operator releases held keys: redrives a letter, or resolves it.
 
 In every third scenario there is a dead-letter handler: it must have each letter, more than once only after a death or
 a rebalance, and what it sends must be there once. A letter that ends the process each time is given up. In every fifth
@@ -87,7 +87,7 @@ class Stored:
 
 @dataclass
 class Scenario:
-    """What a seed says."""
+    """The parameters that a seed gives."""
 
     policy: Policy
     fates: dict[TopicPartition, list[str]]
@@ -159,7 +159,7 @@ class World:
             raise Died
 
     def pass_time(self, ms: float) -> None:
-        """Both clocks go on."""
+        """Advance both clocks."""
         ms += self.now.ms
         self.now = Moment(EPOCH_MS + int(ms), ms)
 
@@ -303,7 +303,7 @@ class Member:
     # --- the group ----------------------------------------------------------------------------------------------------
 
     def take(self, partitions: list[TopicPartition]) -> None:
-        """What a rebalance gives."""
+        """Take the partitions that a rebalance assigns."""
         world = self.world
         for other in [other for other, keys in world.pending.items() if keys & set(partitions)]:
             other.settle()
@@ -323,7 +323,9 @@ class Member:
         self.tell(Assigned(starts, rows, opened, self.world.hands))
 
     def give_up(self, partitions: list[TopicPartition], *, clean: bool) -> None:
-        """What a rebalance takes; not clean: the member hears of it when others have them already."""
+        """Give up the partitions that a rebalance revokes; not clean: others own them before the member
+        learns of it.
+        """
         world = self.world
         world.disturbances += 1
         owned = [key for key in partitions if world.owner.get(key) is self]
@@ -588,7 +590,7 @@ class Member:
         return ended
 
     def settle(self) -> None:
-        """Whoever asks for stable offsets waits until the end of a transaction that commits some is written."""
+        """Wait until the end of a transaction with offset commits is written, as a fetch of stable offsets does."""
         assert self.flight is not None
         while self in self.world.pending:
             next(self.flight)
@@ -642,7 +644,7 @@ class Member:
 
 
 def scenario_of(rng: random.Random, seed: int) -> Scenario:
-    """What a seed stands for. Every other one of those with order by key holds keys."""
+    """Return a seed's scenario. Every other one with order by key holds keys."""
     order = rng.choice(["none", "none", "key"])
     delays = rng.choice([["1 s"], ["1 s", "10 s"], ["2 s", "5 s", "5 s"], ["200 ms", "3 s"]])
     strategies = {
@@ -755,7 +757,9 @@ def play(world: World, death: float, *, rebalances: bool) -> None:
 
 
 def alive(world: World, live: list[Member], member: Member, work: Callable[[], object]) -> bool:
-    """Has it do something; when its process ends by it, its partitions are nobody's. Whether it lives and did it."""
+    """Run a member's work; when that ends its process, its partitions lose their owner. Return whether the member lives
+    and did it.
+    """
     try:
         return bool(work())
     except Died:
@@ -795,7 +799,7 @@ def shuffle(world: World, live: list[Member], zombies: list[Member]) -> None:
 
 
 def wait(world: World, live: list[Member]) -> bool:
-    """Time goes on to where somebody wakes; False: there is nothing more to come."""
+    """Advance the time to the next wake-up; return False without one."""
     wakes = [member.session.wake_at for member in live]
     times = [wake for wake in wakes if wake is not None]
     if not times:
@@ -916,7 +920,7 @@ def order_faults(world: World) -> Iterator[str]:
 
 
 def final_state(world: World) -> tuple[object, ...]:
-    """What two runs of one scenario have in common, whoever died in them."""
+    """Return the outcome that two runs of one scenario share, whichever members died."""
     goals = world.policy.layout.dead_lanes
     dead = sorted(
         (key.topic, one.letter.partition, one.letter.offset)

@@ -1,7 +1,7 @@
 """Many seeds of the core of kafkalite.failures: `python -m tests.simulation.failures 0-9999 --progress FILE`.
 
-Stopped at any moment, and started again with the same file, it goes on behind the last seed that was done. With
-`--count`, as `make prove FAMILY=failures` has it, the file is one of the commit, and the counts stand in docs/proof.md.
+Stopped at any moment and restarted with the same file, it continues after the last completed seed. With `--count`, as
+`make prove FAMILY=failures` has it, the file is one of the commit, and the counts are in docs/proof.md.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Members of one group for a simulation, of both protocols, who take turns, change sides, leave and fall silent.
 
 A member follows its protocol as a client does: eager ones give all up before they join, cooperative ones and those of
-the newer protocol (KIP-848) what they are told to, before they say so. Eager ones speak the cooperative assignor's
+the newer protocol (KIP-848) revoke what they must, before they report it. Eager ones speak the cooperative assignor's
 protocol too, as while a group is rolled from one to the other. What each believes to have is in `Table`, which looks
-for partitions with two owners whenever somebody takes one: of two members whom the broker knows one has it alone.
+for partitions with two owners at each new assignment: of two members known to the broker only one may own it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Table:
         taker.owned = set(partitions)
 
     def settled(self) -> bool:
-        """Whether everything is owned, once, by members that are told nothing new."""
+        """Return whether each partition has one owner, and no member gets a new assignment."""
         lives = list(self.members.values())
         owned = sorted(number for life in lives for number in life.owned)
         return owned == list(range(COUNT)) and all(life.quiet > 3 for life in lives)
@@ -207,7 +207,7 @@ def newer(node: Node, table: Table, life: Life) -> Steps:
 
 
 def classic(node: Node, table: Table, life: Life) -> Steps:
-    """A heartbeat, and whatever it leads to."""
+    """Send a heartbeat, and follow its response."""
     if life.epoch >= 0:
         code = node.groups.heartbeat(GROUP, life.member_id, life.instance, life.epoch)
         if code == 0:

@@ -1,11 +1,11 @@
-"""One thread, one clock, one seed: who has something to do takes turns in an order that the seed draws.
+"""One thread, one clock, one seed: the seed draws which of the ready workers runs next.
 
-    Scheduler       what could run now; one of it is drawn and runs; where nothing can, time goes on to what is next
+    Scheduler       draws one of the ready workers and runs it; if none is ready, time advances to the next event
     Site            the executors of one process (kafkalite.base.executors.Executors) and its I/O pool; dies as a whole
-    trace           what ran when, and whatever else a simulation notes: the same seed gives the same trace
+    trace           each run with its time, and the simulation's notes: the same seed gives the same trace
 
-Time stands still while something runs. What waits in the middle of its work (an Event) lets the others run meanwhile,
-on the same thread: deeper in the stack, not elsewhere.
+Time does not advance while code runs. Code that waits (for an Event) lets the others run meanwhile, on the same thread:
+deeper in the stack, not elsewhere.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Stuck(Exception):
-    """Somebody waits for what nobody will do."""
+    """A deadlock: code waits for an event that no other can set."""
 
 
 class Killed(BaseException):
@@ -208,7 +208,7 @@ class Scheduler:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.draw = random.Random(seed)
-        self.chance = random.Random(seed + 1)  # what the parts draw for themselves: ids and jitter
+        self.chance = random.Random(seed + 1)  # draws of the parts themselves: ids and jitter
         self.clock = FakeClock()
         self.workers: list[SimulatedWorker] = []
         self.jobs: list[tuple[Site, SimulatedJob]] = []
@@ -219,7 +219,7 @@ class Scheduler:
         self.trace.append(f"{self.clock.monotonic():.3f} " + " ".join(map(str, words)))
 
     def step(self, until: float) -> bool:
-        """Runs one of those who could run now; else lets time go on, to `until` at most. False: there it stands."""
+        """Run one of the ready workers, else advance the time, to `until` at most. Return False if nothing is left."""
         now = self.clock.monotonic()
         ready: list[SimulatedWorker | tuple[Site, SimulatedJob]] = [w for w in self.workers if w.is_ready(now)]
         ready += self.jobs

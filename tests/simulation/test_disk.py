@@ -35,7 +35,7 @@ def write(path: str, data: bytes) -> int:
 
 
 def walk_of_calls(root: str) -> list[object]:
-    """What a file system answers to a number of calls, those that fail included."""
+    """Return a file system's results for a number of calls, including failing ones."""
     answers: list[object] = []
 
     def note(call: Callable[[], object]) -> None:

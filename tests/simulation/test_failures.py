@@ -74,7 +74,7 @@ def test_records_that_end_the_process_are_dead_adjacent_or_apart_and_no_other_is
         }
         if world.policy.moves == "exactly once" and world.policy.after_dead == "continue":
             assert (seed, poison - crashed) == (seed, set())
-        # A record that was in hand at two ends cannot be told from one that causes them.
+        # A record in hand at two crashes looks like one that causes them.
         blamed = {where for where in crashed - poison if world.noted_at_deaths[where] < 2}
         assert (seed, blamed if kills else crashed - poison) == (seed, set())
 
@@ -100,7 +100,7 @@ def test_letters_that_are_not_looked_up_are_found_out(monkeypatch: pytest.Monkey
 
 
 def test_moves_that_overtake_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rule that a record moves only with all that stands before it."""
+    """The rule that a record moves only together with all earlier ones."""
     monkeypatch.setattr(
         PartitionLane, "movable", lambda self: iter([self.moving[offset] for offset in sorted(self.moving)])
     )

@@ -1,4 +1,4 @@
-"""A group whose members change the protocol while it runs, with power cuts: nobody has what another has."""
+"""A group whose members switch protocols while it runs, with power cuts: no partition has two owners."""
 
 import pytest
 

@@ -125,7 +125,7 @@ def topic_changer(node: Node, promises: Promises, count: int) -> Program:
             topic = f"passing{number}"
             yield from creation(node, promises, topic)
             yield client.draw.random()
-            promises.topics.discard(topic)  # asked for, so nobody may rely on it any more
+            promises.topics.discard(topic)  # its deletion is requested: it is no longer promised
             while topic not in promises.gone:
                 yield from patiently(node)
                 try:
@@ -164,7 +164,7 @@ def committer(node: Node, promises: Promises, group: str, topic: str, count: int
 
 
 def transactional(node: Node, promises: Promises, name: str, topic: str, count: int) -> Program:
-    """Transactions of a few records, two of three committed; one whose end nobody knows counts as neither."""
+    """Write transactions of a few records, two of three committed; one with an unknown end counts as neither."""
 
     def program(client: Client) -> Steps:
         yield from creation(node, promises, topic)
@@ -229,7 +229,7 @@ def transactional(node: Node, promises: Promises, name: str, topic: str, count: 
 
 
 def covered(batch: bytes) -> bytes:
-    """What stays of a batch whatever the broker writes into its header."""
+    """Return the part of a batch that the broker never changes."""
     ((_, _, data),) = split(batch)
     return data
 

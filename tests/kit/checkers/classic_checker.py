@@ -1,22 +1,22 @@
-"""What a 0.7 group may do to messages while brokers and consumers die: a pure function over a log of events.
+"""Judge how a 0.7 group handled messages while brokers and consumers died: a pure function over a log of events.
 
     Stored      a message found in the logs afterwards, in the order of its partition
     Claimed     an owner node came         Released   it went: by its owner's hand, or with a session
     Committed   an offset was stored       Given      a message was handed out to the application
-    Stalled     somebody did not run       Killed     a consumer was killed, perhaps with a message in its hands
+    Stalled     a process did not run      Killed     a consumer was killed, perhaps with a message in its hands
 
 `judge` finds every way in which they do not fit:
 
     lost      stored, never handed out, nor in the hands of a consumer that was killed
-    twice     stored twice, although nobody sent it twice
+    twice     stored twice, although it was sent once
     vanished  handed out, and not in the logs afterwards
     owners    an owner node over another session's, or taken away by somebody else
     unowned   handed out of a partition that the consumer never claimed
     overlap   handed out for too long after the partition was another's to claim
     skipped   what a consumer was given does not follow what it was given before, or the offset stored at its claim
-    repeated  the same, the other way: more comes again than since the last stored offset
-    offset    a stored offset that is no place where what its writer was given ends
-    beyond    a stored offset behind what its writer was given
+    repeated  more messages are delivered again than were since the last stored offset
+    offset    a stored offset that is not the end of a message delivered to its writer
+    beyond    a stored offset past the messages delivered to its writer
 
 A message counts as handed out when its consumer wrote so, which it does a moment later: at any time each partition has
 one message whose offset may be stored already. An overlap is measured in the time in which both the consumer and
@@ -247,7 +247,7 @@ def _first_at(history: History, partition: str, offset: int) -> int:
 
 
 def _judge_order(history: History, key: tuple[str, str], places: list[Place]) -> None:
-    """What a consumer gets of a partition follows the log; it goes elsewhere only when it claims it again."""
+    """The messages a consumer gets from a partition follow the log; it seeks only with a new claim."""
     consumer, partition = key
     stretches = history.stretches[key]
     used = 0

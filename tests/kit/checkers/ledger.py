@@ -9,7 +9,7 @@ which it is wrong:
 
     lost       acknowledged, not there
     doubled    there more than once
-    reordered  a later one of the same producer and partition stands before it
+    reordered  a later one of the same producer and partition precedes it
     changed    key or value do not match their checksums, or the record is not one of ours
     moved      in another partition, or at another offset than the acknowledgement said
     invented   ours by its checksum, never sent
@@ -106,7 +106,7 @@ class Verdict:
 
 
 class Ledger:
-    """What producers sent to one topic and what they were told about it."""
+    """The records that producers sent to one topic, and the acknowledgements they got."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -151,7 +151,7 @@ class Ledger:
         return ledger
 
     def acknowledged_now(self) -> dict[Identity, int | None]:
-        """What is acknowledged up to now, and where."""
+        """Return the records acknowledged so far, with their offsets."""
         with self._lock:
             return dict(self._acknowledged)
 
@@ -239,7 +239,7 @@ def _judge_order(verdict: Verdict, places: Mapping[Identity, list[tuple[int, int
 
 
 def compare_reads(first: Read, second: Read) -> Verdict:
-    """Two reads of a log nobody wrote to in between must be the same; the second may only have more at the end."""
+    """Check that two reads of an idle log are the same; the second may only have more at the end."""
     verdict = Verdict(read_count=sum(len(records) for records in second.values()))
     for partition, before in first.items():
         after = second.get(partition, ())

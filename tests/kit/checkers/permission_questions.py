@@ -1,7 +1,7 @@
-"""One request or more for every API in every version, about what somebody may use and what he may not, there or not.
+"""Requests for every API in every version about resources the user may and may not use, existing or not.
 
-Names that begin with `mine` are bob's; of each kind there is one that exists and one that does not. What a request
-would change it only checks, or it fails for another reason than permission when it is allowed.
+Names that begin with `mine` are bob's; of each kind one exists and one does not. A request that would change something
+only validates, or fails for a reason other than permission when it is allowed.
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ def _fetch(replica_id: int, version: int, ids: Ids) -> FetchRequest:
 
 
 def _metadata(names: tuple[str, ...] | None, version: int, _ids: Ids, *, create: bool = False) -> MetadataRequest:
-    """Before version 4 whoever asks for a topic wants it made, so only those that are there are asked for."""
+    """Before version 4 a metadata request creates missing topics, so it names existing ones only."""
     if version < 4 and names is not None and not create:
         names = tuple(name for name in names if name in PRESENT_TOPICS)
     topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
@@ -358,7 +358,7 @@ def _committed(group: str, names: tuple[str, ...] | None, version: int, ids: Ids
 
 
 def _join(group: str, _version: int, _ids: Ids) -> JoinGroupRequest:
-    """Of a member that is not there: who may, is told so."""
+    """A request of an unknown member: an authorised client gets that error."""
     return JoinGroupRequest(
         group_id=group,
         session_timeout_ms=10_000,

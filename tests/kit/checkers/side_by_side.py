@@ -31,7 +31,7 @@ LEFT_OUT = {
     *("throttle_time_ms", "cluster_id", "host", "port", "rack", "controller_id", "log_dir"),
     *("replica_directory_id", "last_fetch_timestamp", "last_caught_up_timestamp", "log_end_offset"),
     *("producer_id", "total_bytes", "usable_bytes", "partition_size", "documentation", "log_append_time_ms"),
-    "listeners",  # of a quorum's voters: Kafka's controllers have one of their own
+    "listeners",  # of a quorum's voters: Kafka's controllers have a separate listener
     "leader_epoch",  # Kafka's rises when a topic's broker restarts, ours when a start was unclean
 }
 
@@ -122,7 +122,7 @@ def comparable(message: Any, ids: dict[str, bytes]) -> Any:
     if "current_voters" in fields:
         fields.pop("high_watermark")  # of metadata, which the two keep in their own ways
     if "num_partitions" in fields:
-        fields["configs"] = None  # the two have settings of their own
+        fields["configs"] = None  # the two brokers have different settings
     if fields.get("error_code"):  # on errors Kafka fills in the log start in some cases and not in others
         fields.pop("log_start_offset", None)
         if not fields.get("aborted_transactions"):

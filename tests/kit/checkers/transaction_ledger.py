@@ -6,7 +6,7 @@ reordered, changed, moved, invented) transactions add:
     aborted    a record of an aborted transaction was given to a reader of committed ones
     part       some records of a transaction are there, others are not
     early      a reader saw a record that no later read has at that place: it was not decided yet
-    skipped    a reader that went on did not see a record that a later read has before one that it saw
+    skipped    a reader missed a record that a later read has before one that the reader saw
     backwards  the last stable offset went back
     ahead      the last stable offset lies beyond the log's end
     offset     the position committed with the output is not where the input ends
@@ -29,12 +29,12 @@ from tests.kit.checkers.ledger import Identity, Read, ReadRecord, Verdict, make_
 
 
 class Outcome(Enum):
-    """What the client was told."""
+    """The outcome that the client saw."""
 
     OPEN = "open"
     COMMITTED = "committed"
     ABORTED = "aborted"
-    UNKNOWN = "unknown"  # it died, or nobody answered: all of it is there, or none
+    UNKNOWN = "unknown"  # it died, or got no response: all of it is there, or none
 
 
 @dataclass(eq=False)
@@ -165,9 +165,9 @@ def _judge_order(verdict: Verdict, places: Mapping[Identity, list[tuple[int, int
 
 
 def judge_live(live: Read, final: Read) -> Verdict:
-    """What a reader of committed records was given while it all went on, against a read at the end.
+    """Check what a read-committed reader got during the run against a read at the end.
 
-    For each partition `live` must be a part of `final` without a hole in it.
+    For each partition `live` must be a contiguous part of `final`.
     """
     verdict = Verdict(read_count=sum(map(len, live.values())))
     for partition, records in live.items():
@@ -227,7 +227,7 @@ def judge_copy(source: Mapping[int, Sequence[bytes]], copy: Read, positions: Map
 
 @dataclass(frozen=True)
 class Assignment:
-    """A member was told that it owns these partitions in a generation."""
+    """The partitions assigned to a member in a generation."""
 
     generation: int
     member: str

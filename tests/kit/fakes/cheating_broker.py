@@ -1,15 +1,15 @@
-"""A broker for transactions in a hundred lines, which can be told to make one mistake: what the checkers must find.
+"""A broker for transactions in a hundred lines with one selectable fault, which the checkers must find.
 
     FAULTS   forgotten-sequence    a batch that is sent again is stored again
              lso-ahead             the last stable offset is the log's end
-             aborted-forgotten     a reader is not told which transactions were aborted
+             aborted-forgotten     a reader gets no list of aborted transactions
              half-committed        a commit marker reaches one partition, the others get an abort marker
              commit-forgotten      an acknowledged commit is an abort in truth
              lso-back              a restart forgets which transactions have ended
              pending-offset-lost   the position in a transaction is not applied by its commit
              pending-offset-kept   the position in a transaction is applied although it is aborted
              double-owner          two members of a generation are given the same partition
-             position-ahead        an assignment begins at a position that nobody committed
+             position-ahead        an assignment begins at a position that was never committed
 
 `play` runs a seeded workload against it, keeping the ledgers that the real workload keeps. One thread.
 """
@@ -174,7 +174,7 @@ def play_copy(broker: ModelBroker, chance: random.Random, step_count: int) -> Ve
 
 
 def play_group(fault: str, chance: random.Random, step_count: int) -> dict[str, Verdict]:
-    """Members come and go; each generation deals the partitions out anew and goes on from the positions."""
+    """Members join and leave; each generation reassigns the partitions and continues from the committed positions."""
     assignments: list[Assignment] = []
     given: dict[int, set[int]] = defaultdict(set)
     positions = dict.fromkeys(range(PARTITION_COUNT), 0)

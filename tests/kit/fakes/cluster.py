@@ -223,7 +223,7 @@ class FakeCluster:
                 )
                 return protocol.encode_response_frame(API_VERSIONS, 0, head.correlation_id, refusal)
             if self.mutate is not None and not oldest <= head.api_version <= newest:
-                return None  # it may have been told lies about versions
+                return None  # the client may have got false version ranges
             assert oldest <= head.api_version <= newest, f"API {head.api_key} v{head.api_version} was not offered"
             request = protocol.decode_request(head.api_key, head.api_version, frame[head.body_position :])
             code = action if isinstance(action, int) else 0

@@ -294,7 +294,7 @@ class ScriptedController:
         return DescribeClusterResponse(cluster_id=self.cluster_id, controller_id=self.node_id, endpoint_type=2)
 
     def _open_envelope(self, request: EnvelopeRequest) -> EnvelopeResponse:
-        """Says of each topic that is to be made or deleted, and of settings that are to be changed, that they were."""
+        """Answer that each topic was created or deleted, and each setting changed."""
         asked = header.decode_request_header(request.request_data)
         inner = protocol.decode_request(
             asked.api_key, asked.api_version, memoryview(request.request_data)[asked.body_position :]
@@ -317,7 +317,9 @@ class ScriptedController:
     # --- the log ------------------------------------------------------------------------------------------------------
 
     def refusal(self, code: ErrorCode, leader_id: int, epoch: int, *endpoints: tuple[int, str, int]) -> FetchResponse:
-        """A Fetch answer that says who leads: (id, host, port) of those whose address is told."""
+        """Return a Fetch response that names the leader; `endpoints` are (id, host, port) of brokers with a known
+        address.
+        """
         part = PartitionData(
             error_code=code,
             high_watermark=-1,

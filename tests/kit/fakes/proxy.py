@@ -1,8 +1,8 @@
 """A TCP proxy between a client and the broker that delays, stalls, drops and cuts connections on command.
 
-Each direction of each connection is pumped by a thread of its own. Faults are set by attribute and hold for bytes
-that arrive afterwards: `delay_s` holds each piece back, `drop` swallows everything (the peer sees silence), `cut()`
-closes all connections at once, half of a frame possibly sent. Faults that hit are counted.
+Each direction of each connection has its own thread. Faults are set by attribute and apply to bytes that arrive
+afterwards: `delay_s` delays each piece, `drop` discards everything (the peer sees silence), `cut()` closes all
+connections at once, perhaps within a frame. Faults that hit are counted.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def _request(connection: socket.socket) -> bytes:
 
 
 def _size(data: bytes) -> int:
-    """What a request has that begins so, or more than there is of it."""
+    """Return the size of the request that begins with `data`, or more than its length while the head is incomplete."""
     head, end, _ = data.partition(b"\r\n\r\n")
     found = re.search(rb"(?i)^content-length: *(\d+)", head, re.MULTILINE)
     return len(head) + len(end) + int(found[1] if found else 0) if end else len(data) + 1

@@ -1,10 +1,11 @@
-"""A partition on several brokers without sockets, threads and time: logs and fetchers are real, the leaders' side and
-the controllers are models by Kafka's rules.
+"""A partition on several brokers without sockets, threads and time: logs and fetchers are real; the leaders' side and
+the controllers are models of Kafka's behaviour.
 
-    step()      one thing that may happen, by the seed: records, an answer, an election, a death, news that arrive late
-    settle()    no more happens, and all that is under way comes to its end
+    step()      one random event from the seed: records, a response, an election, a crash, late metadata
+    settle()    no new events; all pending ones complete
 
-A broker goes by what it was told last, which may be long over: one that leads no more goes on until it hears of it.
+A broker acts on the last metadata it received, which may be stale: a former leader keeps leading until it learns of the
+election.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Node:
 
 
 class Connection:
-    """To one of them, which takes steps of its own before it answers."""
+    """A connection to one broker; the world takes steps before each response."""
 
     closed = False
 
@@ -106,7 +107,7 @@ class Way:
 
 
 class World:
-    """See the module. With `unclean` elections whoever is there may lead, and records may be lost."""
+    """See the module. With `unclean` elections any live replica may lead, and records may be lost."""
 
     def __init__(self, directory: Path, seed: int, *, unclean: bool = False, count: int = 3) -> None:
         self.draw = random.Random(seed)
@@ -157,7 +158,7 @@ class World:
         self.check_leader(leader)
 
     def check_leader(self, leader: int) -> None:
-        """Whoever was in sync has all that was committed."""
+        """Assert that an elected in-sync replica has all committed batches."""
         if not self.unclean:
             has = batches_of(self.nodes[leader].log)
             missing = [base for base in self.committed if base >= self.start and has.get(base) != self.committed[base]]
@@ -199,7 +200,7 @@ class World:
                     self.committed[base] = batch
 
     def fetch(self, number: int, request: FetchRequest) -> FetchResponse:
-        """What a broker answers to a follower's request."""
+        """Return a broker's response to a follower's request."""
         node = self.nodes[number]
         if request.session_epoch > 0:
             session = node.sessions.get(request.session_id)

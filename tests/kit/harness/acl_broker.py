@@ -1,6 +1,6 @@
-"""A broker in this process with an authoriser, and clients who are somebody: each has a certificate of its own.
+"""A broker in this process with an authorizer, and clients with a certificate each.
 
-The client `admin` is a super user; on the listener PLAINTEXT everybody is User:ANONYMOUS.
+The client `admin` is a super user; on the listener PLAINTEXT every client is User:ANONYMOUS.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LITERAL, PREFIXED = PatternType.LITERAL, PatternType.PREFIXED
 
 
 def principal_of(name: str) -> str:
-    """What a client with this name's certificate is called."""
+    """Return the principal of a client with this name's certificate."""
     return f"User:CN={name},O=Tests"
 
 
@@ -111,7 +111,7 @@ class AclBroker(TlsBroker):
         super().__exit__(*exc)
 
     def asker(self, name: str = "") -> Asker:
-        """A new connection of somebody; of nobody, on the plain listener, without a name."""
+        """Return a new connection as this client, or an anonymous one on the plaintext listener without a name."""
         if not name:
             connection: socket.socket = self.connect("PLAINTEXT")
         else:

@@ -1,7 +1,7 @@
 """Hypothesis strategies for Avro: schemas, values of them, and schemas that a schema may become.
 
-Schemas are JSON as `json.loads` gives it, values what fastavro takes. A schema's changes are of all kinds, good and
-bad: what may follow what is for the code under test to say.
+Schemas are JSON as `json.loads` gives it, values what fastavro takes. A schema's changes are of all kinds, compatible
+or not: the code under test decides.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def kind_of(schema) -> str:
 
 
 def unions(inner):
-    """Different kinds, and one of each named kind: what a value's branch is must be told from the value."""
+    """Different kinds, and one of each named kind, so that a value determines its branch."""
     return st.lists(inner.filter(lambda schema: kind_of(schema) != "union"), min_size=1, max_size=3, unique_by=kind_of)
 
 

@@ -56,7 +56,9 @@ class Storm:
         }
 
     def blow(self, seconds: float, pause_s: tuple[float, float]) -> None:
-        """Faults for so long, a pause from `pause_s` between two; then everybody is back, or on the way."""
+        """Inject faults for `seconds`, with a pause from `pause_s` after each; afterwards all processes run or are
+        starting.
+        """
         until = time.monotonic() + seconds
         due = time.monotonic()
         while time.monotonic() < until:
@@ -85,7 +87,7 @@ class Storm:
     # ---- checks on the way ------------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Nobody ends by himself, and messages keep coming."""
+        """Check that no process ended by itself and that messages keep arriving."""
         for number, broker in enumerate(self.cluster.brokers):
             assert broker.alive or number in self._down, f"broker {number} ended by itself:\n{broker.log()[-4000:]}"
         for member in self.cluster.members:

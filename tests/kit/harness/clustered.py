@@ -38,6 +38,6 @@ def member_of(broker: Broker) -> Member:
 
 
 def journal_operations(directory: Path) -> set[str]:
-    """What the metadata journal of a data directory has changes of."""
+    """Return the operations recorded in a data directory's metadata journal."""
     lines = (directory / "metadata.journal").read_text().splitlines()
     return {json.loads(line[line.index("{") :])["op"] for line in lines if '"op"' in line}

@@ -1,4 +1,4 @@
-"""What a command printed, where its output is taken by descriptor."""
+"""A command's output, captured by file descriptor."""
 
 from __future__ import annotations
 

@@ -71,6 +71,6 @@ class Visitor:
         return answer.data
 
     def send_any(self, path: str, document: object) -> Answer:
-        """The same, whatever becomes of it."""
+        """Send the same request, and return the response with any status."""
         kinds = {"content-type": "application/json", "accept": "application/json"}
         return self.ask("POST", path, json.dumps(document), {**OWN, **kinds})

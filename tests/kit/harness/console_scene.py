@@ -1,4 +1,4 @@
-"""What the console is shown in tests: orders, a group behind, a dead letter, records that would do harm on a page."""
+"""Test data for the console: orders, a lagging group, a dead letter, and records with hostile markup."""
 
 from __future__ import annotations
 

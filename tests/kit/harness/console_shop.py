@@ -85,7 +85,7 @@ def fail_some(servers: str) -> None:
 
 @contextlib.contextmanager
 def lived(client: Client, sampler: Sampler, rng: random.Random, steps: int = STEPS) -> Iterator[None]:
-    """After so many looks of the sampler, the last of them about now; members are there until the end."""
+    """Sample `steps` times, the last time about now; the members stay until the end."""
     begin = int(time.time() * 1000) - steps * STEP_MS
     known = client.topics()
     ends = {

@@ -97,7 +97,7 @@ class ConsumerBench:
         self.successor = successor
 
     def set_topic(self, name: str, count: int, *, tell: bool = True, generation: int = 0) -> None:
-        """A topic with so many partitions, none for 0."""
+        """Set a topic's number of partitions; 0 deletes it."""
         if count:
             made = SimpleNamespace(name=name, id=topic_id(f"{name}{generation or ''}"), partitions=(None,) * count)
             self.topics = {**self.topics, name: made}
@@ -108,7 +108,7 @@ class ConsumerBench:
             self.settle()
 
     def replayed(self) -> dict[str, ConsumerState]:
-        """What the log says."""
+        """Return the state replayed from the log."""
         replay = ConsumerReplay()
         for key, value in self.writes.log:
             kind = consumer_records.kind_of(key)

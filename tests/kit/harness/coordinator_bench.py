@@ -37,7 +37,7 @@ ANSWER_WAIT_S = 3
 
 
 class Jobs:
-    """Stands in for the I/O pool: jobs wait until they are run."""
+    """A fake I/O pool whose jobs wait until the test runs them."""
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
@@ -63,7 +63,7 @@ class ProducerState:
 
 @dataclass
 class MemoryLog:
-    """A partition. Batches stand in it as bytes; `flushed` says how far a crash leaves it."""
+    """A partition whose batches are kept as bytes; `flushed` is the position up to which a crash keeps them."""
 
     REPLICATED: ClassVar[bool] = False
     topic: str
@@ -204,7 +204,7 @@ class MemoryLog:
                     self.aborted.append((info.producer_id, opened))
 
     def committed(self) -> list[bytes]:
-        """What a reader of committed records sees."""
+        """Return the values that a read-committed reader sees."""
         with BatchReader() as reader:
             data = b"".join(batch for base, batch in self.batches)
             reader.read(data, 0, self.last_stable_offset, AbortedFilter(self.aborted))
@@ -219,11 +219,11 @@ def is_commit(batch: bytes) -> bool:
 
 
 class MemoryLogs:
-    """Stands in for the log manager."""
+    """A fake log manager."""
 
     def __init__(self, config: BrokerConfig, jobs: Jobs, clock: FakeClock) -> None:
         self.config = config
-        self.metadata = self  # one stand-in for both
+        self.metadata = self  # one fake for both
         self.jobs = jobs
         self.clock = clock
         self.topics: dict[str, Any] = {}
@@ -268,7 +268,7 @@ class Bench:
         parts: Any = (self.config, self.logs, self.jobs, self.clock)
         self.groups = GroupCoordinator(*parts, self.timers)
         self.groups.start()
-        ids = ProducerIds(self.logs)  # type: ignore[arg-type]  # a stand-in
+        ids = ProducerIds(self.logs)  # type: ignore[arg-type]  # a fake
         self.transactions = TransactionCoordinator(*parts, self.groups, ids, self.timers)
         self.transactions.start()
         assert self.groups.shards.wait_loaded(30)

@@ -1,8 +1,9 @@
-"""How tests are given to xdist's workers, and what is told of those that fail before the run's end.
+"""Distribute tests to xdist's workers, and report failures before the run's end.
 
-A group (`--dist loadgroup`) is a file, so that what its module shares is made once; the file's tests that are marked
-`own_process` are another, and with `--no-loadscope-reorder` every worker runs those first. What fails is told as it
-fails, since a run that is broken off has no summary; what ran then is told, too, in CI with the workers' stacks.
+A group (`--dist loadgroup`) is a file, so that its module's fixtures are created once; the file's tests marked
+`own_process` are another group, and with `--no-loadscope-reorder` every worker runs those first. A failure is reported
+at once, since an aborted run has no summary; the tests that were running then are reported too, in CI with the workers'
+stacks.
 """
 
 from __future__ import annotations

@@ -48,7 +48,9 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 class PageRun:
-    """A page being run, in a folder of its own. A context manager: what its shell has started is ended."""
+    """A run of a page's commands in a separate folder. A context manager: it ends the processes that its shell has
+    started.
+    """
 
     def __init__(self, name: str, folder: Path, ports: dict[int, int]) -> None:
         self.page = DOCS / name

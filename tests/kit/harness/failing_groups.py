@@ -43,7 +43,7 @@ def broker_process(directory: Path) -> BrokerProcess:
 
 
 def numbered_topic(client: Client, count: int, partitions: int = 1, keys: int = 5) -> str:
-    """A fresh topic with so many numbered records in each partition."""
+    """Create a topic with `count` numbered records in each partition."""
     topic = f"orders-{time.monotonic_ns()}"
     client.admin.create_topic(topic, partitions)
     for partition in range(partitions):
@@ -102,7 +102,7 @@ class MemberThread:
     ) -> None:
         try:
             run(policy, handler, bootstrap, stop=self._stop, **{"on_start": self._started, **options})
-        except BaseException as error:  # noqa: BLE001  # for whoever waits
+        except BaseException as error:  # noqa: BLE001  # raised in the waiting thread
             self._error = error
 
     def _started(self, runner: Runner) -> None:
@@ -132,7 +132,7 @@ class MemberThread:
 
 
 def play(bootstrap: str, policy: Policy, handler: Callable[[Message], object], count: int, **options: object) -> None:
-    """Runs one member until it has handled so many records of the first partition of its first topic."""
+    """Run one member until it has handled `count` records of the first partition of its first topic."""
     ends = {TopicPartition(policy.topics[0], 0): count}
     with Client(bootstrap) as client, MemberThread(bootstrap, policy, handler, **options) as member:
         member.wait_until(lambda: is_done(client, policy.group, ends), "all is handled")
@@ -161,7 +161,7 @@ class Script:
         self.process = self._start()
 
     def revive(self) -> None:
-        """Who has ended by himself is started again, as a supervisor would."""
+        """Restart the process if it has ended by itself, as a supervisor would."""
         if self.process.poll() is not None:
             self.process = self._start()
 

@@ -38,7 +38,7 @@ Key = tuple[str | bytes, int]
 
 
 class Wanted(NamedTuple):
-    """What is asked of one partition."""
+    """A fetch of one partition."""
 
     key: Key
     offset: int = 0
@@ -48,7 +48,7 @@ class Wanted(NamedTuple):
 
 
 class Pool:
-    """The I/O pool: runs its jobs when it is told to."""
+    """A fake I/O pool that runs its jobs when the test calls it."""
 
     def __init__(self) -> None:
         self.jobs: list[tuple[Callable[..., object], tuple[object, ...]]] = []
@@ -63,7 +63,7 @@ class Pool:
 
 
 class Worker:
-    """What the connections of one network worker share."""
+    """The state that the connections of one network worker share."""
 
     def __init__(self, logs: LogManager, pool: Pool, sessions: FetchSessionCache, partitions_max: int) -> None:
         self.mailbox, out = Mailbox(), OutBuffer()
@@ -228,8 +228,9 @@ def fetch_frame(
     size_max: int = 1 << 25,
     replica: int = -1,
 ) -> bytes:
-    """A Fetch request, with a `replica` a follower's (before version 15); a topic comes as often as its parts stand
-    apart."""
+    """Return a Fetch request, with a `replica` a follower's (before version 15); a topic appears once for each run of
+    consecutive entries.
+    """
     topics = []
     for name, together in groupby(wanted, key=lambda want: want.key[0]):
         parts = [

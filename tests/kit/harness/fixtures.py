@@ -36,7 +36,7 @@ def apache_kafka(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def zookeeper_server() -> Iterator[ZooKeeper]:
-    """A ZooKeeper of its own."""
+    """A separate ZooKeeper."""
     with ZooKeeper() as running:
         yield running
 

@@ -141,7 +141,7 @@ class GroupBench:
         return code
 
     def stable(self, count: int = 1, **options: Any) -> list[str]:
-        """Ids of so many dynamic members of a stable group, the leader first."""
+        """Return the ids of `count` dynamic members of a stable group, the leader first."""
         ids = [self.new_member(**options)[0] for _ in range(count)]
         answers = [self.join(member_id, **options) for member_id in ids] if count > 1 else []
         assert all(answer.done for answer in answers)

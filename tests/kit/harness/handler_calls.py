@@ -1,6 +1,6 @@
 """Calls handlers the way dispatch does, without sockets: request object in, bytes both ways, response object out.
 
-`LogsInMemory` stands in for the log manager where a test needs to say exactly what a partition holds, or to make
+`LogsInMemory` replaces the log manager where a test needs to say exactly what a partition holds, or to make
 storage fail; `HandlerCalls` takes it or a real one.
 """
 
@@ -144,7 +144,7 @@ class LogsInMemory:
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
-        self.metadata = self.removals = self  # one stand-in for the manager and its parts
+        self.metadata = self.removals = self  # one fake for the manager and its parts
         self.topic_listeners: list[Any] = []
         self.topics: dict[str, Any] = {}
         self.topics_by_id: dict[bytes, Any] = {}
@@ -273,7 +273,7 @@ class ConnectionStub:
 
 
 class HandlerCalls:
-    """A broker reduced to its handlers. `blocked` tells whether the last call had to run on the I/O pool."""
+    """A broker reduced to its handlers. `blocked` is whether the last call had to run on the I/O pool."""
 
     def __init__(self, logs: Any = None, **settings: str) -> None:
         texts = {key.replace("_", "."): value for key, value in settings.items()}

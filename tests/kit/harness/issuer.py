@@ -22,7 +22,7 @@ NAME, AUDIENCE, KEY_ID = "https://issuer.test", "kafka", "first"
 
 
 class Issuer:
-    """With a key of its own; the document stands in a file."""
+    """A token issuer with its own key; its key document is in a file."""
 
     def __init__(self, directory: Path) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())

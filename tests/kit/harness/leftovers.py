@@ -1,7 +1,7 @@
-"""Nothing that a run of tests has started outlives it, not even what a worker that crashed had started.
+"""End all processes that a test run started, also those of a worker that crashed.
 
-A worker's children become those of init when it dies: a broker or a JVM among them would run for ever, and who reads
-the run's output would wait as long. The process that began the run adopts them (prctl(2), PR_SET_CHILD_SUBREAPER).
+When a worker dies, init adopts its children: a broker or a JVM would keep running, and a reader of the run's output
+would wait for it. The process that began the run adopts them instead (prctl(2), PR_SET_CHILD_SUBREAPER).
 """
 
 import ctypes

@@ -1,8 +1,8 @@
-"""Producers that keep a ledger, and readers that trust nobody: the load of the reliability tests.
+"""Producers that keep a ledger, and independent readers: the load of the reliability tests.
 
-`Producers` runs librdkafka producers in threads of this process, paced, through restarts of the broker, until told to
-stop; each delivery goes into the ledger. `read_all` fetches raw batches, checks their CRC, unpacks them with libraries
-other than the broker's, and returns every record with its offset.
+`Producers` runs librdkafka producers in threads of this process, paced, through restarts of the broker, until
+`stop()`; each delivery goes into the ledger. `read_all` fetches raw batches, checks their CRC, unpacks them with
+libraries other than the broker's, and returns every record with its offset.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RECONNECTING = {
 
 @dataclass
 class Load:
-    """Threads that produce to `topic` until `stop()`, which says what went wrong in any of them."""
+    """Threads that produce to `topic` until `stop()`, which raises the error of any of them."""
 
     bootstrap: str
     topic: str
@@ -114,7 +114,7 @@ class Producers(Load):
             producer.poll(0)
             while (ahead_s := began + sent / self.rate_per_s - time.monotonic()) > 0:
                 producer.poll(ahead_s)
-            if ahead_s < -0.5:  # the broker was away: go on at the rate, do not catch up
+            if ahead_s < -0.5:  # the broker was away: continue at the rate, do not catch up
                 began, sent = time.monotonic(), 0
         left = producer.flush(DRAIN_TIMEOUT_S)
         if left:

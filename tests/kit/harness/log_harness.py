@@ -1,7 +1,7 @@
-"""Logs on a temporary directory, batches to put into them, and the plain list that says what a log must then serve.
+"""Logs in a temporary directory, batches for them, and a plain list of what a log must serve.
 
-The model is deliberately stupid: a list of (first offset, next offset, the bytes the CRC covers). Whatever a log serves
-must be found there, in order.
+The model is deliberately simple: a list of (first offset, next offset, the bytes the CRC covers). All that a log serves
+must be in the list, in order.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def split(data: bytes) -> Iterator[tuple[int, int, bytes]]:
 
 @dataclass
 class PlainLog:
-    """What a log holds, as a list."""
+    """The expected batches of a log, as a list."""
 
     batches: list[tuple[int, int, bytes]] = field(default_factory=list)
 
@@ -87,7 +87,7 @@ class PlainLog:
         self.batches.append((base_offset, base_offset + last_delta + 1, batch[CRC_FROM:]))
 
     def from_offset(self, offset: int) -> list[tuple[int, int, bytes]]:
-        """What a reader that starts at `offset` must be given."""
+        """Return the batches that a reader from `offset` must get."""
         return [batch for batch in self.batches if batch[1] > offset]
 
     def cut(self, end: int) -> None:
@@ -181,7 +181,7 @@ def topic_config(settings: Mapping[str, object]) -> TopicConfig:
 
 
 def release(log: PartitionLog) -> None:
-    """What the death of the process does to a log: descriptors and maps go, nothing is saved."""
+    """Close descriptors and maps without saving, as the death of the process does."""
     for segment in log.segments:
         segment.close()
 

@@ -1,6 +1,6 @@
-"""One group in a scene: members of both protocols, played by hand against any broker, and every answer as one line.
+"""A scripted group with members of both protocols, run against any broker, with each response as one line.
 
-Ids stand as the names of members and assignments as how many partitions they have, since two brokers cut a topic
+Ids appear as the names of members, and assignments as their number of partitions, since two brokers assign a topic
 differently; so the lines of two brokers can be compared.
 """
 
@@ -35,7 +35,7 @@ TOPIC, COUNT = "orders", 6
 
 @dataclass
 class Member:
-    """What a member knows of itself."""
+    """A member's own state."""
 
     name: str
     id: str = ""
@@ -169,7 +169,7 @@ class Scene:
     def join_both(self, leader: str, other: str) -> None:
         """Two members of a classic group that rebalances; the first to come leads, and cuts the topic in halves."""
         joined: dict[str, Any] = {}
-        for name in (leader, other):  # whoever has an old generation is told so first
+        for name in (leader, other):  # a member with an old generation gets that error first
             if self.heartbeat(name) == ErrorCode.ILLEGAL_GENERATION:
                 self.member(name).epoch = -1
         threads = [threading.Thread(target=lambda n=n: joined.update({n: self.join(n)})) for n in (leader, other)]

@@ -1,4 +1,4 @@
-"""pytest in a process of its own, on files that a test wrote, with plugins of this kit."""
+"""A separate pytest process, on files that a test wrote, with plugins of this kit."""
 
 from pathlib import Path
 

@@ -19,7 +19,7 @@ def _library() -> ctypes.CDLL:
 
 
 class OpenSslClient:
-    """Signs nothing and checks nothing; OSError where the session does not go on."""
+    """A client that signs nothing and checks nothing; it raises OSError where the session ends."""
 
     def __init__(self, sock: socket.socket, version: int) -> None:
         self._socket = sock
@@ -44,7 +44,7 @@ class OpenSslClient:
         self._expect(self._ssl.SSL_write(self._session, data, len(data)), "writing")
 
     def read(self, size: int) -> bytes:
-        """Exactly so many bytes."""
+        """Read exactly `size` bytes."""
         data = b""
         piece = ctypes.create_string_buffer(size)
         while len(data) < size:
@@ -65,5 +65,5 @@ class OpenSslClient:
     def _expect(self, result: int, what: str) -> None:
         if result <= 0:
             code = self._ssl.SSL_get_error(self._session, result)
-            self._ssl.ERR_clear_error()  # which are the thread's: Python's ssl would take one that is left for its own
+            self._ssl.ERR_clear_error()  # else Python's ssl would take a leftover error of this thread for its own
             raise OSError(f"{what} failed: {code}")

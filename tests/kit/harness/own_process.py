@@ -1,14 +1,14 @@
-"""Tests that swap something of their whole process, and the rule that no broker of other tests runs in it meanwhile.
+"""Tests that replace something in their whole process, while no broker of other tests runs in it.
 
-The pytest process, or one of xdist's workers, has the threads of fixtures that tests share, `kafka_broker` above all. A
-test that puts something in the place of the disk, or makes its calls fail, would do it to that broker; the broker would
-use up the fault, and be counted. So tests with
+The pytest process, or one of xdist's workers, has the threads of shared fixtures, `kafka_broker` above all. A test that
+replaces the disk or makes its calls fail would affect that broker, which would use up the fault and be counted. So
+tests with
 
     @pytest.mark.own_process
 
-run before all others, when nothing that tests share has been started yet; under xdist (`make test`) each worker keeps
-that order, and a file's marked tests are a group of their own (`distribution.py`). A test that would run in another
-order fails. Whoever swaps calls `assert_alone` first.
+run before all others, when no shared fixture has started yet; under xdist (`make test`) each worker keeps that order,
+and a file's marked tests form a separate group (`distribution.py`). A test that would run in another order fails. Code
+that replaces something calls `assert_alone` first.
 """
 
 from __future__ import annotations

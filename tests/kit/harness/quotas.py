@@ -48,7 +48,7 @@ class Client(TypedConnection):
         return self
 
     def send_put(self, size: int, *, version: int = 12, acks: int = 1, topic: str = "t") -> tuple[int, int]:
-        """One record with a value of so many bytes."""
+        """Send one record with a value of `size` bytes."""
         batch = wire.batch_of([wire.Record(b"k", bytes(size))])
         named = {"topic_id": self.topic_id(topic)} if version >= 13 else {"name": topic}
         data = TopicProduceData(**named, partition_data=[PartitionProduceData(index=0, records=batch)])

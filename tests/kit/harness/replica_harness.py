@@ -1,7 +1,7 @@
-"""A replica's log with what a broker keeps for it beside, and the lists that say what it must hold.
+"""A replica's log, the checkpoints a broker keeps for it, and lists of its expected content.
 
 `leaders` makes a leader's batches. A `ReplicaHarness` keeps recovery point, log start and high watermark in Kafka's
-files, on whatever disk there is, and opens the log from them; a `History` is the log as a plain list.
+files, on the current disk, and opens the log from them; a `History` is the log as a plain list.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEY = ("t", 0)
 
 
 def placed(batch: bytes, offset: int, epoch: int = 0) -> bytes:
-    """A batch as it stands in a leader's log."""
+    """Return a batch with the offset and epoch that a leader's log gives it."""
     return struct.pack(">q", offset) + batch[8:12] + struct.pack(">i", epoch) + batch[16:]
 
 
@@ -40,7 +40,7 @@ def leaders(first: int, count: int, *, epoch: int = 0, records: int = 1, **field
 
 @dataclass
 class History:
-    """What a replica holds: (first offset, next offset, epoch, the batch)."""
+    """The expected batches of a replica: (first offset, next offset, epoch, the batch)."""
 
     batches: list[tuple[int, int, int, bytes]] = field(default_factory=list)
     start: int = 0
@@ -88,7 +88,7 @@ class Batches:
         self.number = 0
 
     def next(self, offset: int, epoch: int) -> bytes:
-        """One that stands at an offset; no two are the same."""
+        """Return a unique batch at an offset."""
         self.number += 1
         value = struct.pack(">q", self.number) + bytes(self.draw.randrange(200))
         kind = self.draw.random()
@@ -107,7 +107,7 @@ class Batches:
 
 
 class ReplicaHarness(LogHarness):
-    """One replica, whose checkpoints stand beside its directory."""
+    """One replica, whose checkpoints are next to its directory."""
 
     def __init__(self, directory: Path, **settings: object) -> None:
         self.root = str(directory)
@@ -128,7 +128,7 @@ class ReplicaHarness(LogHarness):
         self.write_points(log)
 
     def write_points(self, log: PartitionLog) -> None:
-        """What a broker does every few seconds, and before a log is cut."""
+        """Write the checkpoints, as a broker does every few seconds and before a truncation."""
         self._write(files.RECOVERY_POINTS_NAME, log.flushed_offset)
         self._write(files.HIGH_WATERMARKS_NAME, log.high_watermark)
 

@@ -1,4 +1,4 @@
-"""Other people's clients write lines to a topic and read them back, with whatever settings a listener asks for."""
+"""Third-party clients write lines to a topic and read them back, with the settings that a listener requires."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A run under the address sanitiser, whose library LD_PRELOAD names for every process that loads our native modules.
+"""Run under the address sanitizer, whose library LD_PRELOAD names for each process that loads our native modules.
 
-It has to stand before any other preloaded library, and programs of others (a JVM, Node, a shell) are to run without it:
-they start slowly with it or not at all, and it would judge what is not ours. Bus errors are left to the product
-(ASAN_OPTIONS), whose `mapped_faults` handles them.
+It must precede any other preloaded library. Programs of others (a JVM, Node, a shell) run without it: they start slowly
+with it or not at all, and it would check code that is not ours. Bus errors are left to the product (ASAN_OPTIONS),
+whose `mapped_faults` handles them.
 """
 
 import os

@@ -31,7 +31,7 @@ JAAS = (
 
 
 class SaslBroker:
-    """Listeners SASL (PLAIN with users of its own, both SCRAMs), STORED (PLAIN with the users of SCRAM) and PLAINTEXT.
+    """Listeners SASL (PLAIN with separate users, both SCRAMs), STORED (PLAIN with the users of SCRAM) and PLAINTEXT.
 
     Users alice, bob (SCRAM-SHA-256) and carol (SCRAM-SHA-512), all with PASSWORD.
     """

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 
 def disk_instead(other: disk.Disk) -> AbstractContextManager[None]:
-    """As kafkalite.broker.log.disk.instead; nothing of a broker may run on a thread of its own, which would meet that
-    disk."""
+    """Replace the disk, as kafkalite.broker.log.disk.instead does; no broker thread may run meanwhile, since it would
+    use that disk.
+    """
     assert_alone(threads=False)
     return disk.instead(other)
 

@@ -98,7 +98,7 @@ class TypedProducer:
         return Sent(api.END_TXN, 5 if self.tv2 else 4, message)
 
     def send(self, sent: Sent) -> int:
-        """Sends a request, again while it is told to come again; the error code at last. EndTxn moves the epoch."""
+        """Send a request until the error is not retriable; return the last error code. EndTxn moves the epoch."""
 
         def ask() -> Any:
             answer = self.connection.ask(sent.key, sent.version, sent.message)
@@ -112,7 +112,7 @@ class TypedProducer:
         return code_of(sent.key, answer)
 
     def send_late(self, sent: Sent) -> int:
-        """Sends something old once; the error code, whatever it is. Nothing is learnt from the answer."""
+        """Send a stale request once; return its error code. The state does not change."""
         return code_of(sent.key, self.connection.ask(sent.key, sent.version, sent.message))
 
     def send_and_forget(self, sent: Sent) -> None:

@@ -24,7 +24,7 @@ HOSTILE: Final = "\x1b]0;owned\x07\x9b31m\u202e\u2066\u200f\u061c\u2028\x7f\r\nF
 
 
 class Screen:
-    """What a command wrote to a terminal."""
+    """A command's output to a terminal."""
 
     def __init__(self, status: int, text: str) -> None:
         self.status = status
@@ -32,7 +32,7 @@ class Screen:
 
     @property
     def obeyed(self) -> list[str]:
-        """What the terminal would obey, each with the text around it."""
+        """Return each escape sequence that the terminal would obey, with the text around it."""
         found = [self.text[max(0, one.start() - 30) : one.end() + 10] for one in OBEYED.finditer(self.text)]
         return found + [line for line in self.text.split("\n") if line.startswith("FORGED")]
 

@@ -27,7 +27,7 @@ ABORT_MARKER = 0
 
 @dataclass
 class TransactionalProducers(Load):
-    """Each thread has a transactional id of its own, and the ledger is one of transactions."""
+    """Each thread has its own transactional id, and the ledger is one of transactions."""
 
     partition_count: int = 4
     abort_share: float = 0.25
@@ -60,7 +60,7 @@ class TransactionalProducers(Load):
         self.ledger.end(transaction, Outcome.COMMITTED if commit else Outcome.ABORTED)
 
     def _give_up(self, producer: Producer, transaction: Transaction, error: KafkaException) -> bool:
-        """Aborts where that is what the error asks for; whether the producer can go on."""
+        """Abort where the error requires it; return whether the producer can continue."""
         if not error.args[0].txn_requires_abort():
             return False
         try:
@@ -97,7 +97,7 @@ def again(call: Any, attempt_count: int = 30) -> None:
 
 
 def committed_only(batches: Sequence[wire.Batch], aborted: Sequence[tuple[int, int]]) -> list[wire.Batch]:
-    """What a reader of committed records keeps of fetched batches, given the broker's list of aborted transactions."""
+    """Return the fetched batches that a read-committed reader keeps, given the list of aborted transactions."""
     waiting = sorted(aborted, key=lambda entry: entry[1])
     dropping: set[int] = set()
     kept = []

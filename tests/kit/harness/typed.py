@@ -1,8 +1,8 @@
-"""Any API in any version over a socket, in typed messages: what `tests.kit.harness.wire` does by hand for a few.
+"""Any API in any version over a socket, in typed messages; `tests.kit.harness.wire` encodes a few by hand.
 
-Bytes go through kafkalite's own codec, which `tests/parity` and `tests/integration/test_every_version.py` hold against
-another one. One blocking socket; not thread-safe. What is sent and what is received may be taken apart (`send`,
-`receive`), so that a test can delay or repeat a request.
+The messages are encoded by kafkalite's own codec, which `tests/parity` and `tests/integration/test_every_version.py`
+compare with another one. One blocking socket; not thread-safe. `send` and `receive` are separate, so that a test can
+delay or repeat a request.
 """
 
 from __future__ import annotations

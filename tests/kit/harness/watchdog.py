@@ -1,6 +1,6 @@
-"""Ends the process of a test that no time limit ends: one that hangs outside Python sees no signal, so no time-out.
+"""End the process of a test that no time limit ends: one that hangs outside Python sees no signal, so no time-out.
 
-The stacks of all threads are told; under xdist the run ends, and names the test.
+The watchdog prints the stacks of all threads; under xdist the run ends, and names the test.
 """
 
 import faulthandler
@@ -17,7 +17,7 @@ class Watchdog:
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
-        self._stderr = os.dup(2)  # what a test captures is lost with its process
+        self._stderr = os.dup(2)  # a test's captured output is lost with its process
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

@@ -326,7 +326,7 @@ def parse_fetch(data: bytes, version: int = 11) -> list[Fetched]:
 
 
 def offset_commit_body(group: str, topic: str, offsets: Sequence[tuple[int, int]]) -> bytes:
-    """Version 2, of nobody's: (partition, offset)."""
+    """Return a version 2 request without a member: (partition, offset)."""
     partitions = array(i32(partition) + i64(offset) + string("") for partition, offset in offsets)
     return string(group) + i32(-1) + string("") + i64(-1) + array([string(topic) + partitions])
 

@@ -15,7 +15,7 @@ PERIOD_S = 0.01
 
 
 class Burners:
-    """Processes that burn so many CPU seconds a second, for the length of a with block."""
+    """Processes that use a given number of CPU seconds per second, for the length of a with block."""
 
     def __init__(self, load: float) -> None:
         shares = [1.0] * int(load) + ([load % 1] if load % 1 > 0.02 else [])

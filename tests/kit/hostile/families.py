@@ -28,7 +28,7 @@ REGEXES: Final = ("(a+)+$", "((topic|t.*)-?[0-9]*)*x", "[^z]{1,200}" * 4, ".*" *
 
 
 def join(group: str, size: int) -> bytes:
-    """A member's first request, with so many bytes of metadata."""
+    """Return a member's first request, with `size` bytes of metadata."""
     protocols = [JoinGroupRequestProtocol(name="range", metadata=bytes(size))]
     message = JoinGroupRequest(
         group_id=group,
@@ -73,7 +73,7 @@ def transactional_id(number: int) -> bytes:
 
 
 def regex_member(number: int) -> bytes:
-    """A member of a KIP-848 group of its own, which subscribes by a regular expression."""
+    """Return the heartbeat of a member in a separate KIP-848 group, which subscribes by a regular expression."""
     message = ConsumerGroupHeartbeatRequest(
         group_id=f"hostile-{number}",
         member_id=str(uuid.uuid5(NAMESPACE, f"member-{number}")),
@@ -142,7 +142,7 @@ FAMILIES: Final = (
 
 
 def refused_newcomer(port: int) -> list[str]:
-    """What a new client at the honest one's address is refused: a group, a transactional id."""
+    """List what the broker refuses to a new client at the honest client's address: a group, a transactional id."""
     init = InitProducerIdRequest(transactional_id="newcomer", transaction_timeout_ms=60_000)
     with TypedConnection(port, timeout_s=60) as connection:
         connection.send_bytes(join("newcomer", 10))

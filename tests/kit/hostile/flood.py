@@ -1,7 +1,7 @@
 """An attacker: a process that sends requests again and again over several connections, and parses none of the answers.
 
     Flood(port, [frame], connections=4, in_flight=1) ── starts ──▶ python -m tests.kit.hostile.flood
-        .run(seconds)       sends until the time is over, then closes its connections, whatever is unanswered
+        .run(seconds)       sends until the time is over, then closes its connections, answered or not
         .run(requests=9)    … or until each connection has its answers
 
 Connections come from 127.0.0.2 and up, so that the honest client, at 127.0.0.1, is another address. The frames are
@@ -290,7 +290,7 @@ def _flood(order: dict[str, Any], frames: bytes, seconds: float, requests: int) 
 
 
 def orders(stdin: IO[str]) -> Any:
-    """What the parent asks for, line by line, until it ends."""
+    """Yield the parent's orders, line by line, until its input ends."""
     for line in stdin:
         yield json.loads(line)
 

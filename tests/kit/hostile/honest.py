@@ -27,7 +27,7 @@ class HonestClient(Program):
         super().__init__("tests.kit.hostile.honest", str(port))
 
     def begin_run(self, seconds: float, *, grace_s: float = 0.0, rounds_min: int = 0) -> None:
-        """Asks for so long, and on until `rounds_min` rounds are through."""
+        """Send requests for `seconds`, and longer until `rounds_min` rounds are complete."""
         self.begin({"seconds": seconds, "grace_s": grace_s, "rounds_min": rounds_min})
 
     def run(self, seconds: float, *, grace_s: float = 0.0, rounds_min: int = 0) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class _Client:
         self.connection.create_topic(TOPIC, 1)
 
     def ask(self, number: int, timeout_s: float) -> str:
-        """What is wrong with the answer; raises OSError where none comes."""
+        """Return what is wrong with the response; raise OSError without one."""
         self.connection.socket.settimeout(max(timeout_s, 0.001))
         self.connection.send_bytes(self.frames[number])
         _, answer = self.connection.receive()

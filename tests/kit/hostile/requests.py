@@ -251,11 +251,11 @@ class ListAttack:
         return self.key in {api.CREATE_ACLS, api.DELETE_ACLS, api.DESCRIBE_ACLS}
 
     def kinds_of_names(self) -> tuple[str, ...]:
-        """What the list may hold."""
+        """Return the kinds of names that the list may hold."""
         return tuple(names for names in NAMES if self.nullable or names != NULL)
 
     def message(self, names: str, count: int, populace: Populace) -> Any:
-        """The request with so many items in the list; null and empty lists have none."""
+        """Return the request with `count` items in the list; null and empty lists have none."""
         return _Maker(self, names, count, populace).make()
 
     def frame(self, names: str, count: int, populace: Populace) -> bytes:
@@ -300,9 +300,9 @@ class _Maker:
         return [self._struct(struct, path, number, identity) for number in range(count)]
 
     def _value(self, cls: type, name: str, kind: str, number: int) -> Any:
-        """What a field holds that is not attacked: lists one item.
+        """Return the value of a field that is not attacked: lists have one item.
 
-        Items without a field that names them are told apart by what they hold (entries of AlterClientQuotas).
+        Items without a field that names them differ by their content (entries of AlterClientQuotas).
         """
         if f"{cls.__name__}.{name}" in VALUES_OTHERWISE:
             return VALUES_OTHERWISE[f"{cls.__name__}.{name}"]

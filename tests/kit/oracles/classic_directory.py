@@ -36,7 +36,7 @@ def build(root: Path, partitions: Mapping[str, tuple[int, Sequence[bytes]]], *, 
 
 
 def read(root: Path) -> dict[tuple[str, int], tuple[int, list[bytes]]]:
-    """(topic, partition) to the first offset and every payload, wrappers opened. NotKafka07 for whatever is amiss."""
+    """Return each (topic, partition)'s first offset and payloads, wrappers opened. Raise NotKafka07 for any fault."""
     found = {}
     for folder in sorted(path for path in root.iterdir() if path.is_dir()):
         match = _DIRECTORY.fullmatch(folder.name)

@@ -21,7 +21,7 @@ class OracleError(Exception):
 
 @dataclass(frozen=True)
 class OracleMessage:
-    """As it stands in a set; `crc` given explicitly is written as it is, right or wrong."""
+    """A message of a set; an explicit `crc` is written as given, right or wrong."""
 
     payload: bytes
     magic: int = 1

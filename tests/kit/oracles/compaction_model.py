@@ -1,7 +1,7 @@
-"""What a log must hold after compaction, in plain Python: lists and a dict.
+"""A model of a log after compaction, in plain Python: lists and a dict.
 
-The model knows batches only as far as Kafka's rules do: a delete horizon belongs to a batch, and a tombstone goes when
-the horizon of its batch has passed. Which offsets a pass had in its key map is told by the pass (`mapped_end`).
+The model knows batches only as far as Kafka's rules do: a delete horizon belongs to a batch, and a tombstone is removed
+when the horizon of its batch has passed. The pass itself reports which offsets its key map had (`mapped_end`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class CompactedModel:
     def compact(
         self, first_dirty: int, mapped_end: int, written_end: int, *, now_ms: int, delete_retention_ms: int
     ) -> None:
-        """A pass that mapped [first_dirty, mapped_end) and wrote every batch below written_end anew."""
+        """Apply a pass that mapped [first_dirty, mapped_end) and rewrote every batch below written_end."""
         newest: dict[bytes, int] = {}
         for record in self.records:
             if record.key is not None and first_dirty <= record.offset < mapped_end:

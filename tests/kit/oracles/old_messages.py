@@ -3,7 +3,7 @@
 import warnings
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", DeprecationWarning)  # of its own imports
+    warnings.simplefilter("ignore", DeprecationWarning)  # in the library's own imports
     from kafka.partitioner.default import murmur2
     from kafka.record.legacy_records import LegacyRecordBatchBuilder
 

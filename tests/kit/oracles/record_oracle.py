@@ -42,9 +42,7 @@ class OracleBatch:
     last_offset_delta: int | None = None
     max_timestamp: int | None = None
     record_count: int | None = None
-    block: bytes | None = field(
-        default=None, repr=False
-    )  # the records as they stand in the batch, compressed for example
+    block: bytes | None = field(default=None, repr=False)  # the records as stored in the batch, compressed for example
 
 
 def zigzag_varint(value: int, bits: int = 64) -> bytes:

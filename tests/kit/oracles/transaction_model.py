@@ -1,6 +1,6 @@
-"""What a log with transactions must hold and show, in plain Python: one list, walked from its start each time.
+"""A model of a log with transactions, in plain Python: one list, read from its start each time.
 
-And what a read_committed client makes of it: the rule by which clients drop what was aborted.
+It also models a read_committed client: the rule by which clients drop aborted records.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class TransactionModel:
         return found
 
     def aborted_between(self, start: int, upper: int) -> list[tuple[int, int]]:
-        """What a fetch of [start, upper) is told."""
+        """Return the aborted transactions for a fetch of [start, upper)."""
         return sorted(
             (first, producer_id) for first, producer_id, marker in self.aborted if marker >= start and first < upper
         )

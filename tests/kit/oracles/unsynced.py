@@ -1,11 +1,11 @@
-"""What a power cut may leave of the names below a directory: those that a sync has put on the disk, and no others.
+"""The directory entries that a power cut may leave: those that a sync has put on the disk, and no others.
 
-While a `NameRecorder` is installed each sync of a directory, or of the file system, notes which names are there;
-`image` then builds the directory of the worst case, in which nothing else survived. A file keeps its content, whatever
-happened to it, unless `forget_content` names it: then it is empty, as one is whose size was never written. With
-`forget_unsynced` so is each small file (segments are synced by native code, unseen) that no sync has put on the disk.
+While a `NameRecorder` is installed each sync of a directory, or of the file system, records the names that exist;
+`image` then builds the directory of the worst case, in which no other name survived. A file keeps its content unless
+`forget_content` names it: then it is empty, as one is whose size was never written. With `forget_unsynced` so is each
+small file (native code syncs segments, unseen) that no sync has put on the disk.
 
-`ChangedNames` is of one directory, and builds what else may be left of it: some of the names that no sync has covered.
+`ChangedNames` covers one directory, and builds other possible states: some of the names that no sync has covered.
 """
 
 import os
@@ -44,7 +44,7 @@ class NameRecorder:
         self._synced.update(inode for names in self._names.values() for inode, _ in names.values())
 
     def sync_file(self, fd: int) -> None:
-        """Stands for file_ops.sync_file."""
+        """Replaces file_ops.sync_file."""
         self._synced.add(os.fstat(fd).st_ino)
 
     def _note(self, path: str) -> None:
@@ -62,13 +62,13 @@ class NameRecorder:
         self._names[os.stat(path).st_ino] = found
 
     def sync_directory(self, path: str) -> None:
-        """Stands for file_ops.sync_directory."""
+        """Replaces file_ops.sync_directory."""
         self.syncs.append(str(path))
         if Path(path).is_relative_to(self.root):
             self._note(path)
 
     def sync_file_system(self, path: str) -> None:
-        """Stands for file_ops.sync_file_system; it takes effect at one moment, between what the two hooks do."""
+        """Replaces file_ops.sync_file_system; it takes effect at one moment, between the two hooks."""
         self.syncs.append("")
         if not Path(path).is_relative_to(self.root):
             return  # of what an image was built of: another machine's

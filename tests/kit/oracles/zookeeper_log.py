@@ -99,7 +99,7 @@ def _read_entry(entry: bytes) -> Change:
 
 
 def _sized(entry: bytes, at: int) -> tuple[bytes, int]:
-    """A string or buffer with its length before it, and where it ends; -1 stands for none."""
+    """Return a length-prefixed string or buffer and the position after it; a length of -1 means none."""
     (size,) = _INT.unpack_from(entry, at)
     start = at + _INT.size
     end = start + max(size, 0)

@@ -66,7 +66,7 @@ def jars(version: str = KAFKA_VERSION) -> Path:
 
 @alone()
 def logger_jars() -> Path:
-    """The folder with the jar through which Kafka logs: none of its own jars depends on one."""
+    """Return the folder of Kafka's logging backend: none of Kafka's own jars depends on one."""
     return fetch_once(JARS / "logger", LOGGER_POM, "slf4j-simple")
 
 
@@ -146,7 +146,7 @@ class ApacheKafka:
         )
 
     def defaults(self) -> dict[str, str]:
-        """What is configured unless `settings` say otherwise."""
+        """Return the configuration that `settings` override."""
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
@@ -272,7 +272,7 @@ class KafkaController(ApacheKafka):
 
 
 def quorum_of(addresses: Mapping[int, str]) -> tuple[str, ...]:
-    """The controllers of a quorum, by node id where they are, as they are formatted: each has to be told the same."""
+    """Return a quorum's controllers by node id and address; each one is formatted with the same list."""
     return tuple(f"{number}@{address}:{topic_id_text(uuid.uuid4().bytes)}" for number, address in addresses.items())
 
 

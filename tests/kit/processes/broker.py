@@ -1,8 +1,8 @@
-"""Starts, stops and kills a kafkalite broker in a process of its own, as an operator or a power cut would.
+"""Starts, stops and kills a kafkalite broker in a separate process, as an operator or a power cut would.
 
-The broker gets a fixed port, so that clients find it again after a restart. Its output goes to `broker.log` beside the
+The broker gets a fixed port, so that clients find it again after a restart. Its output goes to `broker.log` next to the
 data directory and is quoted when it does not come up. Nothing here knows how the broker works: only its command line,
-its ready file, its exit status and what /proc says about it.
+its ready file, its exit status and its entries in /proc.
 
 Not thread-safe except `kill()` and `alive`, which may be called from any thread.
 """
@@ -40,9 +40,9 @@ class BrokerDidNotStart(RuntimeError):
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 nobody listened on a moment ago, and that no connection or listener gets who names none."""
+    """Return a free port of 127.0.0.1 outside the range that the kernel assigns to unnamed ports."""
     end = int(LOCAL_PORTS.read_text().split()[0])
-    chance = random.SystemRandom()  # several runs at a time draw apart, whatever their seeds
+    chance = random.SystemRandom()  # several runs draw different ports, even with equal seeds
     while True:
         port = chance.randrange(max(1024, end - PORTS), end)
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -63,9 +63,9 @@ def wait_until(condition, timeout_s: float, what: str, interval_s: float = 0.02)
 
 
 def limited(*, descriptors: int | None = None, file_size: int | None = None) -> list[str]:
-    """What stands before a command that may have that many open files, or files of that many bytes at most.
+    """Return the command prefix that limits a command's open files, or the size of its files in bytes.
 
-    A program of Debian's util-linux does it, since whatever Python does between fork and exec it does amid what this
+    A program of Debian's util-linux sets the limits, since Python code between fork and exec could meet locks that this
     process's other threads held.
     """
     wanted = {"nofile": descriptors, "fsize": file_size}
@@ -212,7 +212,7 @@ class BrokerProcess:
         return time.monotonic() - began
 
     def close(self) -> None:
-        """Whatever state it is in: gone afterwards."""
+        """Close the process in any state."""
         if self.alive:
             self.kill()
 

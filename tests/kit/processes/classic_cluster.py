@@ -2,12 +2,12 @@
 
     Cluster ─┬─ ZooKeeper          its transaction log: claims, releases, stored offsets
              ├─ BrokerProcess ...  their segment files: what is stored
-             ├─ Member ...         their notes: what was handed out; each reaches ZooKeeper through a proxy of its own,
+             ├─ Member ...         their notes: what was handed out; each reaches ZooKeeper through its own proxy,
              │                     brokers and producers through one for all
              └─ Load               what was sent, and what was refused
 
 `history` reads these four when all is quiet and gives the events that `tests.kit.checkers.classic_checker.judge` takes.
-Faults are methods; each says whether it hit. Not thread-safe.
+Faults are methods; each returns whether it hit. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -342,7 +342,7 @@ class Cluster:
         self.zookeeper.kill()
 
     def start_zookeeper(self) -> None:
-        """Nobody is let in before it serves: it would leave them waiting for a session's length."""
+        """Refuse clients until it serves: they would wait for a session's length."""
         self.zookeeper.start()
         self._refuse(refuse=False)
         wait_until(lambda: self.look.connected, SETTLE_S, "ZooKeeper is back")

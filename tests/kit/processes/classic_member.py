@@ -1,4 +1,4 @@
-"""A consumer of a 0.7 group in a process of its own: `python -m tests.kit.processes.classic_member JSON`.
+"""A consumer of a 0.7 group in a separate process: `python -m tests.kit.processes.classic_member JSON`.
 
 Writes down what happens to it, a line each, straight into a file, so that kill -9 loses nothing it had said:
 

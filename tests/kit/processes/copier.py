@@ -1,11 +1,11 @@
-"""Copies a topic with transactions, positions included: run as a process of its own, so that it can be killed.
+"""Copies a topic with transactions, positions included: run as a separate process, so that it can be killed.
 
     python -m tests.kit.processes.copier BOOTSTRAP SOURCE TARGET PARTITIONS BATCH SEED
 
 Reads its position from the group `copier`, begins there, writes each record to the same partition of TARGET, commits
 records and position together, and aborts a quarter of its transactions on purpose, whose records it marks in their
-keys. Ends when every partition is copied to the end that it had at the start. One thread; any error that cannot be
-handled ends the process with status 3, and whoever runs it starts it again.
+keys. Ends when every partition is copied to the end that it had at the start. One thread; any other
+error ends the process with status 3, and its parent starts it again.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ OPTIONS = {
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 100,
     "retry.backoff.ms": 20,
-    # When all brokers are gone librdkafka begins anew from its bootstrap servers and forgets the coordinator it knew;
-    # a send_offsets_to_transaction then never asks the new one (seen with 2.16).
+    # When all brokers are gone librdkafka starts again from its bootstrap servers and forgets its coordinator; a
+    # send_offsets_to_transaction then never looks up the new one (seen with 2.16).
     "metadata.recovery.strategy": "none",
 }
 
@@ -54,7 +54,7 @@ class Copier:
             logger=quiet,
         )
         self.partitions = [TopicPartition(source, number) for number in range(partition_count)]
-        # First the id is taken over, which ends what an earlier life left open; only then the position is asked for.
+        # First claim the id, which ends a transaction that an earlier process left open; only then fetch the position.
         again(self.producer.init_transactions)
         self.ends = {part.partition: self.consumer.get_watermark_offsets(part, 30)[1] for part in self.partitions}
         self.positions: dict[int, int] = {}

@@ -34,7 +34,7 @@ def program() -> str | None:
 
 
 class FailingDisk:
-    """`directory`, mounted; what it holds stands in `beneath`. One command at a time."""
+    """A mounted `directory` whose files are stored in `beneath`. One command at a time."""
 
     def __init__(self, root: Path) -> None:
         self.beneath = root / "beneath"

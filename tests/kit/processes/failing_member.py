@@ -3,7 +3,7 @@
     python -m tests.kit.processes.failing_member BOOTSTRAP GROUP TOPIC MEMBER [ORDER]
 
 By the number in a record's value: 7 of a hundred fails always, 13 the first two times, 21 is fatal; all others work.
-What is done goes to the topic TOPIC-done, in the transaction that finishes the record.
+Results go to the topic TOPIC-done, in the transaction that finishes the record.
 """
 
 from __future__ import annotations

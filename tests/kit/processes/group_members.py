@@ -1,4 +1,4 @@
-"""Members of a group in a process of its own.
+"""Members of a group in a separate process.
 
     python -m tests.kit.processes.group_members BOOTSTRAP GROUP TOPIC SESSION_MS
 

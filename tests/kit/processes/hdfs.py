@@ -86,7 +86,7 @@ class MiniHdfs:
             assert self._process is not None
             if self._process.poll() is not None:
                 raise NotAvailable(f"HDFS ended at its start:\n{(self._directory / 'log').read_text()[-3000:]}")
-            try:  # the redirect tells of a DataNode that is there
+            try:  # the redirect shows that a DataNode is available
                 request = urllib.request.Request(url, method="PUT", data=b"")
                 urllib.request.build_opener(_NoRedirect).open(request, timeout=5)
             except urllib.error.HTTPError as error:

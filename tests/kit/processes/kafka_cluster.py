@@ -26,7 +26,9 @@ BROKERS = 3
 
 
 def coordinators_with(replicas: int) -> dict[str, str]:
-    """Settings of brokers whose coordinators' topics have so many replicas; of two one may be away, as of three."""
+    """Return broker settings with this replication factor for the coordinators' topics; of two or three replicas one
+    may be down.
+    """
     return {
         "offsets.topic.replication.factor": str(replicas),
         "transaction.state.log.replication.factor": str(replicas),
@@ -94,7 +96,7 @@ class KafkaCluster:
             self.close()
 
     def close(self) -> None:
-        """Whatever state it is in: gone afterwards."""
+        """Close all processes in any state."""
         for process in self.processes:
             process.close()
         self.controller.close()

@@ -1,9 +1,9 @@
-"""Machines on one machine: namespaces of network, mounts, processes and host name, with folders of their own, joined by
-a switch. What a page of docs/ tells an administrator to type is typed there, as root.
+"""Machines on one host: namespaces of network, mounts, processes and host name, with separate folders, joined by a
+switch. Tests type there, as root, the commands that a page of docs/ gives an administrator.
 
 A machine has its own /etc, /opt, /root and /var/lib, and finds the others by name. Two commands are stand-ins, from
-`STAND_INS`: `systemctl`, which runs what a unit's ExecStart says, as its User, with its environment and folders, and
-waits for READY=1 where its Type is notify; and `scp`, which copies to another machine's folders. All ends with `close`.
+`STAND_INS`: `systemctl`, which runs a unit's ExecStart as its User, with its environment and folders, and waits for
+READY=1 where its Type is notify; and `scp`, which copies to another machine's folders. `close` ends everything.
 
 Needs root on Linux, iproute2, util-linux.
 """

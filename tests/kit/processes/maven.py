@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class NotAvailable(RuntimeError):
-    """Java, Maven or the jars are missing: the text says which."""
+    """Java, Maven or the jars are missing: the message names them."""
 
 
 def fetch_once(folder: Path, pom: str, what: str) -> Path:

@@ -142,7 +142,7 @@ class MixedCluster:
         self.close()
 
     def close(self) -> None:
-        """Whatever state it is in: gone afterwards."""
+        """Close all servers in any state."""
         for server in (*self.brokers.values(), self.controller):
             with contextlib.suppress(OSError):
                 server.close()

@@ -20,7 +20,7 @@ JSON = "application/vnd.schemaregistry.v1+json"
 
 
 class MemoryStore:
-    """The store without a topic: what is written is applied at once, and kept."""
+    """A store without a topic: each write is applied at once, and kept."""
 
     def __init__(self, records: list[TopicRecord] = ()) -> None:
         self.state = RegistryState()
@@ -46,7 +46,7 @@ class MemoryStore:
         self.refresh_count += 1
 
     def compacted(self) -> MemoryStore:
-        """Read anew from what compaction leaves in the end: the newest record of each key, no tombstones."""
+        """Return a store as compaction leaves it: the newest record of each key, no tombstones."""
         newest = {record.key: number for number, record in enumerate(self.log)}
         kept = [record for number, record in enumerate(self.log) if newest[record.key] == number]
         return MemoryStore([record for record in kept if record.value is not None])
@@ -82,7 +82,7 @@ class FixedRegistry:
 
 
 class RegistryProcess:
-    """`kafkalite registry` in a process of its own."""
+    """A separate process of `kafkalite registry`."""
 
     def __init__(self, directory: Path, bootstrap: str, *arguments: str) -> None:
         self.directory = directory

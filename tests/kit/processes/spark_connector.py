@@ -1,7 +1,8 @@
-"""Spark's own Kafka connector, from its published jars: what `format("kafka")` needs, and PySpark does not bring.
+"""Spark's own Kafka connector, from its published jars: `format("kafka")` needs them, and PySpark does not include
+them.
 
-Maven fetches them once into build/spark-connector. What Maven Central does not have in the version of the installed
-PySpark is taken in the newest older one that is known to run with it. What is missing is said in `NotAvailable`.
+Maven fetches them once into build/spark-connector. A jar that Maven Central lacks in the version of the installed
+PySpark is taken in the newest older version known to run with it. `NotAvailable` names the missing jars.
 """
 
 from __future__ import annotations
@@ -53,5 +54,5 @@ def copy_first(folder: object, artifacts: list[str]) -> None:
 
 
 def settings() -> dict[str, str]:
-    """What a Spark session is made with so that it knows `format("kafka")`."""
+    """Return the settings of a Spark session that supports `format("kafka")`."""
     return {"spark.jars": ",".join(connector_jars().values())}

@@ -4,7 +4,7 @@
             ├─▶ topic once        format("kafkalite"), delivery=exactly-once
             └─▶ parquet files     foreachBatch, which overwrites the directory of its batch
 
-Each query has a checkpoint of its own and ends with what was there when it first looked. The status is 0 when all did.
+Each query has its own checkpoint and ends at the offsets that it first found. The status is 0 when all did.
 """
 
 from __future__ import annotations

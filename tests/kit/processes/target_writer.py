@@ -1,6 +1,6 @@
 """Publishes changes without Spark until it is killed: `python -m tests.kit.processes.target_writer TARGET [steps]`.
 
-Each change goes on where the manifests end, with records of two partitions and two hours, as a load's would; now and
+Each change continues where the manifests end, with records of two partitions and two hours, as a load's would; now and
 then it compacts. With `steps` it dies at each step of two changes and a compaction (tests.kit.processes.dying).
 """
 

@@ -1,4 +1,4 @@
-"""A real ZooKeeper, Debian's, as a process of its own on a free port with a directory that goes away.
+"""A real ZooKeeper, Debian's, as a separate process on a free port with a temporary directory.
 
 `expire` ends a client's session from outside, as the server does when it has not heard from it in time;
 `expire_session` that of another process, of which only the number is known.
@@ -105,7 +105,7 @@ class ZooKeeper:
             self._process = None
 
     def pause(self) -> None:
-        """Stops the process by a signal: connections stay, and nobody is answered until `resume`."""
+        """Stop the process with SIGSTOP: connections stay open, and requests wait until `resume`."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 

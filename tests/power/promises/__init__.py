@@ -1,4 +1,4 @@
-"""What the broker promises, a file a kind: who asks for it while a run is recorded, what must be there afterwards."""
+"""The broker's promises, a file a kind: clients that use one while a run is recorded, and the checks afterwards."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Promise:
         return ()
 
     def check(self, past: Past, look: Look) -> Iterator[str]:
-        """What is missing, or there and should not be, in a broker that was started on a state: a sentence each."""
+        """Yield a sentence for each thing missing or unexpected in a broker started on a state."""
         del past, look
         return iter(())
 

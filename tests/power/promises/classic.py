@@ -1,4 +1,6 @@
-"""Topics of Kafka 0.7: what a consumer was told of is there, whole and in order; nothing else is promised."""
+"""Topics of Kafka 0.7: offsets reported to a consumer remain readable, complete and in order; nothing else
+is promised.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The expiry time: a stored one is there after a power cut, and a start whose clock is days ahead begins with it.
+"""The expiry time: a stored one survives a power cut, and a start whose clock is days ahead begins with it.
 
-Nobody is answered when it is stored. But it is stored by one thread, and its name is changed last: whoever sees a newer
-one knows that the one before is on the disk. An actor watches the file, and asks the broker for anything after each
-change; the answer is the moment from which the older one counts as promised.
+Storing it acknowledges nothing. But one thread stores it, and renames it last: a client that sees a newer one knows
+that the previous one is on the disk. An actor watches the file, and sends the broker any request after each change;
+from the response on, the previous one counts as promised.
 """
 
 from __future__ import annotations

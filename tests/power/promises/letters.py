@@ -1,14 +1,14 @@
-"""Moves of kafkalite.failures: letter, row of the ledger and the group's offset are there together or not at all.
+"""Moves of kafkalite.failures: letter, ledger row and the group's offset appear together or not at all.
 
-A member moves one record after the other: its letter, its row, the offset behind it, in one transaction. It goes on
-where the group stands, as a member does. So in the end the letters that can be read are those of all records below
-the group's offset, each once, and the ledger names the same ones.
+A member moves one record after the other: its letter, its row and the next offset, in one transaction. It continues at
+the group's offset, as a member does. So in the end the readable letters are those of all records below the group's
+offset, each once, and the ledger names the same ones.
 
 As after an unclean end, every second move is noted first: a transaction writes that these records are in hand, then
-marks, with acks=1 and outside of any transaction, say which one the handler has, or that it has one of so many. The
-last marks may be lost. A mark that can be read names records whose notes, or what became of them, can be read too. The
-transaction of the move takes the mark away with a tombstone: where that can be read, so can the rows of the move. Once
-it is committed, no mark from before is the newest row of its key; a tombstone that was aborted takes no mark away.
+marks, with acks=1 and outside of any transaction, name the record the handler has, or the number of records it has. The
+last marks may be lost. A readable mark names records whose notes or outcomes are readable too. The transaction of the
+move removes the mark with a tombstone: where that is readable, so are the rows of the move. Once it is committed, no
+earlier mark is the newest row of its key; an aborted tombstone removes no mark.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Mover(Producer):
         self.finished_count = 0
 
     def _take_over(self) -> None:
-        """The group's offset is asked for behind the end of whatever was open."""
+        """Fetch the group's offset after any open transaction has ended."""
         super()._take_over()
         groups = [OffsetFetchRequestGroup(group_id=GROUP, topics=None)]
         while True:

@@ -33,7 +33,7 @@ Place = tuple[str, int]
 
 
 def fetch_offsets(look: Look, groups: Iterable[str], *, stable: bool) -> dict[str, dict[Place, tuple[int, int]]]:
-    """Group → (topic, partition) → (offset, error). A group's own error stands under ("", 0)."""
+    """Return group → (topic, partition) → (offset, error). A group's own error has the key ("", 0)."""
     wanted = [OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
     answer = look.patiently(
         api.OFFSET_FETCH,

@@ -29,5 +29,5 @@ class ProducerIdsOnce(Promise):
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
         answer = look.ask(api.INIT_PRODUCER_ID, 4, request)
         newest = max(given, default=-1)
-        if answer.error_code or answer.producer_id <= newest:  # they rise, whoever asks
+        if answer.error_code or answer.producer_id <= newest:  # ids rise for every client
             yield f"a new producer gets id {answer.producer_id} (error {answer.error_code}), and {newest} was given out"

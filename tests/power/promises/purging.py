@@ -73,7 +73,7 @@ def _check_purged(past: Past, look: Look, partition: int) -> Iterator[str]:
 
 
 def _check_short(past: Past, look: Look, partition: int) -> Iterator[str]:
-    """What is kept is at least what the setting says, but for what was not acknowledged and is gone."""
+    """Check that the log keeps at least the retention setting, except unacknowledged records that were lost."""
     log = look.logs.get((SHORT, partition))
     if log is None or log.start == 0 or log.faults:
         return

@@ -93,7 +93,7 @@ def send(
 
 
 class Records(Promise):
-    """Plain and idempotent producers; and the check of every record, whoever sent it."""
+    """Plain and idempotent producers; and the check of every record of any promise."""
 
     name = "records"
 
@@ -126,7 +126,7 @@ class Records(Promise):
         yield from look.check_positions(readable, lambda _, log: draw.randrange(log.start, log.end))
 
     def check_after(self, past: Past, look: Look) -> Iterator[str]:
-        """A batch that is sent again is known; then appends go on behind the end, and are read."""
+        """Check that resent batches are deduplicated, and that appends continue at the log end and can be read."""
         yield from _check_repeats(past, look)
         keys = [key for key, log in look.logs.items() if not log.faults]
         answers = look.produce({key: wire.batch_of([wire.Record(b"after", b"after")]) for key in keys})

@@ -69,7 +69,7 @@ class Topics(Promise):
 
 
 def _check_name(past: Past, look: Look, name: str, ops: list[Op]) -> Iterator[str]:
-    """What the last answered request made of a name, or what one behind it may have made of it."""
+    """Check a topic against the last answered request for its name, or a later unanswered one."""
     sure = max((i for i, op in enumerate(ops) if past.promised(op)), default=-1)
     open_ = ops[sure + 1 :]
     found = look.topics.get(name)

@@ -248,7 +248,7 @@ class Producer:
         return write
 
     def _refused(self) -> int:
-        """A write may be told to come again: the partition is being added, or the marker before is on its way."""
+        """Return a retriable error for a write: the partition is being added, or the previous marker is pending."""
         self.refusals = getattr(self, "refusals", 0) + 1
         return 51 if self.refusals % 20 else -1
 

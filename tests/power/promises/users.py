@@ -28,7 +28,7 @@ PLACE = "metadata.journal"
 
 
 class Users(Promise):
-    """Users with names of their own, whose passwords change, and who are deleted."""
+    """Users with separate names, whose passwords change, and who are deleted."""
 
     name = "users"
 
@@ -55,7 +55,7 @@ class Users(Promise):
 
 
 def _change(actor: Actor) -> None:
-    """Iterations stand for the password; None: deleted."""
+    """Create, change or delete users; the iteration count identifies the password, None means deleted."""
     present: dict[str, int] = {}
 
     def begin() -> None:

@@ -1,14 +1,14 @@
-"""A broker of a cluster on a crash state: its logs beside what the others had, and whether it takes its place again.
+"""A cluster's broker on a crash state: its logs compared with the others', and whether it rejoins the cluster.
 
-Before it may follow anybody:
-    records     what was answered with acks=all is where it was said to be: its leader answers when it is on the disk
-    history     a log that has batches of a leader has its leader's bytes up to them, and nothing else; what was written
-                here is what was sent here
+Before it may follow a leader:
+    records     records acknowledged with acks=all are at their offsets: the leader answers once they are on the disk
+    history     a log with batches of a leader has exactly the leader's bytes up to them; the batches written here
+                are those that were sent here
     cuts        what was in no history of a leader that the broker has asked since does not come back
-    epochs      leader-epoch-checkpoint says of each batch what the batch says
-    marks       log start and high watermark are inside the log, and no higher than anybody has ever known them
-    clean       a broker that claims to have stopped in order (its last broker epoch) has all that it ever told
-    identity    node, cluster and directory are who they were
+    epochs      leader-epoch-checkpoint has each batch's epoch
+    marks       log start and high watermark are inside the log, and no higher than any broker has known them
+    clean       a broker that claims a clean shutdown (its last broker epoch) has everything that it ever acknowledged
+    identity    the ids of node, cluster and directory are unchanged
 After:
     copies      every replica has its leader's bytes, also of what is written now, and what it leads takes records
 """
@@ -50,7 +50,7 @@ ALWAYS_QUIET = {key: text for key, text in QUIET.items() if not key.startswith("
 
 
 def look_at_replicas(verdict: Verdict, data_directory: Path, recording: Recording, moment: int) -> Any:
-    """What is wrong with a broker that is started on a state, a sentence each."""
+    """Return a sentence for each fault of a broker started on a state."""
     assert isinstance(recording, ReplicaRecording)
     lines = Lines()
     logger = logging.getLogger("kafkalite")
@@ -81,7 +81,7 @@ def look_at_replicas(verdict: Verdict, data_directory: Path, recording: Recordin
             others.follow(lambda: port)
             patience_s = PATIENCE_S_WITH_FINDINGS if findings else PATIENCE_S
             findings += list(_copies(logs, others, port, patience_s))
-        except Exception as error:  # noqa: BLE001 - why the broker did not answer stands in its log
+        except Exception as error:  # noqa: BLE001 - the broker's log has the reason
             findings.append(f"judging failed: {where(error)}")
         findings += [f"the broker's log has a traceback: {text}" for text in lines.tracebacks]
         if os.environ.get("POWER_SHOW_LOG"):
@@ -154,8 +154,9 @@ def _whole(log: ReplicaLog, batches: list[Batch]) -> Iterator[str]:
 
 
 def _records(past: Past, key: Key, log: ReplicaLog, batches: list[Batch], kept: Kept, *, clean: bool) -> Iterator[str]:
-    """What was answered: with acks=all it is here while this broker was the only one in sync, else on both; with acks=1
-    where nobody else leads and the stop was in order."""
+    """Check acknowledged records: with acks=all they are here while this broker was the only one in sync, else on both;
+    with acks=1 where no other broker leads and the shutdown was clean.
+    """
     here = {batch.base: batch.crc for batch in batches}
     line = kept.state.lines.get(key, Line())
     there = {batch.base: batch.crc for batch in line.batches}
@@ -269,7 +270,7 @@ def _produces(others: Others, port: int) -> Iterator[str]:
 
 
 def _differs(others: Others, key: Key, log: ReplicaLog) -> str:
-    """What a replica lacks yet; empty: nothing."""
+    """Return what a replica still lacks; empty: nothing."""
     with others.change():
         part, line = others.state.parts[key], others.state.lines[key]
         if part.leader == OWN and PEER not in part.replicas:

@@ -70,7 +70,7 @@ def records_of(*parts: tuple[Key, Part]) -> list[object]:
 
 
 class Others(ScriptedController):
-    """See the module. `moment` says which record of the trace is next."""
+    """See the module. `moment` is the place of the trace's next record."""
 
     def __init__(self, seed: int, moment: Callable[[], int]) -> None:
         super().__init__(CLUSTER)
@@ -198,8 +198,9 @@ class Others(ScriptedController):
         return ErrorCode.INVALID_UPDATE_VERSION if row.partition_epoch != part.version else 0
 
     def leave(self) -> None:
-        """The recorded broker is about to stop in order, or is dead: nobody waits for it, and what it leads alone has
-        no leader until it is back."""
+        """The recorded broker is about to shut down, or is dead: no request waits for it, and the partitions that only
+        it could lead have no leader until it is back.
+        """
         with self.change():
             self.alive = False
             for key, part in list(self.state.parts.items()):
@@ -311,7 +312,7 @@ class Others(ScriptedController):
         )
 
     def _refuse(self, key: Key, epoch: int) -> int:
-        """Why nothing of a partition is told to one who asks in this epoch."""
+        """Return the error for a fetch of a partition in this epoch."""
         part = self.state.parts.get(key)
         if part is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
@@ -468,7 +469,7 @@ class Others(ScriptedController):
         }
 
     def take_up(self, kept: dict[str, Any], moment: int) -> None:
-        """All is as it was at a moment; from then on it goes on here, and the recorded broker is dead."""
+        """Restore the state at a moment; from then on it changes here, and the recorded broker is dead."""
         self.state = State.at(kept, moment)
         for place, base, last, epoch, data in kept["log"]:
             if place <= moment:

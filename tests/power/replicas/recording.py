@@ -1,6 +1,6 @@
-"""A run of a broker of a cluster, with what it did to its disk, what its clients were promised and what the others had.
+"""A run of a cluster's broker: its writes to disk, the promises to its clients, and the logs of the other broker.
 
-While it is dead the others go on, so that it comes back to logs that have lost what it has, or begin above its end.
+While it is dead the others continue, so that it returns to logs that lack records it has, or begin above its end.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def record_replicas(
     delay_permille: int = 500,
     stops: bool = False,
 ) -> ReplicaRecording:
-    """Runs the workload of a seed; with `stops` the broker is stopped in the end, whatever that says."""
+    """Run the workload of a seed; with `stops` the broker is stopped in the end, whether or not that is clean."""
     settings = settings_for(seed) | (overrides or {})
     port = free_port()
     settings["listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
@@ -113,7 +113,7 @@ def record_replicas(
 
 
 def _run(world: World, others: Others, steps: int, kills: int, *, stops: bool) -> None:
-    """The whole run: what the others do, the broker's clients, and its ends and starts between."""
+    """Run everything: the other brokers, the broker's clients, and its deaths and starts in between."""
     draw = random.Random(f"run {world.seed}")
     world.serve()
     others.come_back()

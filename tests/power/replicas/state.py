@@ -1,6 +1,6 @@
-"""What a cluster but for its recorded broker holds at a moment: events in, partitions and the other broker's logs out.
+"""The state of a cluster except its recorded broker: events in, partitions and the other broker's logs out.
 
-The same events make the state while a run is recorded and, up to a moment, when one of its crash states is judged.
+The same events build the state while a run is recorded and, up to a moment, when one of its crash states is judged.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class State:
         return state
 
     def apply(self, event: Event) -> None:
-        """Goes on by one event."""
+        """Apply one event."""
         key, what = event.key, event.what
         if event.kind == "part":
             before, part = self.parts.get(key), Part(what[0], tuple(what[1]), *what[2:5], tuple(what[5]))

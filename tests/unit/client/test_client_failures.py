@@ -184,7 +184,7 @@ def test_an_api_too_new_is_named() -> None:
 def test_ctrl_c_in_the_middle_of_an_answer_leaves_a_client_that_works(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is left of that answer must not be taken for the next one."""
+    """The rest of that response must not be read as the next one."""
     client.topics()
     with monkeypatch.context() as patch:
 
@@ -532,7 +532,7 @@ def test_damaged_batch_is_an_error_not_a_record(cluster: FakeCluster, client: Cl
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4], ids=lambda codec: codec.name)
 def test_damage_is_named_and_can_be_stepped_over(cluster: FakeCluster, client: Client, codec: Codec) -> None:
-    """What stands before it, and the other partition's records, are handed out first."""
+    """The records before the damage, and the other partition's records, are delivered first."""
     for partition in (0, 2):  # of the same leader
         for value in (b"a", b"b", b"c", b"d"):
             client.produce("t", partition, [value, value], codec=codec)
@@ -693,7 +693,7 @@ def test_no_more_is_kept_for_paused_partitions_than_a_fetch_asks_for(cluster: Fa
 
 
 def test_fetches_wait_for_a_short_time_while_a_partition_is_paused(cluster: FakeCluster, client: Client) -> None:
-    """Nobody can ask for what is resumed before the fetch at its leader is answered."""
+    """A resumed partition is fetched only after its leader answered the current fetch."""
     one, other = TopicPartition("t", 0), TopicPartition("t", 2)
     with client.reader({one: 0, other: 0}) as reader:
         while len(cluster.fetch_waits_ms) < 3:

@@ -1,6 +1,7 @@
-"""A broker that lies: whatever it answers, the client raises one of its own errors or returns; it never breaks inside.
+"""A broker that sends malformed responses: the client raises one of its own errors or returns; it never fails
+internally.
 
-Bytes of answers are changed at random behind the correlation id, with a fixed seed. Not covered: lengths of frames
+Bytes of responses are changed at random after the correlation id, with a fixed seed. Not covered: lengths of frames
 (test_client_failures) and records inside batches (tests/unit/wire/record).
 """
 

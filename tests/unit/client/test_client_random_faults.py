@@ -1,8 +1,8 @@
 """Random runs of one producer and one reader against a cluster that fails at random; a seed replays a run.
 
-Invariant: whatever fails on the way, an idempotent producer's records are stored once and in order, and a reader sees
-exactly what is stored. Control: the same run with a fault the protocol cannot survive must end in DeliveryFailed, and
-what is stored must then be a beginning of what was sent.
+Invariant: despite any failure, an idempotent producer's records are stored once and in order, and a reader gets exactly
+the stored records. Control: the same run with a fault the protocol cannot survive must end in DeliveryFailed, and the
+stored records must then be a prefix of those sent.
 """
 
 import random

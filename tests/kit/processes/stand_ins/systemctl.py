@@ -1,5 +1,6 @@
-"""systemctl's part that pages of docs/ use, without systemd: what a unit's [Service] says is done, but for what closes
-it in. A unit that ends stays ended: nothing is restarted."""
+"""The systemctl commands that pages of docs/ use, without systemd: applies a unit's [Service] except its sandboxing. A
+unit that ends is not restarted.
+"""
 
 from __future__ import annotations
 

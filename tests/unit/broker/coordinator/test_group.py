@@ -35,7 +35,7 @@ def test_first_member_leads_a_group_of_one(bench):
     assert bench.group.state is State.STABLE
 
 
-def test_before_version_4_no_id_is_asked_for(bench):
+def test_before_version_4_no_member_id_is_required(bench):
     assert bench.join(version=3).response.error_code == 0
 
 
@@ -95,7 +95,7 @@ def test_initial_delay_is_prolonged_while_members_arrive_up_to_the_rebalance_tim
     assert bench.group.generation == 1
 
 
-def test_initial_delay_ends_when_nobody_more_comes():
+def test_initial_delay_ends_without_new_members():
     bench = GroupBench(initial_delay_ms=3000)
     _, first = bench.new_member()
     bench.pass_time(2.5)
@@ -375,7 +375,7 @@ def test_member_that_waits_in_a_join_does_not_time_out(bench):
     assert second not in bench.group.members
 
 
-def test_new_member_that_nobody_lets_in_is_dropped_in_the_end(bench):
+def test_a_pending_member_is_dropped_after_its_timeout(bench):
     rebalance_s = NEW_MEMBER_TIMEOUT_S * 2
     (first,) = bench.stable(session_s=10, rebalance_s=rebalance_s)
     _, answer = bench.new_member(session_s=10, rebalance_s=rebalance_s)

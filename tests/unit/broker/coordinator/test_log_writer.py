@@ -72,7 +72,7 @@ def test_a_coordinator_that_has_moved_is_no_reason_to_warn(
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no flusher"), StorageError("no disk")], ids=["any", "known"])
-def test_flush_that_cannot_be_asked_for_is_told_to_who_waits(error: Exception) -> None:
+def test_a_flush_that_cannot_be_queued_fails_the_waiting_write(error: Exception) -> None:
     pool = IoPool(1)
     log: Any = LogThatCannotFlush(error)
     writer = LogWriter("t-0", lambda: log, pool, flush=True)
@@ -86,7 +86,7 @@ def test_flush_that_cannot_be_asked_for_is_told_to_who_waits(error: Exception) -
     assert writer.idle
 
 
-def test_a_wait_that_cannot_begin_is_told_and_the_next_write_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_that_cannot_begin_fails_its_write_and_the_next_write_works(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = IoPool(1)
     log: Any = LogThatCannotFlush(RuntimeError())
     writer = LogWriter("t-0", lambda: log, pool, flush=False)
@@ -109,7 +109,7 @@ def test_a_wait_that_cannot_begin_is_told_and_the_next_write_goes_on(monkeypatch
 
 
 class Replicated:
-    """A log that broker 1 leads and others follow, its writer, and what who waits was told."""
+    """A log that broker 1 leads with followers, its writer, and the results its callers got."""
 
     def __init__(self, directory: Path) -> None:
         self.harness = ReplicaHarness(directory)
@@ -145,7 +145,7 @@ class Replicated:
         self.log.resign(Assignment(held=True, leads=False, leader_id=TWO, leader_epoch=epoch))
 
     def write(self, writer: LogWriter, number: int) -> None:
-        """Appends a record; once it is safe, (number, code) is told."""
+        """Append a record; once it is durable, its callback gets (number, code)."""
 
         def append(log: PartitionLog) -> int:
             end_offset = log.append(make_batch()).end_offset
@@ -177,7 +177,7 @@ def replicated(tmp_path: Path) -> Iterator[Replicated]:
     found.close()
 
 
-def test_what_is_written_is_told_when_all_in_sync_have_it(replicated: Replicated) -> None:
+def test_a_write_completes_when_all_in_sync_replicas_have_it(replicated: Replicated) -> None:
     replicated.lead(OWN, TWO, THREE)
     writer = replicated.writer()
     for number in (1, 2):
@@ -194,7 +194,7 @@ def test_what_is_written_is_told_when_all_in_sync_have_it(replicated: Replicated
     assert writer.idle
 
 
-def test_nobody_is_told_of_success_by_another_leaders_high_watermark(replicated: Replicated) -> None:
+def test_another_leaders_high_watermark_completes_no_write(replicated: Replicated) -> None:
     replicated.lead(OWN, TWO)
     writer = replicated.writer()
     replicated.write(writer, 1)

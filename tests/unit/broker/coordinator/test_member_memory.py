@@ -83,7 +83,7 @@ def test_a_member_that_is_not_heard_of_gives_its_memory_back(memory: MemoryCeili
     assert groups(memory) == 0
 
 
-def test_members_that_a_start_reads_count_and_are_nobodys(memory: MemoryCeiling) -> None:
+def test_members_read_at_a_start_count_for_no_address(memory: MemoryCeiling) -> None:
     bench = GroupBench(memory=memory, record_size_max=16 * MIB)
     stored = MemberMetadata(
         member_id="m",
@@ -144,7 +144,7 @@ def test_a_join_that_cannot_be_written_down_is_charged_no_more(memory: MemoryCei
     assert groups(memory) == before
 
 
-def test_members_of_a_restarted_group_count_and_are_nobodys(memory: MemoryCeiling) -> None:
+def test_members_of_a_restarted_group_count_for_no_address(memory: MemoryCeiling) -> None:
     bench = ConsumerBench(memory=memory)
     bench.join("m1", *NAMES, holder=HOG)
     before = groups(memory)

@@ -100,7 +100,7 @@ def ongoing(bench: Moving, *, timeout_ms: int = 60_000) -> Any:
 
 
 def when_found(monkeypatch: pytest.MonkeyPatch, coordinator: Any, method: str, then: Callable[[], object]) -> None:
-    """After the first call of a coordinator's method something else happens before its caller goes on."""
+    """Run `then` after the first call of a coordinator's method, before its caller continues."""
     original = getattr(coordinator, method)
     pending = [then]
 
@@ -126,7 +126,7 @@ def test_a_timeout_that_could_not_be_written_down_is_not_tried_over_what_a_later
     bench.timers.run_due()  # it is to be aborted
     for log in bench.logs.topics[TRANSACTIONS].partitions:
         bench.led(TRANSACTIONS).take(log.partition, None)
-    bench.settle()  # which is refused
+    bench.settle()  # the commit is refused
     later = Metadata(
         producer_id=client.producer_id, epoch=9, timeout_ms=60_000, state=TransactionState.COMPLETE_COMMIT, update_ms=1
     )
@@ -141,10 +141,10 @@ def test_a_timeout_that_could_not_be_written_down_is_not_tried_over_what_a_later
     assert found.now.epoch == 9
 
 
-def test_an_end_that_was_asked_for_before_an_election_is_not_written_after_it(
+def test_an_end_requested_before_an_election_is_not_written_after_it(
     bench: Moving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client would be told of a commit that the coordinator, which has read the transaction as open, aborts."""
+    """The client would see a commit that the coordinator, which read the transaction as open, aborts."""
     client = ongoing(bench)
 
     def again() -> None:
@@ -202,7 +202,7 @@ def test_an_id_that_is_dropped_while_it_is_looked_for_is_not_unknown(
 def test_a_marker_does_not_get_in_front_of_a_commit_that_was_asked_for_before_an_election(
     bench: Moving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody would end what is open behind it."""
+    """The offsets pending after it would never be completed."""
     client = bench.producer(version=TV1)
     assert bench.answer(bench.transactions.offsets.add_group("tx", client.producer_id, client.epoch, "g")) == 0
 
@@ -256,10 +256,10 @@ def commit(bench: Moving, offset: int) -> int:
     return int(code)
 
 
-def test_a_commit_that_was_asked_for_before_an_election_is_not_acknowledged_and_forgotten(
+def test_a_commit_requested_before_an_election_is_not_acknowledged_and_lost(
     bench: Moving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who tells of the election waits for the group, whose commit is appended when its partition was read."""
+    """The election waits for the group's lock; the commit is appended after the partition was read."""
     assert commit(bench, 5) == 0
     log, led = bench.state_log(GROUPS, "g"), bench.led(GROUPS)
 
@@ -343,7 +343,7 @@ def test_a_marker_is_not_taken_while_the_offsets_that_it_decides_are_read(
     assert bench.committed() == 6
 
 
-def test_a_marker_of_an_earlier_epoch_that_is_told_late_ends_no_later_transaction(bench: Moving) -> None:
+def test_a_late_marker_of_an_earlier_epoch_ends_no_later_transaction(bench: Moving) -> None:
     log = bench.state_log(GROUPS, "g")
     codes: list[int] = []
     bench.groups.offsets.write_marker(

@@ -1,4 +1,4 @@
-"""What stands in `__consumer_offsets`, byte by byte, and whatever else may be found there."""
+"""Records of `__consumer_offsets` byte by byte, and unknown records that may be found there."""
 
 import contextlib
 import struct

@@ -124,14 +124,14 @@ def test_answers_that_say_no(peers: HeldPeers, response: object, code: ErrorCode
 
 
 @pytest.mark.parametrize(("leader", "led"), [(-1, False), (COORDINATOR, True)])
-def test_nobody_is_asked_where_nobody_else_coordinates(peers: HeldPeers, leader: int, led: bool) -> None:
+def test_no_request_is_sent_without_another_coordinator(peers: HeldPeers, leader: int, led: bool) -> None:
     answer = remote(peers, leader, led=led).ask(ask("a", 0))
     assert answer.response == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert peers.items == []
 
 
 def test_a_producer_and_one_that_it_fenced_are_not_asked_about_together(peers: HeldPeers) -> None:
-    """An answer names the transactional id alone: the one would be told what the other may."""
+    """The response names only the transactional id: one producer would get the other's result."""
     asker = remote(peers)
     for each in (ask("a", 0), ask("a", 1), ask("a", 0, epoch=1), ask("a", 0, only_verify=True), ask("b", 0)):
         asker.ask(each)
@@ -192,7 +192,7 @@ def test_one_who_fails_at_an_answer_keeps_nobody_else_from_it(peers: HeldPeers) 
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
-def test_marker_with_an_answer_that_nobody_knows_is_tried_again(peers: HeldPeers) -> None:
+def test_a_marker_with_an_unknown_error_code_is_retried(peers: HeldPeers) -> None:
     """As of a broker of a later release: what was decided is never given up."""
     log = SimpleNamespace(led=False, core=SimpleNamespace(leader_id=2))
     logs = SimpleNamespace(topics={"t": SimpleNamespace(partitions=[log])})
@@ -229,9 +229,10 @@ def test_marker_without_a_leader_comes_again(peers: HeldPeers) -> None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
 )
-def test_a_coordinators_marker_that_a_groups_partition_refuses_is_told_as_by_any_partition(code: int) -> None:
-    """Its leadership may end between the look at it and the append. A Java coordinator that is told a coordinator's
-    code for a marker takes it for a fault, and does not send the marker again."""
+def test_a_marker_refused_by_an_offsets_partition_gets_a_partition_error(code: int) -> None:
+    """The partition's leadership may end between the check and the append. A Java coordinator that gets a coordinator
+    error code for a marker treats it as fatal and does not resend the marker.
+    """
     groups: Any = SimpleNamespace(
         log=SimpleNamespace(partitions=("",), led=None),
         offsets=SimpleNamespace(write_marker=lambda *_, callback, **__: callback(code)),

@@ -27,8 +27,9 @@ WAIT_S = 60
 
 
 class Recording:
-    """A coordinator that notes what it is told; reading partition 9 fails, taking in what was read of 7 does, and every
-    read waits for `may_read`."""
+    """A coordinator that records its calls. Reading partition 9 fails, applying partition 7 fails, and each read waits
+    for `may_read`.
+    """
 
     def __init__(self) -> None:
         self.may_read = threading.Event()
@@ -162,7 +163,7 @@ def test_nothing_is_served_before_it_has_begun(
     assert codes == [ErrorCode.COORDINATOR_LOAD_IN_PROGRESS]
 
 
-def test_what_was_read_is_not_told_before_it_is_safe(led: LedPartitions, coordinator: Recording) -> None:
+def test_offsets_that_were_read_are_served_only_once_durable(led: LedPartitions, coordinator: Recording) -> None:
     coordinator.holds_back = True
     led.take(3, 5)
     wait_until(lambda: coordinator.held, WAIT_S, "it was read")
@@ -199,8 +200,9 @@ class AtOnce:
 def test_nothing_is_written_to_a_partition_that_is_read(
     tmp_path: Path, led: LedPartitions, coordinator: Recording
 ) -> None:
-    """It was allowed while the partition was served, in an epoch that ended meanwhile: whoever reads it has passed its
-    end, and would never know of it. So a marker left a transaction's offsets pending that it had committed."""
+    """The write was allowed in an epoch that ended meanwhile: the new reader has passed the log's end and would miss
+    it. A marker once left a transaction's committed offsets pending that way.
+    """
     logs = opened(tmp_path / "data")
 
     def elected(epoch: int) -> PartitionLog:

@@ -164,7 +164,7 @@ def test_what_may_have_been_said_before_a_pause_is_worth_a_moment(clock, queue, 
 
 
 def live(clock, queue, seconds):
-    """Turns of a broker that does not stand still."""
+    """Run the timer queue of a broker without pauses."""
     for _ in range(round(seconds * 10)):
         clock.advance(0.1)
         queue._turn()

@@ -380,7 +380,9 @@ def test_marker_is_written_in_the_name_of_a_later_coordinator_the_log_has_seen(b
 
 
 def test_markers_are_in_the_name_of_the_epoch_in_which_the_transaction_was_begun(bench):
-    """Whoever coordinates later may have ended it, and the producer begun the next: its markers must not end that."""
+    """A later coordinator may have ended that transaction, and the producer may have begun another, which these markers
+    must not end.
+    """
     state = bench.logs.create_topic("__transaction_state", STATE_PARTITIONS).partitions
 
     def lead(epoch):
@@ -417,7 +419,7 @@ def state_logs(bench):
     return bench.logs.topics["__transaction_state"].partitions
 
 
-def test_end_that_cannot_be_written_down_is_told_and_may_be_tried_again(bench):
+def test_an_end_that_cannot_be_written_fails_and_can_be_retried(bench):
     client = bench.producer()
     write(client, 0, b"a")
     for log in state_logs(bench):
@@ -445,7 +447,7 @@ def test_completion_that_cannot_be_written_down_is_tried_until_it_can(bench):
     assert bench.state() == "CompleteCommit"
 
 
-def test_a_marker_that_cannot_be_written_is_told_now_and_then_and_once_it_is_over(bench, caplog):
+def test_a_failing_marker_is_logged_now_and_then_and_when_it_recovers(bench, caplog):
     client = bench.producer()
     write(client, 0, b"a")
     bench.log(0).failing = ErrorCode.KAFKA_STORAGE_ERROR
@@ -594,7 +596,9 @@ def test_group_with_pending_offsets_does_not_expire(bench):
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("keep_unflushed", [True, False])
 def test_crash_between_any_two_steps_leaves_one_outcome(version, commit, keep_unflushed):
-    """The process dies after each single step of a transaction's end; afterwards it is whole, and as it was told."""
+    """The process dies after each step of a transaction's end; afterwards the outcome is complete and matches the
+    response.
+    """
     for steps in itertools.count():
         bench = Bench()
         client = bench.producer(version=version)
@@ -625,7 +629,7 @@ def test_crash_between_any_two_steps_leaves_one_outcome(version, commit, keep_un
 @VERSIONS
 @pytest.mark.parametrize("steps", range(8))
 def test_power_cut_after_a_kill_takes_nothing_that_was_answered_in_between(version, steps):
-    """What a kill left in the page cache is no ground for an answer before it is on the disk."""
+    """The broker answers only from data that is on disk, not from the page cache that a killed process left."""
     bench = Bench()
     client = bench.producer(version=version)
     if version == TV1:
@@ -732,7 +736,7 @@ def test_transactional_ids_outlive_starts_with_a_clock_that_is_days_ahead(bench)
     assert bench.transactions.expire_now() == 1
 
 
-def test_partition_that_cannot_be_read_serves_nobody(bench):
+def test_an_unreadable_partition_answers_no_request(bench):
     names = [f"tx{number}" for number in range(20)]
     for name in names:
         bench.producer(name)
@@ -744,7 +748,7 @@ def test_partition_that_cannot_be_read_serves_nobody(bench):
         assert bench.init(name)[0] == (ErrorCode.COORDINATOR_NOT_AVAILABLE if broken else 0)
 
 
-def test_ids_nobody_uses_are_forgotten(bench):
+def test_unused_transactional_ids_expire(bench):
     idle, busy = bench.producer("idle"), bench.producer("busy", timeout_ms=900_000)
     bench.clock.advance(7 * 24 * 3600 - 10)
     busy.add(0)

@@ -1,8 +1,8 @@
-"""Random lives of transactional producers against a model: whatever comes in between, the outcome is what was told.
+"""Random runs of transactional producers against a model: after any interruption, the outcome is the acknowledged one.
 
-Two transactional ids, clients of both protocols; jobs run one by one in between, so that requests meet half-done
-changes; answers are lost, requests repeated, the process dies with or without its unflushed bytes, a log fails for a
-while. At the end everything is settled and looked at.
+Two transactional ids, clients of both protocols. Jobs run one by one in between, so that requests meet unfinished
+changes; responses are lost, requests repeated, the process dies with or without its unflushed bytes, and a log fails
+for a while. At the end everything is settled and checked.
 """
 
 from hypothesis import HealthCheck, settings
@@ -83,7 +83,7 @@ class Transactions(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), commit=st.booleans(), steps=st.integers(0, 12) | st.none())
     def end(self, name, commit, steps):
-        """With `steps` the answer is looked for after so many jobs; if it is not there it is lost, and asked again."""
+        """With `steps`, the response is checked after that many jobs; a missing one is lost and requested again."""
         client = self.clients.get(name)
         transaction = self.current.get(name)
         if client is None or transaction is None:

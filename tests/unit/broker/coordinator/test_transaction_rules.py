@@ -1,4 +1,4 @@
-"""What a transactional id may do next: each state times each request, as Kafka answers (KIP-98, 360, 890)."""
+"""Transitions of a transactional id: each state with each request, as Kafka answers it (KIP-98, 360, 890)."""
 
 from dataclasses import replace
 
@@ -135,7 +135,7 @@ def test_kip890_exhausted_epoch_rotates_to_a_new_producer_id():
     now = metadata(epoch=EPOCH_LAST)
     (_, coming) = ended(now, EPOCH_LAST, commit=True, version=TV2)
     assert (coming.producer_id, coming.epoch, coming.next_producer_id) == (PID, EPOCH_MAX, SPARE)
-    # while it is prepared: the retry, the next transaction of the new id, and whatever is older
+    # while it is prepared: the retry, the next transaction of the new id, and older requests
     assert judged(ended(coming, EPOCH_LAST, commit=True, version=TV2), coming) is AGAIN
     assert judged(ended(coming, EPOCH_LAST, commit=False, version=TV2), coming) is INVALID
     assert judged(ended(coming, 0, commit=True, version=TV2, producer_id=SPARE), coming) is AGAIN

@@ -1,4 +1,4 @@
-"""Whatever a decodable request says, its handler answers: no exception, a response that fits the version.
+"""For any decodable request the handler answers: no exception, and a response that fits the version.
 
 Random requests from the field tables, and the same with names, ids and indexes that exist, so that they get past the
 first check. An exception here would close the client's connection.

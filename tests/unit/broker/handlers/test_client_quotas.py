@@ -1,4 +1,4 @@
-"""Quotas of clients: every rule of a change, and what is told of them."""
+"""Client quotas: each check of a change, and the quotas described afterwards."""
 
 from __future__ import annotations
 

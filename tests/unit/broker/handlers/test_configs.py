@@ -31,7 +31,7 @@ CHANGE_VERSIONS = versions(api.INCREMENTAL_ALTER_CONFIGS)
 @pytest.fixture(autouse=True)
 def _levels():
     """Log levels as they were."""
-    logging.getLogger(LOGGER)  # a logger that nobody asked for yet has no level to put back
+    logging.getLogger(LOGGER)  # a logger that no code has created yet has no level to put back
     before = {name: logging.getLogger(name).level for name, _ in broker_loggers.levels()}
     yield
     for name, level in before.items():

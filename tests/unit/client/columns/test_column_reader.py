@@ -1,4 +1,4 @@
-"""Ranges as Arrow record batches: what is in them, how large they are, and that none comes short without an error."""
+"""Offset ranges as Arrow record batches: content, sizes, and an error for each incomplete one."""
 
 import datetime as dt
 import itertools

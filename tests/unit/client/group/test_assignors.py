@@ -165,7 +165,9 @@ def test_a_generation_in_user_data_counts() -> None:
     )
 )
 def test_cooperative_rounds_never_give_a_partition_two_owners(events) -> None:
-    """After every change rounds follow until nobody has to give anything up; then the division is the sticky one."""
+    """After each change rounds follow until no member has to revoke a partition; then the assignment is the
+    sticky one.
+    """
     counts = {"a": 3, "b": 2, "c": 0}
     topics: dict[str, tuple[str, ...]] = {}
     owned: dict[str, list[TopicPartition]] = {}

@@ -65,7 +65,7 @@ def member(cluster: FakeCluster) -> Iterator[Callable[..., GroupReader]]:
 
 
 def read_all(reader: GroupReader, count: int = 2 * RECORD_COUNT) -> list[tuple[int, bytes | None]]:
-    """Polls until so many records are there: (partition, value) of each."""
+    """Poll until `count` records arrived; return (partition, value) of each."""
     found: list[tuple[int, bytes | None]] = []
 
     def enough() -> bool:

@@ -1,4 +1,4 @@
-"""What a member of a group has, and which of it is handed out and committed."""
+"""The partitions a group member owns, and their delivered and committed positions."""
 
 from typing import Any
 

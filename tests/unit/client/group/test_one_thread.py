@@ -1,4 +1,4 @@
-"""Who may be inside a GroupReader, and what closing it does to them."""
+"""Threads that use a GroupReader at the same time, and the effect of closing it."""
 
 import select
 import threading

@@ -1,7 +1,8 @@
-"""A transactional producer against a coordinator and leaders that fail: what is repeated, undone, or the end of it.
+"""A transactional producer against a failing coordinator and leaders: which errors it retries, aborts for, or ends
+with.
 
-Random runs: each transaction that was committed is there once and whole, each other is not there at all. The same with
-real brokers is in tests/integration/test_client_transactions.py.
+Random runs: each committed transaction is there once and complete, each other is not there at all. The same with real
+brokers is in tests/integration/test_client_transactions.py.
 """
 
 import random
@@ -109,7 +110,7 @@ SPOILING = [
 
 @pytest.mark.parametrize(("api_key", "code"), SPOILING)
 def test_what_spoils_a_transaction_spoils_only_that(cluster, producer, api_key, code) -> None:
-    """The next one is written with sequences that fit, whatever the epoch is then."""
+    """The next one is written with valid sequences, in any epoch."""
     write(producer, b"before")
     if api_key == ADD_PARTITIONS_TO_TXN and not first_is_spoken(cluster):
         assert cluster.count(ADD_PARTITIONS_TO_TXN) == cluster.count(ADD_OFFSETS_TO_TXN) == 0
@@ -211,7 +212,7 @@ def test_the_feature_alone_decides(cluster) -> None:
 
 
 def test_the_time_for_a_delivery_bounds_the_wait_for_its_answer(cluster) -> None:
-    """Not the time for a request, which is longer here; and the error says how long it was."""
+    """Not the request time-out, which is longer here; and the error gives the time waited."""
     with Client(cluster.bootstrap, request_timeout_s=300.0, retry_backoff_s=0.001) as client:
         cluster.fail(PRODUCE, SILENCE, times=1000)
         producer = client.producer(delivery_timeout_s=0.3)

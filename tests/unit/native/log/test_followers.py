@@ -1,4 +1,4 @@
-"""What a leader knows of its followers: who counts, up to where the log is replicated, who may join, who lags.
+"""A leader's view of its followers: in-sync replicas, high watermark, replicas that may join the ISR, lagging ones.
 
 The model is plain Python, written from the rules of Kafka's Partition and Replica; random runs compare the two.
 """

@@ -1,4 +1,4 @@
-"""The debug build stops at a broken invariant: each fault here is seeded in a process of its own, which has to abort.
+"""The debug build stops at a broken invariant: each fault is seeded in a separate process, which must abort.
 
 Run by `make test-debug`; the release build has no such checks (where it has others, they raise).
 """

@@ -1,4 +1,4 @@
-"""What a read gives: whole batches from the one that holds the offset, within the limits; and what it must not give."""
+"""A read returns whole batches from the one that holds the offset, within its limits, and nothing else."""
 
 import gc
 from pathlib import Path

@@ -86,7 +86,7 @@ class Harness:
         self.closed += 1
 
     def turn(self):
-        """One loop turn: whatever the client sent is readable, the socket is writable, the mailbox is emptied."""
+        """Run one loop turn: data from the client is readable, the socket is writable, the mailbox is emptied."""
         self.io.now += 1.0
         events = self.interest & (READ | WRITE)
         if events and not self.connection.closed:
@@ -147,8 +147,9 @@ def answer(correlation_id, body):
 
 @pytest.mark.parametrize("place", [0, 1], ids=["Produce", "Fetch"])
 def test_connection_serves_the_versions_that_it_was_given_and_no_others(place):
-    """What the dispatcher is left with here is answered by an echo; what the connection takes up itself it closes for,
-    since no body follows."""
+    """An echo answers requests that the dispatcher gets; the connection closes for those it serves itself, since no
+    body follows.
+    """
     rows = list(native_apis())
     key, oldest, newest, flexible_from = rows[place]
     rows[place] = (key, oldest + 1, newest - 1, flexible_from)

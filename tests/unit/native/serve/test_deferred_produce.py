@@ -1,4 +1,4 @@
-"""The states of a batch that waits: which may follow which is drawn in the module, and held here."""
+"""The states of a waiting batch: the module draws the allowed transitions, and these tests check them."""
 
 import pytest
 

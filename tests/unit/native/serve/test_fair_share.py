@@ -130,7 +130,7 @@ def test_a_client_that_waits_for_many_bytes_is_answered_whole(harness: FetchHarn
 def test_a_client_far_away_is_answered_whole() -> None:
     assert shared_at(0) == shared_at(50) == 4096
     assert shared_at(1_000) == 1200  # one millisecond of twenty for each share
-    assert shared_at(20_000) == SHARE  # which is no bound: a partition with a share left gives it anyway
+    assert shared_at(20_000) == SHARE  # the share is no bound: a partition with a share left gives it anyway
     assert shared_at(100_000) < SHARE
 
 

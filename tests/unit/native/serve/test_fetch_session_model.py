@@ -106,13 +106,13 @@ class Sessions(RuleBasedStateMachine):
     # ---- the client --------------------------------------------------------------------------------------------------
     @rule(times=st.integers(1, 3))
     def poll(self, times: int) -> None:
-        """What a client does most of the time."""
+        """Fetch without changes, as a client mostly does."""
         for _ in range(times):
             self.fetch(0, NO_LIMIT, 0, "nothing", "a")
 
     @rule(topic=topics, partition=partitions, happens=st.sampled_from(["append", "trim", "seek"]))
     def poll_and_see(self, topic: str, partition: int, happens: str) -> None:
-        """A partition that is read to its end, what happens to it then, and what the client is told of that."""
+        """Read a partition to its end, apply an event, and check the client's next response."""
         self.append(topic, partition, 2)
         self.want(topic, partition, 0)
         self.poll(2)
@@ -229,7 +229,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule(off=st.sampled_from([-1, 1, 100]), close=st.booleans())
     def lose_count(self, off: int, close: bool) -> None:
-        """A request of the wrong epoch: an error, after which the client goes on, or begins anew."""
+        """Send a request with the wrong epoch: after the error the client continues or opens a new session."""
         if self.epoch == OPEN_EPOCH or self.epoch + off <= 0:
             return
         extra = [Wanted(("a", 0), 2)] if self.version < IDS_FROM else []
@@ -271,7 +271,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule()
     def read_to_the_end(self) -> None:
-        """Without limits, a client that goes on has every record in a few rounds."""
+        """Without limits, a client that keeps fetching has every record in a few rounds."""
         for _ in range(4):
             self.fetch(0, NO_LIMIT, 0, "nothing", "a")
         for (name, index), position in self.positions.items():

@@ -78,7 +78,7 @@ def test_session_answers_only_what_is_new(harness: FetchHarness, client: Client,
     session = answer.session_id
     assert list(partitions_of(answer)) == [want.key for want in all_of(harness, version)]
     a1, b0 = harness.key(version, "a", 1), harness.key(version, "b", 0)
-    # The client says how far it has come; nothing else is new.
+    # The client sends its new position; nothing else changed.
     answer = client.fetch(version, (session, 1), Wanted(a1, 1))
     assert (answer.error_code, answer.session_id, answer.responses) == (0, session, [])
     produce(harness, "b", 0)
@@ -98,7 +98,7 @@ def test_high_watermark_and_log_start_are_news_without_records(harness: FetchHar
     segment_removal.delete_records(log, 2)
     found = partitions_of(client.fetch(version, (session, 1)))
     assert (found[key].log_start_offset, found[key].high_watermark, found[key].records) == (2, 3, b"")
-    # New records that do not fit: the first partition has taken the room, the second tells of its high watermark.
+    # New records that do not fit: the first partition uses up the limit, the second returns its high watermark.
     assert client.fetch(version, (session, 2), Wanted(("b", 0))).responses != []
     for topic in "ba":
         produce(harness, topic, 0)
@@ -121,7 +121,7 @@ def test_added_changed_and_forgotten(harness: FetchHarness, client: Client, vers
     for topic, partition in (("a", 0), ("a", 1), ("b", 0)):
         produce(harness, topic, partition)
     assert set(partitions_of(client.fetch(version, (session, 2)))) == {a0, b0}
-    # A partition added again is told of as if it were new.
+    # A partition added again is returned like a new one.
     assert set(partitions_of(client.fetch(version, (session, 3), Wanted(a1, 1), Wanted(a0, 1), Wanted(b0, 1)))) == {a1}
     assert harness.sessions.partition_count == 3
 
@@ -185,7 +185,7 @@ def test_session_is_for_its_principal_and_listener_alone(
         assert answer.responses == []
     else:
         assert (answer.error_code, errors_of(answer)) == (0, {("b", 0): 0})
-    # The owner notices nothing, from whichever connection he goes on.
+    # The session's owner is not affected, on any connection.
     produce(harness, "a", 1)
     owner = harness.client(1, listener="inside", principal="User:alice")
     answer = owner.fetch(12, (session, 1))
@@ -484,7 +484,7 @@ def test_partitions_of_all_sessions_are_bounded(small: FetchHarness) -> None:
     assert client.fetch(12, OPEN, *of_size(11)).session_id == NONE
     assert client.fetch(12, OPEN, *of_size(4)).session_id != NONE
     assert small.sessions.partition_count == 10
-    # One that outgrows the bound ends; its client begins anew, and is declined.
+    # A session that exceeds the bound ends; its client asks for a new one and is declined.
     answer = client.fetch(12, (session, 1), *of_size(7))
     assert (answer.error_code, answer.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
     assert (len(small.sessions), small.sessions.partition_count) == (1, 4)

@@ -1,4 +1,4 @@
-"""Topics that the broker keeps for itself: no client writes to them, by whatever door."""
+"""Internal topics: no client may write to them, by any API."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_post_to_a_sleeping_worker_wakes_it_once():
 
 
 def test_the_longest_turn_is_none_of_before_the_loop():
-    """What a worker's start takes, which imports and loads, is no turn of its loop."""
+    """The time of a worker's start, which imports modules, is no turn of its loop."""
 
     def spend(seconds):
         until = time.monotonic() + seconds

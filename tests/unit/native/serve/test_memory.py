@@ -1,4 +1,6 @@
-"""The memory ceiling: who may hold how much, what connections charge, and who is not read or is closed near it."""
+"""The memory ceiling: each holder's share, the memory that connections charge, and the connections that are paused or
+closed near the ceiling.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ class Near(Harness):
         raise AssertionError(f"{len(data)} of {size} bytes have come")
 
     def begin(self, size: int, have: int) -> None:
-        """Sends the first `have` bytes of a request whose frame is of so many."""
+        """Send the first `have` bytes of a request whose frame has `size` bytes."""
         frame = request(ECHO, 1, bytes(size))
         self.send(frame[:have])
 

@@ -35,7 +35,7 @@ def connection(broker):
 
 
 def body_of(size=SMALL, acks=1, **changed):
-    """A request for each of PARTS parts; the value says which one it is."""
+    """Return a request with PARTS parts; the value identifies the part."""
     batches = {number: wire.batch_of([wire.Record(None, b"%06d" % number + bytes(size))]) for number in range(PARTS)}
     parts = [(number % PARTITIONS, batch) for number, batch in batches.items()]
     for number, part in changed.items():

@@ -32,7 +32,7 @@ def broker() -> Iterator[Broker]:
 
 
 def batch(keys: Sequence[bytes | None], hours: Sequence[int] | None = None, codec: int = 0) -> bytes:
-    """Records with these keys, and times so many hours from now."""
+    """Return records with these keys, and timestamps that many hours from now."""
     hours = hours or [0] * len(keys)
     rows = [wire.Record(key, b"v", (), hour * HOUR_MS) for key, hour in zip(keys, hours, strict=True)]
     now = int(time.time() * 1000)

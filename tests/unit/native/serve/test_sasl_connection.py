@@ -63,7 +63,8 @@ def test_no_python_function_is_called_for_a_request(tmp_path: Path, calls: Calls
                 calls.names.clear()
                 produce(client)
                 called[listener] = Counter(calls.names)
-        # A turn of the loop serves as many requests as have come: what is called in each is far from once a request.
+        # A turn of the loop serves all requests that have arrived, so each function is called far less than once a
+        # request.
         for names in called.values():
             assert max(names.values(), default=0) < COUNT / 2
         assert not [name for name in called["SASL"] if "SignIn" in name]

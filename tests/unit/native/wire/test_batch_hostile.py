@@ -1,4 +1,4 @@
-"""Batches that lie: whatever the bytes, a value or BatchError comes out, never a crash, a hang or an over-read."""
+"""Malformed batches: any bytes give a value or BatchError, never a crash, a hang or an over-read."""
 
 import random
 

@@ -67,7 +67,7 @@ def test_header_key_that_is_not_utf8_is_shown_not_refused() -> None:
 
 
 def run_of(*counts: int) -> bytes:
-    """Batches of so many records, dense offsets from 0, the value being the offset."""
+    """Return batches with these record counts, dense offsets from 0, the value being the offset."""
     out = b""
     offset = 0
     for count in counts:
@@ -322,7 +322,7 @@ def test_records_without_offsets_and_timestamps() -> None:
     st.integers(0, 100),
 )
 def test_pieces_are_the_whole(batches: list[tuple[int, Codec]], count_max: int, size_max: int, first: int) -> None:
-    """A piece ends with the batch that fills it, whatever the codecs; nothing is lost between two pieces."""
+    """A piece ends with the batch that fills it, for any codecs; nothing is lost between two pieces."""
     raw, end = b"", 0
     for count, codec in batches:
         records = [Record(end + i, end + i, b"k", b"%d" % (end + i)) for i in range(count)]

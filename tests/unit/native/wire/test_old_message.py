@@ -89,7 +89,7 @@ def test_fields_that_are_not_wanted_have_no_items() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_cut_at_each_byte(codec: int) -> None:
-    """What is not complete is left for the next fetch."""
+    """An incomplete message is left for the next fetch."""
     raw = message_set(1, 0, 0, 1) + message_set(1, codec, 1, 1)
     whole = len(message_set(1, 0, 0, 1))
     for size in range(whole, len(raw)):
@@ -110,7 +110,7 @@ def test_each_flipped_bit_is_noticed(codec: int) -> None:
 
 
 def entry(body: bytes, *, size: int | None = None, magic: int = 1, attributes: int = 0, offset: int = 0) -> bytes:
-    """An entry with a right CRC, whatever else is wrong."""
+    """Return an entry with a valid CRC and any other faults."""
     inside = struct.pack(">bb", magic, attributes) + body
     length = 4 + len(inside) if size is None else size
     return struct.pack(">qiI", offset, length, zlib.crc32(inside)) + inside
