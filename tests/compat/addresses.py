@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Address(str):
-    """host:port of a door. `plain`: the listener of the same broker where whoever only looks needs nothing."""
+    """The host:port of a door. `plain`: the same broker's listener for readers without credentials."""
 
     door: Door
     plain: str

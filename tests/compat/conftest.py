@@ -1,10 +1,10 @@
-"""One broker for all clients of a run, and a loud word about each client that could not run.
+"""One broker for all clients of a run, and a visible report of each client that could not run.
 
-KAFKALITE_COMPAT_BOOTSTRAP=host:port runs the same tests against another broker, such as Apache Kafka, to tell a fault
-of ours from a habit of the client. KAFKALITE_COMPAT_BROKERS=3 runs them against so many brokers in a cluster of Apache
-Kafka's controller, one replica a partition. KAFKALITE_COMPAT_REQUIRE=1 turns 'not run' into a failure (CI).
-KAFKALITE_COMPAT_DOOR=SCRAM-SHA-512, or another mechanism of `doors.py`, leads every client through SASL_SSL to a broker
-that asks rules (ACLs); neutral readers look from its plain listener. The three cannot be combined.
+KAFKALITE_COMPAT_BOOTSTRAP=host:port runs the same tests against another broker, such as Apache Kafka, to distinguish a
+fault of ours from a property of the client. KAFKALITE_COMPAT_BROKERS=3 runs them against that number of brokers in a
+cluster of Apache Kafka's controller, one replica a partition. KAFKALITE_COMPAT_REQUIRE=1 turns 'not run' into a failure
+(CI). KAFKALITE_COMPAT_DOOR=SCRAM-SHA-512, or another mechanism of `doors.py`, leads every client through SASL_SSL to a
+broker that checks ACLs; neutral readers use its plain listener. The three cannot be combined.
 KAFKALITE_COMPAT_RECORD=FILE writes the matrix of what ran (`recorder.py`).
 """
 
@@ -81,7 +81,7 @@ def enter(door: Door, environment: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
-    """A name nobody used before."""
+    """Return a new topic name."""
     stem = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)[:80]
     return f"{stem}-{os.getpid()}-{next(_numbers)}"
 
@@ -101,7 +101,7 @@ def not_run() -> Callable[[str, str], NoReturn]:
 
 @pytest.fixture(scope="session")
 def not_here() -> Callable[[str, str], NoReturn]:
-    """As not_run, for what no registry has, so that nobody can be required to fetch it."""
+    """As not_run, for software that no registry has, so that no run can require it."""
 
     def report(client: str, reason: str) -> NoReturn:
         _not_run[client] = reason

@@ -1,14 +1,14 @@
 """The doors of a broker that each client goes through: TLS, client certificates, and the mechanisms of SASL over TLS.
 
-One broker has them all, and a plain listener through which a neutral reader looks at what came. A program in another
-language finds its door in the environment:
+One broker has them all, and a plain listener through which a neutral reader checks the stored records. A program in
+another language finds its door in the environment:
 
-    DOOR_BOOTSTRAP  DOOR_CA     host:port, and the authority to trust (PEM), which stand in place of the plain listener
-    DOOR_CERTIFICATE  DOOR_KEY  the client's own, PEM files, where it shows one; DOOR_IDENTITY is both in one file
+    DOOR_BOOTSTRAP  DOOR_CA     host:port, and the authority to trust (PEM), which replace the plain listener
+    DOOR_CERTIFICATE  DOOR_KEY  the client's own, PEM files, where it presents one; DOOR_IDENTITY is both in one file
     DOOR_MECHANISM  DOOR_USER  DOOR_PASSWORD  DOOR_TOKEN
 
-The broker may be closed: an authoriser asks rules, which allow USER everything and STRANGER, who has a password too,
-nothing. Its plain listener is the operator's then, who may do everything.
+The broker may be closed: an authorizer checks ACLs, which allow USER everything and STRANGER, who has a password too,
+nothing. Its plain listener then belongs to the operator, a super user.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class House:
 
 
 def unsecured_token(name: str, lifetime_s: float = 3600) -> str:
-    """A token that nobody has signed (RFC 7519, `alg` none), which a broker believes where it is told to."""
+    """Return an unsigned token (RFC 7519, `alg` none), which a broker accepts only where it is configured to."""
     now = int(time.time())
     parts = ({"alg": "none"}, {"sub": name, "iat": now, "exp": now + int(lifetime_s)})
     return ".".join(urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts) + "."

@@ -1,4 +1,4 @@
-"""What the tests of both Go clients are: a program that makes one check, and the checks by the matrix's columns."""
+"""Shared tests of both Go clients: a program that makes one check, and the checks by the matrix's columns."""
 
 from __future__ import annotations
 

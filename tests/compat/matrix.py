@@ -164,7 +164,7 @@ def page(text: str, record: Mapping[str, Any]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the page, or with --check says whether it is fresh."""
+    """Write the page, or with --check report whether it is up to date."""
     text = PAGE.read_text(encoding="utf-8")
     fresh = page(text, json.loads(RECORD.read_text(encoding="utf-8")))
     if "--check" in arguments:

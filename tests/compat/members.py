@@ -1,8 +1,8 @@
-"""Programs of clients that go on until they are told to stop: members of groups that say what they take, and writers.
+"""Client programs that run until they are stopped: group members that report the records they take, and writers.
 
     took PARTITION OFFSET…    a member has these in its hands, and commits them then
     wrote NUMBER              a record was acknowledged
-    delivered                 so it was, and only the program's end tells which (kcat)
+    delivered                 a record was acknowledged, and only the program's end names it (kcat)
 
 All of them are `PROGRAM host:port CHECK topic argument`. They stop when a byte comes in, and end with 0 if nothing
 failed.
@@ -65,7 +65,7 @@ class Written:
             self.numbers.add(int(words[1]))
 
     def written_on(self, count: int) -> Callable[[], bool]:
-        """Whether so many more are acknowledged than now."""
+        """Return a condition: `count` more records are acknowledged than now."""
         before = self._count
         return lambda: self._count >= before + count
 
@@ -94,7 +94,7 @@ class Program:
         return f"{self._command[-4:]}: {self._errors.read_text()[-3000:]}"
 
     def check(self) -> None:
-        """It goes on."""
+        """Assert that the program still runs."""
         assert self.process.poll() is None, f"ended with {self.process.returncode}: {self.said()}"
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ class Program:
         self._reader.join(END_S)
 
     def kill(self) -> None:
-        """Whatever state it is in: gone afterwards."""
+        """Kill the program in any state."""
         self.process.kill()
         self.process.wait()
 

@@ -1,6 +1,6 @@
-"""What the tests of both Node clients are: a program that makes one check, and the tests by the matrix's columns.
+"""Shared tests of both Node clients: a program that makes one check, and the tests by the matrix's columns.
 
-`installed` is the driver of every client that npm brings.
+`installed` is the driver of every client that npm installs.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def program(
 
 
 def numbered(count: int) -> list[Row]:
-    """What the programs' own `numbered` sends."""
+    """Return the records that the programs' own `numbered` sends."""
     return [Row(f"key-{number}".encode(), f"{number};".encode() * 20) for number in range(count)]
 
 
 class NodeChecks:
-    """A client's tests: its module has the fixture `check`, its class says which odd records the client can send."""
+    """A client's tests: its module has the fixture `check`, its class the odd records that the client can send."""
 
     EDGES: ClassVar[tuple[Row, ...]]
 

@@ -1,7 +1,7 @@
-"""What runs until it is told to stop, of the clients of Python and of kcat (members.py).
+"""Programs of the Python clients and kcat that run until they are stopped (members.py).
 
-`python_members CLIENT host:port CHECK topic argument`: `written` takes how many partitions there are, `rolled` how its
-group is made: "next" for the newer protocol, anything else for the classic one.
+`python_members CLIENT host:port CHECK topic argument`: the argument of `written` is the number of partitions, that of
+`rolled` the group's protocol: "next" for the newer one, anything else for the classic one.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ async def aiokafka_rolled(bootstrap: str, topic: str, _argument: str) -> None:
 
 
 def kcat_written(bootstrap: str, topic: str, argument: str) -> None:
-    """It tells how many are delivered, and with its exit status that all are."""
+    """Write with kcat, which reports the number delivered, and by its exit status that all are."""
     settings = [*KCAT_SETTINGS, "-X", "enable.idempotence=true", "-X", f"message.timeout.ms={GIVE_UP_S * 1000}"]
     process = subprocess.Popen(
         ["kcat", "-b", bootstrap, "-P", "-t", topic, "-K", ":", "-vvv", "-X", "acks=all", *settings],

@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def cell_of(item: pytest.Item) -> tuple[str, str] | None:
-    """(folder, capability) of a test, if it stands for a cell; a marker that names none is a usage error."""
+    """Return a test's (folder, capability) if it fills a cell; a marker that names none is a usage error."""
     marker = item.get_closest_marker("capability")
     if marker is None:
         return None
@@ -45,7 +45,7 @@ class Recorder:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Only collected: each test stands as not run."""
+        """With --collect-only, record each test as not run."""
         if session.config.option.collectonly:
             self._missed(session.items, "collected only")
 

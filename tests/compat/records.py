@@ -88,7 +88,7 @@ def values_to_end(bootstrap: str, topic: str, isolation: str, timeout_s: float =
 
 
 def committed_offset(bootstrap: str, group: str, topic: str, partition: int = 0) -> int | None:
-    """What the group has committed for the partition, asked by librdkafka; None: nothing."""
+    """Return the group's committed offset for the partition, fetched by librdkafka; None: no offset."""
     from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
     from confluent_kafka.admin import AdminClient
 
@@ -99,7 +99,7 @@ def committed_offset(bootstrap: str, group: str, topic: str, partition: int = 0)
 
 
 def leader_port(bootstrap: str, topic: str, timeout_s: float = 30.0) -> int:
-    """The port of whoever leads partition 0, once there is somebody."""
+    """Return the port of the leader of partition 0, once there is one."""
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": plain_of(bootstrap)})
@@ -113,7 +113,7 @@ def leader_port(bootstrap: str, topic: str, timeout_s: float = 30.0) -> int:
 
 
 def stored_codecs(bootstrap: str, topic: str) -> set[int]:
-    """Codec numbers of the batches as stored: what the client compressed must have stayed so."""
+    """Return the codec numbers of the stored batches: they must be the client's."""
     with wire.Connection(leader_port(bootstrap, topic)) as connection:
         offset, found = 0, set()
         while records := connection.fetch(topic, 0, offset, partition_max_bytes=16 << 20).records:

@@ -1,4 +1,4 @@
-"""The broker to which KAFKALITE_COMPAT_DOOR leads is closed: its rules count, and nobody comes in without a door."""
+"""The broker to which KAFKALITE_COMPAT_DOOR leads is closed: its ACLs apply, and clients must authenticate."""
 
 from __future__ import annotations
 

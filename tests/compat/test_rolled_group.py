@@ -142,7 +142,7 @@ def test_no_record_is_skipped_while_a_group_is_rolled(
 
 
 def settled(bootstrap: str, topic: str) -> bool:
-    """Whether three members share everything and nobody has anything to do."""
+    """Return whether three members share all partitions and no revocation is pending."""
     with Client(bootstrap, security=security_at(bootstrap)) as client:
         group = client.groups.describe(f"group-{topic}")
     owned = sorted(key.partition for member in group.members for key in member.partitions)

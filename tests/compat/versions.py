@@ -1,4 +1,4 @@
-"""Which version of a client ran, and of what it stands on: asked of what is installed, not of what was wanted."""
+"""The versions of a client and its libraries, as installed, not as requested."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.compat.toolchains import BUILD
 
 
 def said(*command: str) -> str:
-    """What a program prints about itself, on whichever stream."""
+    """Return a program's output about itself, from either stream."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     return done.stdout + done.stderr
 
@@ -50,7 +50,7 @@ def node_package(folder: Path, name: str, node: str) -> tuple[str, str]:
 
 
 def go_module(folder: str, module: str) -> tuple[str, str]:
-    """What the built program says that it was built from."""
+    """Return the module versions recorded in the built program."""
     told = said(toolchains.go(), "version", "-m", str(BUILD / folder / "client"))
     module_version = re.search(rf"dep\s+{re.escape(module)}\s+v(\S+)", told)
     go_version = re.search(r"go(\d\S*)", told)

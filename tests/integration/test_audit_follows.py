@@ -179,7 +179,7 @@ def test_memory_is_what_is_kept_however_long_it_goes_on(live: Broker) -> None:
         assert sizes[-1][0] <= 72
         assert following.follower.totals == {"complete": 200, "different": 0}
         assert following.follower.not_alive() == []
-        following.follower._beat -= 1000  # a round that began so long ago, and does not go on
+        following.follower._beat -= 1000  # a round that began that long ago, and makes no progress
         assert re.fullmatch("no progress for 100[0-9] s", following.follower.not_alive()[0])
 
 
@@ -187,7 +187,7 @@ def test_memory_is_what_is_kept_however_long_it_goes_on(live: Broker) -> None:
 
 
 class Auditing:
-    """`kafkalite audit --follow` in a process of its own."""
+    """A separate process of `kafkalite audit --follow`."""
 
     def __init__(self, folder: Path, live: str, *options: str) -> None:
         self.out, self.err = folder / "out", folder / "err"
@@ -227,7 +227,7 @@ def rounds(auditing: Auditing) -> float:
 
 
 def send(broker: BrokerProcess, count: int) -> None:
-    """So many messages of now, in windows of a tenth of a second."""
+    """Send `count` messages with the current time, in windows of a tenth of a second."""
     with Client(broker.bootstrap) as client, AuditedProducer(client, server="web1", window_s=0.1) as producer:
         with contextlib.suppress(Exception):
             client.admin.create_topic("logs", 1)
@@ -240,7 +240,7 @@ def test_it_outlives_brokers_that_are_away_and_its_own_death_and_counts_nothing_
     options = ["--state", str(state), "--metrics", "127.0.0.1:0"]
 
     def total(auditing: Auditing) -> Callable[[], int]:
-        """Messages of windows that were told as complete; a line that came twice is the same window."""
+        """Return the messages of windows reported as complete; a repeated line is the same window."""
         return lambda: sum({row["window_ms"]: row["expected"] for row in auditing.events("complete")}.values())
 
     with BrokerProcess(tmp_path / "live", {"flush.on.acks.all": "false"}) as broker:
@@ -374,7 +374,7 @@ def test_a_log_that_was_restored_ends_the_audit_or_is_counted_once_more(
             assert ("live", "web2") not in wrong
             assert ("live", "web1") not in wrong
             assert wrong["billing", "web1b"] == 200
-            # What billing has reported are offsets: 200 of web2's stand where it had taken web1b's.
+            # Billing reports offsets: 200 of web2's are at the place of web1b's.
             assert wrong["billing", "web2"] == 100
             save(recounting.follower, state, ABOUT)
             settled = Following(plan, STAMP)

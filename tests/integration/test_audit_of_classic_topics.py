@@ -135,7 +135,7 @@ def test_flags_that_cannot_be(options: list[str], why: str, tmp_path: Path, caps
 
 
 def takes(made: ConsumerConnector, count: int) -> None:
-    """So many messages, committed."""
+    """Take `count` messages and commit them."""
     with made as connector:
         (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
         for _ in range(count):

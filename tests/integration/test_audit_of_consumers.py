@@ -1,4 +1,4 @@
-"""Consumers as a stage of the audit: what they took is there once, whoever dies when, and what they missed is named."""
+"""Consumers as a stage of the audit: each message they took counts once despite crashes, and missed ones are named."""
 
 import asyncio
 import json
@@ -179,7 +179,7 @@ def test_aiokafka_s_consumer(live: Broker, client: Client, capsys: pytest.Captur
     assert audit(live, capsys, "async", "async")[0] == 0
 
 
-def test_a_stage_that_never_reported_is_told(live: Broker, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stage_without_any_report_is_named(live: Broker, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     fill(client, "silent")
     options = ["--live", live.bootstrap_servers, "--topics", "silent", "--grace", "0"]
     assert main(["audit", *options, "--consumer", "nobody"]) == 2

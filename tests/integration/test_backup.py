@@ -1,4 +1,4 @@
-"""Backups of brokers that run and that do not: what is in them, who may read them, what is refused."""
+"""Backups of running and stopped brokers: their content, file permissions and refusals."""
 
 from __future__ import annotations
 
@@ -210,8 +210,8 @@ def test_a_second_one_at_a_time_is_refused(tmp_path: Path) -> None:
         broker.stop()
 
 
-def test_a_cut_that_was_made_for_another_request_is_made_anew(tmp_path: Path) -> None:
-    """A broker that looks while a backup removes its links makes them once more, for nobody."""
+def test_a_cut_of_an_earlier_request_is_repeated(tmp_path: Path) -> None:
+    """A broker that polls while a backup removes its links makes them once more, for no request."""
     broker = started(tmp_path / "data")
     try:
         fill(broker)
@@ -276,8 +276,8 @@ def test_a_broker_that_cannot_make_links_says_so(tmp_path: Path, monkeypatch: py
         broker.stop()
 
 
-def test_nobody_answers(tmp_path: Path, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else's lock: Apache Kafka's, or of a release that knows no backups."""
+def test_a_lock_held_by_another_program_fails_the_backup(tmp_path: Path, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock belongs to Apache Kafka, or to a release without backups."""
     monkeypatch.setattr(backup, "ANSWER_S_MAX", 0.2)
     holder = open(directory / ".lock", "r+")  # noqa: SIM115
     try:
@@ -289,7 +289,9 @@ def test_nobody_answers(tmp_path: Path, directory: Path, monkeypatch: pytest.Mon
     assert not (directory / "backup.request").exists()
 
 
-def test_no_room_is_told_before_it_is_used(tmp_path: Path, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_disk_space_is_reported_before_copying(
+    tmp_path: Path, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = os.statvfs(tmp_path)
     monkeypatch.setattr(os, "statvfs", lambda _path: os.statvfs_result((*real[:4], 0, *real[5:])))
     with pytest.raises(BackupFailed, match="has 0 bytes of free space"):
@@ -298,12 +300,12 @@ def test_no_room_is_told_before_it_is_used(tmp_path: Path, directory: Path, monk
 
 
 def test_a_disk_that_fills_in_the_middle_leaves_nothing(tmp_path: Path, directory: Path) -> None:
-    """The limit of a file's size stands in for it: writing fails half-way, as it does on a full disk."""
+    """A file size limit replaces the full disk: writing fails half-way, as it does there."""
     size = max(path.stat().st_size for path in directory.rglob("*.log"))
     command = [
         *limited(file_size=size - 1),
         sys.executable,
-        "-B",  # Python, too, would leave half of a file of byte code, for whoever comes next
+        "-B",  # Python would leave a truncated bytecode file, too, which a later process would load
         "-m",
         "kafkalite",
         "backup",
@@ -318,7 +320,7 @@ def test_a_disk_that_fills_in_the_middle_leaves_nothing(tmp_path: Path, director
     assert not (tmp_path / "copy").exists()
 
 
-def test_damage_of_the_original_is_told_and_copied(tmp_path: Path, directory: Path) -> None:
+def test_damage_of_the_original_is_reported_and_copied(tmp_path: Path, directory: Path) -> None:
     path = segments(directory)[0]
     data = bytearray(path.read_bytes())
     data[100] ^= 1
@@ -330,7 +332,7 @@ def test_damage_of_the_original_is_told_and_copied(tmp_path: Path, directory: Pa
 
 @pytest.mark.slow
 def test_records_are_appended_all_the_while(tmp_path: Path) -> None:
-    """What is appended after the moment is not in the copy, in the middle of a file that both have."""
+    """A record appended after the cut is not in the copy, even within a file that both have."""
     broker = started(tmp_path / "data")
     fill(broker)
     stopping = threading.Event()

@@ -52,7 +52,7 @@ def value(client, path):
 
 
 def says(client, path, text):
-    """False while the node is being made anew."""
+    """Return False while the node is being recreated."""
     with contextlib.suppress(KazooException):
         return value(client, path) == text
     return False
@@ -98,7 +98,7 @@ def test_connection_that_goes_while_the_broker_registers_is_made_again(client, r
     assert is_there(client, "/brokers/ids/6")
 
 
-def test_connection_that_stays_away_while_the_broker_registers_is_told(registration, monkeypatch):
+def test_connection_loss_during_registration_fails_the_start(registration, monkeypatch):
     def create(*_):
         raise ConnectionLoss
 
@@ -205,7 +205,7 @@ def test_chroot_is_made(client, registration):
     assert client.get_children("/kafka/seven/brokers/ids") == ["0"]
 
 
-def test_nobody_answers():
+def test_without_a_zookeeper_server_the_start_fails():
     one = BrokerRegistration(
         "127.0.0.1:1", 0, "127.0.0.1", 1, SystemClock(), session_timeout_s=1.0, connection_timeout_s=0.2,
         on_fatal=lambda _error: None,

@@ -1,4 +1,4 @@
-"""Directories of Kafka 0.7: one built byte by byte starts, recovers and serves; ours is read by a reader of its own."""
+"""Directories of Kafka 0.7: one built byte by byte starts, recovers and serves; an independent reader reads ours."""
 
 import struct
 import time

@@ -59,7 +59,7 @@ class Member:
             else:
                 made = self.connector.create_message_streams_by_filter(chosen, streams, StringDecoder())
         except BaseException:
-            self.connector.shutdown()  # its threads would go on looking for a ZooKeeper that is gone
+            self.connector.shutdown()  # its threads would keep looking for a ZooKeeper that is gone
             raise
         self.threads = [threading.Thread(target=self._read, args=(stream,), daemon=True) for stream in made]
         for thread in self.threads:
@@ -131,7 +131,7 @@ def test_two_consumers_of_four_streams_each(cluster, members, client):
     assert owner_nodes(client) == {"0-0": "g_c1-0", "0-1": "g_c1-1", "0-2": "g_c1-2", "1-0": "g_c1-3", "1-1": "g_c2-0"}
 
 
-def test_everything_is_delivered_once_while_nobody_fails(cluster, zookeeper, members):
+def test_everything_is_delivered_once_without_failures(cluster, zookeeper, members):
     first = members("c1")
     produce(zookeeper, 0, 300)
     second = members("c2")
@@ -143,7 +143,7 @@ def test_everything_is_delivered_once_while_nobody_fails(cluster, zookeeper, mem
     settled(lambda: wanted(600, 700) <= set(second.payloads))
 
 
-def test_next_run_goes_on_where_the_last_one_committed(cluster, zookeeper, members):
+def test_the_next_run_resumes_at_the_last_commit(cluster, zookeeper, members):
     produce(zookeeper, 0, 100)
     first = members("c1")
     settled(lambda: len(first.payloads) == 100)
@@ -273,7 +273,7 @@ def test_connection_to_zookeeper_that_is_away(cluster, zookeeper, members):
 
 @pytest.mark.slow
 def test_shutdown_does_not_wait_for_a_zookeeper_that_is_silent(cluster, zookeeper, members, client, monkeypatch):
-    # The session is long, so that whoever waited for an answer would do so for many seconds.
+    # The session is long, so a member that waited for a response would do so for many seconds.
     monkeypatch.setattr(connector_module, "LEAVE_TIMEOUT_S", 0.1)
     member = members("c1", zk_session_timeout_ms=40_000)
     produce(zookeeper, 0, 20)

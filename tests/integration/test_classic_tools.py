@@ -86,7 +86,7 @@ def test_console_consumer_prints_and_removes_its_group(zookeeper, client, broker
     assert client.get_children("/consumers") == []
 
 
-def test_console_consumer_of_a_group_goes_on_where_it_was(zookeeper, client, broker, run):
+def test_a_console_consumer_resumes_at_its_groups_offsets(zookeeper, client, broker, run):
     fill(broker, 0, b"a", b"b")
     flags = ("--topic", "t", "--zookeeper", zookeeper.address, "--group", "g", "--max-messages", 1)
     assert run("console-consumer", *flags, "--from-beginning").out == "a\n"

@@ -59,7 +59,7 @@ def topic(bootstrap: str) -> str:
 
 @pytest.fixture
 def member(bootstrap: str, topic: str) -> Iterator[Callable[..., GroupReader]]:
-    """`member(**options)`: a reader of the topic, in the group of its name, with a Client of its own."""
+    """`member(**options)`: a reader of the topic, in the group of the same name, with a separate Client."""
     made: list[Any] = []
 
     def make(**options: Any) -> GroupReader:
@@ -88,7 +88,7 @@ def share_out(*members: GroupReader, count: int = PARTITION_COUNT) -> list[list[
 
 
 def take(reader: GroupReader, count: int) -> list[tuple[int, int]]:
-    """(partition, offset) of so many records or more."""
+    """Return (partition, offset) of at least `count` records."""
     found: list[tuple[int, int]] = []
 
     def enough() -> bool:
@@ -140,7 +140,7 @@ def test_a_group_with_members_is_not_deleted(member: Callable[..., GroupReader],
 
 
 @pytest.mark.parametrize("assignors", STRATEGIES, ids=lambda names: names[0])
-def test_the_next_member_goes_on_where_the_last_committed(member, topic, assignors) -> None:
+def test_the_next_member_resumes_at_the_last_commit(member, topic, assignors) -> None:
     first = member(assignors=assignors)
     assert len(take(first, PARTITION_COUNT * RECORD_COUNT)) == PARTITION_COUNT * RECORD_COUNT
     first.commit({TopicPartition(topic, 0): 10})
@@ -169,7 +169,7 @@ def test_cooperative_members_read_on_while_others_come(member, topic) -> None:
 
 
 def test_cooperative_members_commit_while_they_rejoin(bootstrap, member, topic) -> None:
-    """Others may take minutes to join, and whoever reads on meanwhile is not to be handled again."""
+    """Other members may take minutes to join, and records read meanwhile must not be delivered again."""
     first, second = (member(assignors=("cooperative-sticky",)) for _ in range(2))
     share_out(first, second)
     third = member(assignors=("cooperative-sticky",))

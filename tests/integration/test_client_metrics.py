@@ -1,4 +1,4 @@
-"""Clients push metrics of their own accord (KIP-714), and the broker tells them."""
+"""Clients push metrics as subscribed (KIP-714), and the broker exports them."""
 
 from __future__ import annotations
 

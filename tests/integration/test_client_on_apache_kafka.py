@@ -70,7 +70,7 @@ def test_every_codec_is_accepted_and_comes_back(apache_kafka: ApacheKafka, clien
 def test_acks(client: Client, acks: int) -> None:
     topic = f"acks{acks}"
     client.admin.create_topic(topic, 3)
-    for partition in range(3):  # a leader that is not ready yet would refuse, and with acks=0 nobody would tell
+    for partition in range(3):  # a leader that is not ready yet would refuse, and with acks=0 without an error
         client.produce(topic, partition, [b"first"], acks=1)
     with client.producer(acks=acks, batch_size=1000) as producer:
         for partition in range(3):

@@ -103,7 +103,7 @@ def found_epoch(client: Client) -> int:
 
 
 def test_a_committed_offset_has_the_epoch_of_the_record_before_it(live: BrokerProcess) -> None:
-    """Whichever offset is committed, in whichever epoch its records were written, by whomever they were read."""
+    """For each committed offset, in each epoch of its records and with each kind of reader."""
     produce(live.bootstrap, KEY.topic, numbers(0, 10))
     live.kill()
     live.start()
@@ -192,7 +192,7 @@ def test_a_topic_that_was_recreated_under_a_reader(live: BrokerProcess) -> None:
 
 @pytest.mark.slow
 def test_consume_stops_with_a_choice(live: BrokerProcess, tmp_path: Path) -> None:
-    """The command in a process of its own, since it reads until it is stopped."""
+    """The command runs in a separate process, since it reads until it is stopped."""
     grow_after_backup(live, KEY.topic, tmp_path / "saved")
     command = [sys.executable, "-m", "kafkalite", "consume", "-b", live.bootstrap, "-t", KEY.topic, "-o", "beginning"]
     out = {name: tmp_path / name for name in ("stop", "go")}

@@ -121,7 +121,7 @@ def test_an_exception_aborts(client: Client, topic: str, producer: Callable[...,
     assert wait_until(lambda: read(client, topic), TIMEOUT_S, "the record") == [b"kept"]
 
 
-def test_the_elder_producer_is_fenced(client: Client, topic: str, producer: Callable[..., Producer]) -> None:
+def test_the_earlier_producer_is_fenced(client: Client, topic: str, producer: Callable[..., Producer]) -> None:
     elder = producer()
     elder.begin_transaction()
     elder.send(topic, 0, [b"elder"])
@@ -238,7 +238,7 @@ def test_offsets_are_committed_with_the_records_or_not_at_all(client: Client, to
 
 
 def test_offsets_of_a_member_that_was_replaced_are_refused(client: Client, topic: str) -> None:
-    """KIP-447: the transaction of a zombie is aborted although nobody has its transactional id."""
+    """KIP-447: a zombie's transaction is aborted even if no other producer uses its transactional id."""
     client.produce(topic, 0, [b"x"])
     with (
         Client(client_id="other", bootstrap_servers=_address(client)) as other,
@@ -263,7 +263,7 @@ def _address(client: Client) -> str:
 
 @pytest.mark.slow
 def test_a_commit_during_which_the_broker_is_killed(tmp_path: Path) -> None:
-    """Whatever was answered holds; what was not is finished or undone; the producer goes on."""
+    """An acknowledged commit holds; any other is completed or aborted; the producer continues."""
     with BrokerProcess(tmp_path) as process, Client(process.bootstrap) as client:
         client.admin.create_topic("t", 2)
         with client.producer(transactional_id="p") as writer:

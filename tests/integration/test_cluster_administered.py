@@ -41,7 +41,7 @@ def controllers_of(kafka: ApacheKafka) -> str:
 
 
 def described(port: int, kind: int, name: str) -> dict[str, tuple[object, ...]] | int:
-    """What a broker tells of a resource's settings; a code where it tells nothing."""
+    """Return a resource's settings as a broker describes them, or the error code."""
     connection = Connection.connect("127.0.0.1", port, client_id="test")
     asked = DescribeConfigsResource(resource_type=kind, resource_name=name)
     request = DescribeConfigsRequest(resources=[asked], include_synonyms=True)
@@ -72,7 +72,7 @@ def same_settings(kafka: ApacheKafka, broker: Broker, kind: int, name: str) -> N
     assert ours == theirs, (kind, name)
 
 
-def test_settings_changed_through_us_are_what_a_java_broker_tells(kafka_jars: Path, tmp_path: Path) -> None:
+def test_settings_changed_through_us_are_described_by_a_java_broker(kafka_jars: Path, tmp_path: Path) -> None:
     assert kafka_jars
     with (
         ApacheKafka(tmp_path / "kafka") as kafka,
@@ -94,7 +94,7 @@ def test_settings_changed_through_us_are_what_a_java_broker_tells(kafka_jars: Pa
         wait_until(lambda: image().configs[BROKER, "7"].get("log.segment.bytes"), WAIT_S, "one more of this broker")
         assert broker.logs.config.log_cleaner_threads == 2
         assert described(broker.port, BROKER, "7")["log.segment.bytes"][:2] == ("2000000", 2)  # dynamic, this broker's
-        # A topic's, where a broker's own settings do not stand behind them.
+        # A topic's settings, where the two brokers' own defaults differ.
         theirs, ours = described(kafka.port, TOPIC, "orders"), described(broker.port, TOPIC, "orders")
         assert ours["segment.bytes"][0] == "2000000" != theirs["segment.bytes"][0]
         client.admin.alter_broker_configs(7, {"log.segment.bytes": None})
@@ -227,7 +227,7 @@ def test_both_brokers_answer_the_same_after_a_storm(kafka_jars: Path, tmp_path: 
         Client(kafka.bootstrap) as other,
     ):
         ours = cluster_settings(controllers_of(kafka), tmp_path / "broker") | AUTHORIZER
-        # Fenced, so that no partition is put on it, and topics can be made whatever it leads.
+        # Fenced, so that it gets no partitions, and topics can be created in any state.
         with Broker(ours) as broker, Client(broker.bootstrap_servers) as client:
             storms = Storm(client, broker.bootstrap_servers, SEED), Storm(other, kafka.bootstrap, SEED + 1)
             storms[0].node_id = 7
@@ -252,7 +252,7 @@ def same_everywhere(kafka: ApacheKafka, broker: Broker, clients: tuple[Client, C
     assert ours.users.list_all() == theirs.users.list_all()
     assert ours.quotas.list_all() == theirs.quotas.list_all()
     listed = [resources(port) for port in (kafka.port, broker.port)]
-    # A Java broker goes on naming groups that had settings since it started.
+    # A Java broker keeps listing groups that had settings since it started.
     former = {each for each in listed[0] if each[0] == GROUP and each not in member.image.configs}
     assert listed[0] - former == listed[1]
     assert {kind for kind, _ in listed[1]} == {TOPIC, BROKER, 8, CLIENT_METRICS, GROUP}

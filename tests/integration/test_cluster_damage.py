@@ -49,7 +49,7 @@ def small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def cluster(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory, small_disk: Path) -> Iterator[KafkaCluster]:
-    """Broker 3 has a small disk of its own, where this user may mount one."""
+    """Broker 3 has a separate small disk, where this user may mount one."""
     assert kafka_jars
     made = KafkaCluster(
         tmp_path_factory.mktemp("cluster"),
@@ -130,7 +130,7 @@ class Topic:
         self.sent += count
 
     def read(self) -> list[int]:
-        """The numbers of all records, in their order, whoever leads meanwhile."""
+        """Return the numbers of all records, in order, across leader changes."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.cluster.bootstrap,
@@ -176,7 +176,7 @@ def topic(cluster: KafkaCluster) -> Iterator[Topic]:
 
 
 def spoil(directory: Path, place: float) -> None:
-    """Flips a bit in a batch that stands about there."""
+    """Flip a bit in a batch at about that place."""
     segment = min(directory.glob("*.log"))
     pieces = replicas.split(segment.read_bytes())
     at = int(len(pieces) * place)
@@ -247,7 +247,7 @@ def test_a_leader_whose_disk_is_full_gives_up_and_comes_back_when_there_is_room(
 
 
 def test_who_alone_is_in_sync_keeps_what_is_behind_the_damage(cluster: KafkaCluster, topic: Topic) -> None:
-    """Nobody has what it has: cut there it would give acknowledged records' offsets to others."""
+    """It has the only copy: truncated there, it would give acknowledged records' offsets to new ones."""
     one, two, three = cluster.processes
     topic.admin.incremental_alter_configs([_min_one(topic.name)])
     topic.send(100)

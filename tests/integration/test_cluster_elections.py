@@ -1,5 +1,5 @@
-"""Who may lead when too few are in sync (KIP-966): a broker that stopped cleanly, and not one that crashed; and, where
-the operator says so, one that lacks records, to which the others are cut.
+"""Elections with too few in-sync replicas (KIP-966): a broker that stopped cleanly is elected, one that crashed is not;
+and, with unclean election, one that lacks records, to which the others truncate.
 
 The controller is Apache Kafka's, the clients are librdkafka's.
 """

@@ -1,4 +1,4 @@
-"""Three brokers, three replicas of everything: one that coordinates is killed, and who works with it goes on.
+"""Three brokers, three replicas of everything: a coordinator is killed, and its clients continue.
 
 The controller is Apache Kafka's, the clients are librdkafka's.
 """
@@ -45,7 +45,7 @@ def topic(cluster: KafkaCluster) -> Iterator[str]:
     """With three replicas, two of which have to be in sync; all brokers run before and after."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     wanted = NewTopic(name, PARTITIONS, 3, config={"min.insync.replicas": "2"})
-    admin = AdminClient(given(cluster))  # which has to live as long as its futures
+    admin = AdminClient(given(cluster))  # it has to live as long as its futures
     admin.create_topics([wanted])[name].result(WAIT_S)
     yield name
     for process in cluster.processes:
@@ -94,7 +94,7 @@ def send(cluster: KafkaCluster, name: str, values: list[str]) -> None:
 
 
 def commit(consumer: Consumer) -> bool:
-    """Whether its positions are committed; not while the group has no coordinator, or gives partitions anew."""
+    """Return whether the positions are committed; they are not without a coordinator or during a rebalance."""
     try:
         consumer.commit(asynchronous=False)
     except KafkaException as error:
@@ -103,7 +103,7 @@ def commit(consumer: Consumer) -> bool:
 
 
 def take(consumer: Consumer, seen: set[str], count: int) -> None:
-    """Reads until so many values were seen, and commits."""
+    """Read until `count` values were seen, and commit."""
 
     def read() -> bool:
         for message in consumer.consume(50, 0.5):
@@ -122,7 +122,7 @@ def text_of(message: Message) -> str:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_goes_on_when_its_coordinator_is_killed(cluster: KafkaCluster, topic: str, protocol: str) -> None:
+def test_a_group_continues_after_its_coordinator_is_killed(cluster: KafkaCluster, topic: str, protocol: str) -> None:
     group = f"g-{topic}-{protocol}"
     settings = {"group.id": group, "group.protocol": protocol, "auto.offset.reset": "earliest"}
     if protocol == "classic":
@@ -145,7 +145,7 @@ def test_a_group_goes_on_when_its_coordinator_is_killed(cluster: KafkaCluster, t
 
 
 def end(producer: Producer) -> bool:
-    """Commits, whoever coordinates; False where the transaction had to be aborted."""
+    """Commit with any coordinator; return False where the transaction had to be aborted."""
     while True:
         try:
             producer.commit_transaction(WAIT_S)
@@ -161,7 +161,7 @@ def end(producer: Producer) -> bool:
 
 
 def committed(cluster: KafkaCluster, name: str, count: int) -> list[str]:
-    """What is committed, once that is so many."""
+    """Return the committed values, once there are `count`."""
     settings = {"group.id": "reader", "isolation.level": "read_committed", "enable.auto.commit": False}
     consumer = Consumer(given(cluster, **settings))
     consumer.assign([TopicPartition(name, number, 0) for number in range(PARTITIONS)])

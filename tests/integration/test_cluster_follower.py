@@ -1,4 +1,4 @@
-"""A broker that follows one of Apache Kafka's: the same bytes, whatever the leader has and whatever was here before."""
+"""A broker that follows one of Apache Kafka's: the same bytes, for any leader's log and any earlier log here."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Cluster:
             yield broker
 
     def java_bytes(self, name: str) -> bytes:
-        """The partition as it stands in Kafka's files."""
+        """Return the partition's bytes in Kafka's files."""
         return b"".join(path.read_bytes() for path in sorted((self.java.data_dir / f"{name}-0").glob("*.log")))
 
     def java_aborted(self, name: str) -> list[tuple[int, ...]]:
@@ -65,7 +65,9 @@ class Cluster:
         return [struct.unpack_from(">qqq", data, at + 2) for at in range(0, len(data), 34)]
 
     def write(self, name: str, values: list[str], *, step_ms: int = 1, **config: object) -> None:
-        """One record each, answered when all in sync have it; so many ms after the one before, for time goes fast."""
+        """Write one record each, acknowledged by all in sync; timestamps are `step_ms` apart, as if time
+        passed fast.
+        """
         producer = Producer({"bootstrap.servers": self.java.bootstrap, "linger.ms": 0, "acks": "all", **config})
         failed: list[KafkaError] = []
         begin_ms = int(time.time() * 1000) - step_ms * len(values)

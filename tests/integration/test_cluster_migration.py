@@ -1,4 +1,4 @@
-"""A broker that stood alone goes into a cluster of Apache Kafka's controllers: nothing of it is lost, offsets stay."""
+"""A standalone broker moves into a cluster of Apache Kafka's controllers: no data is lost, offsets stay."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def write_and_read(bootstrap: str, topic: str) -> None:
 
 
 def read_some(bootstrap: str, group: str, protocol: str, count: int) -> list[tuple[int, int]]:
-    """Reads so many records in a group and commits; where they were."""
+    """Read `count` records in a group and commit; return their places."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -142,7 +142,7 @@ def contents(bootstrap: str) -> dict[TopicPartition, list[tuple[int, bytes | Non
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, object]]:
-    """The directory of a broker that stood alone, crashed some times, and stopped; and what it told."""
+    """The directory of a standalone broker that crashed some times and stopped, and its responses."""
     directory = tmp_path_factory.mktemp("alone")
     broker = BrokerProcess(directory / "broker", ALONE)
     broker.start()
@@ -196,7 +196,7 @@ def ended(broker: BrokerProcess, transactional_id: str) -> str:
 
 
 def check(broker: BrokerProcess, told: dict[str, object]) -> None:
-    """The broker, in the cluster, has everything, and goes on."""
+    """Check that the broker, in the cluster, has everything and takes new records."""
     before = told["contents"]
     assert contents(broker.bootstrap) == before
     assert positions(broker.bootstrap, "group-classic") == told["classic"]
@@ -257,7 +257,7 @@ def test_everything_goes_and_clients_go_on(
 
 
 def _dying(settings: dict[str, str], dies_at: int | str, steps: object) -> None:
-    """Migrates, and is killed when so many steps were begun, or one that begins so."""
+    """Migrate, and die when `count` steps have begun, or one with that name."""
     count = 0
 
     def told(step: str) -> None:

@@ -1,5 +1,5 @@
-"""Controllers of each release of Apache Kafka's at the metadata of its own: a broker is in their cluster, beside one of
-theirs. What such a cluster has by default and this release does not do is refused in words, and what those say helps.
+"""Controllers of each Apache Kafka release at its own metadata version: a broker joins their cluster, next to a Java
+one. A default feature that this release does not support is refused with a message, and following that message helps.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def test_a_cluster_is_upgraded_from_release_to_release_while_a_broker_serves(kaf
                 *(START_S, "both know the level"),
             )
             write(cluster, release, **{"transactional.id": release})
-            # What a release has besides cannot be switched on while somebody does not do it.
+            # A feature of that release cannot be enabled while a broker does not support it.
             with pytest.raises(RuntimeError, match=r"share\.version"):
                 run_tool(features, *server, "upgrade", "--feature", "share.version=1")
             cluster.wait_in_sync(TOPIC)
@@ -173,7 +173,7 @@ def leaders(cluster: MixedCluster) -> set[int]:
 
 
 def lead_and_follow(cluster: MixedCluster) -> None:
-    """What is acknowledged both have, and each may lead all of it."""
+    """Check that both have each acknowledged record, and that each can lead every partition."""
     create(cluster)
     write(cluster, "plain")
     write(cluster, "in transactions", **{"transactional.id": "story"})
@@ -187,7 +187,7 @@ def lead_and_follow(cluster: MixedCluster) -> None:
 
 
 def read(cluster: MixedCluster, times: int) -> list[str]:
-    """What was written so many times; its reader commits."""
+    """Return the records written that number of times; the reader commits."""
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "readers"}, logger=quiet)
     consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(2)])
     seen: list[str] = []

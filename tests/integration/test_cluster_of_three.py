@@ -61,7 +61,7 @@ def make_topic(cluster: KafkaCluster, name: str) -> None:
 
 
 def delete_topic(cluster: KafkaCluster, name: str) -> None:
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})  # which has to live as long as its futures
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})  # it has to live as long as its futures
     admin.delete_topics([name])[name].result(WAIT_S)
 
 
@@ -109,14 +109,14 @@ def read_all(cluster: KafkaCluster, name: str, isolation: str = "read_uncommitte
 
 
 def read_committed(cluster: KafkaCluster, name: str, count: int) -> list[str]:
-    """What is committed, once that is so many: a producer is answered before the markers are written."""
+    """Return the committed values once there are `count`: a producer is answered before the markers are written."""
     return wait_until(
         lambda: len(found := read_all(cluster, name, "read_committed")) >= count and found, WAIT_S, f"{count} messages"
     )
 
 
 def read_by_group(cluster: KafkaCluster, name: str, group: str, count: int, **more: object) -> list[str]:
-    """So many messages by a member of a group, which commits and leaves."""
+    """Return `count` messages read by a group member, which commits and leaves."""
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
@@ -342,7 +342,7 @@ def initialised(connection: Connection, name: str) -> Any:
 
 
 def offsets_of(topic: str, group: str, offset: int, name: str, producer_id: int, epoch: int) -> TxnOffsetCommitRequest:
-    """TxnOffsetCommit of one partition, by nobody's member."""
+    """Return a TxnOffsetCommit of one partition, without a member."""
     return TxnOffsetCommitRequest(
         transactional_id=name,
         group_id=group,

@@ -245,7 +245,7 @@ def test_image_is_what_a_java_broker_knows_after_a_storm(kafka_jars: Path, tmp_p
             storm.run(STORM_STEPS)
             assert len(storm.done) >= 12, storm.done
             assert len(snapshots(kafka) - snapshots_at_start) >= 3
-            late = observer(kafka, 8)  # by a snapshot, and what stands behind it
+            late = observer(kafka, 8)  # by a snapshot, and the records after it
             assert late.image.topics
             wait_until(
                 lambda: contents(follower.image) == contents(late.image), WAIT_S, "two that followed see the same"

@@ -1,7 +1,7 @@
-"""docs/cluster.md walked: three machines from nothing, and a fourth, by the page's own commands.
+"""The steps of docs/cluster.md: three machines from nothing, and a fourth, by the page's own commands.
 
-A comment above a block says where it is typed: `<!-- on: kafka-1 -->`, `<!-- on: every machine; as: NAME -->`. What the
-prose has one repeat stands as `<!-- first: NAME, NAME on MACHINE with X=Y -->` above it.
+A comment above a block names its machine: `<!-- on: kafka-1 -->`, `<!-- on: every machine; as: NAME -->`. Steps that
+the text tells you to repeat have `<!-- first: NAME, NAME on MACHINE with X=Y -->` above them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Repeated(NamedTuple):
 
 
 def walk_of(page: str) -> list[Command | Repeated]:
-    """What is done, in order."""
+    """Return the page's steps in order."""
     steps: list[Command | Repeated] = []
     for found in WALK.finditer(page):
         if found["first"]:

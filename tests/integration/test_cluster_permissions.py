@@ -1,4 +1,4 @@
-"""Who may come in and do what at a broker of a cluster: its users and rules (ACLs). The controller is scripted."""
+"""Authentication and ACLs at a cluster's broker. The controller is scripted."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_what_the_controller_answers_is_not_asked_of_the_rules_here(
     with Broker(secured(controller, tmp_path)) as broker:
         connection = connect(broker)
         (made,) = connection.request(api.CREATE_TOPICS, CreateTopicsRequest(topics=[CreatableTopic(name="new")])).topics
-        assert made.error_code == 0  # says this controller, who is told who asks
+        assert made.error_code == 0  # this controller's answer, which checks the forwarded principal
         (envelope,) = controller.requests(api.ENVELOPE)
         assert envelope.request_principal == b"\0\0\x05User\x04ann\0\0"
         connection.close()

@@ -1,4 +1,4 @@
-"""Requests that one connection pipelines to partitions of a cluster: whose answer may stand behind whose wait."""
+"""Requests that one connection pipelines to partitions of a cluster: which response may wait for which."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def move(controller: ScriptedController, number: int) -> None:
 
 
 def let_go(controller: ScriptedController, number: int) -> None:
-    """Nobody else has to have it any more."""
+    """Shrink the in-sync replicas to this broker."""
     controller.append(types.PartitionChangeRecord(topic_id=ORDERS, partition_id=number, isr=[OWN]))
 
 
@@ -116,7 +116,7 @@ def served_up_to_here(broker: Broker) -> None:
             assert answered(other) == [(ALONE, 0)]
 
 
-def test_refusal_never_stands_behind_the_wait_of_another_partition(
+def test_an_error_never_waits_for_another_partition(
     broker: Broker, connection: Connection, controller: ScriptedController
 ) -> None:
     """The batch behind the wait is not appended before its answer could leave: so it is refused, and nowhere."""

@@ -100,7 +100,7 @@ def create(broker: Broker, topic: str) -> None:
 
 
 def goes_on(broker: Broker, topic: str) -> None:
-    """Metadata, beats and what is passed on all reach whoever leads now."""
+    """Check that metadata fetches, heartbeats and forwarded requests all reach the current leader."""
     member = member_of(broker)
     create(broker, topic)
     wait_until(lambda: member.image.topic(topic), WAIT_S, f"topic {topic} is known")
@@ -127,7 +127,7 @@ def test_active_controller_stops_and_the_next_is_killed(controllers: Controllers
     assert {each.name for each in member.image.topics.values()} == {"before", "handed-over", "killed", "whole-again"}
 
 
-def test_requests_that_wait_while_nobody_leads_are_answered(controllers: Controllers, broker: Broker) -> None:
+def test_requests_that_wait_for_a_leader_are_answered(controllers: Controllers, broker: Broker) -> None:
     member = member_of(broker)
     goes_on(broker, "before")
     first = leader_of(member)
@@ -249,7 +249,7 @@ def test_brokers_serve_what_they_have_while_no_majority_of_controllers_is_there(
     three[2].kill()
     clients.plain.produce("orders", b"waits", partition=0)
     clients.plain.flush(2 * SESSION_S)
-    assert len(clients.plain) == 1  # the dead one is still counted as in sync, and nobody else may lead
+    assert len(clients.plain) == 1  # the dead one is still counted as in sync, and no other may lead
     three[2].launch()
     with pytest.raises(BrokerDidNotStart) as waiting:
         three[2].wait_ready(SESSION_S)

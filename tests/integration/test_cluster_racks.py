@@ -1,7 +1,7 @@
 """Consumers with `client.rack` (KIP-392), Apache Kafka's and librdkafka's, read from kafkalite's broker in their rack.
 
-Three racks, a broker in each, one partition with three replicas that broker 1 leads. Which broker has sent what is told
-by the brokers' own metrics: a follower sends records to nobody but consumers.
+Three racks, a broker in each, one partition with three replicas that broker 1 leads. The brokers' own metrics show
+which one sent the records: a follower sends records to consumers only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Brokers of a cluster that sign in at each other over TLS: what one asks of the other is done; nobody else may ask."""
+"""Brokers of a cluster that authenticate to each other over TLS: their requests are served, those of others are not."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def transact(bootstrap: str, name: str, transactional_id: str, values: list[str]
 
 
 def committed(bootstrap: str, name: str, count: int) -> list[str]:
-    """So many messages of both partitions, that a reader of what is committed is given."""
+    """Return `count` committed messages of both partitions."""
     given = {"bootstrap.servers": bootstrap, "group.id": "reader", "isolation.level": "read_committed"}
     consumer = Consumer({**given, "enable.auto.commit": False})
     consumer.assign([TopicPartition(name, number, 0) for number in (0, 1)])
@@ -206,7 +206,9 @@ def check_what_others_may_not(port: int, certificates: Certificates) -> None:
         assert answer.markers[0].topics[0].partitions[0].error_code == denied
 
 
-def test_who_cannot_sign_in_is_told_why_and_is_not_served(controller: ScriptedController, tmp_path: Path) -> None:
+def test_a_broker_that_cannot_authenticate_gets_the_reason_and_is_not_served(
+    controller: ScriptedController, tmp_path: Path
+) -> None:
     certificates = Certificates(tmp_path / "tls")
     with Broker(settings(controller.address, tmp_path, 8, certificates)) as broker:
         image = member_of(broker).image

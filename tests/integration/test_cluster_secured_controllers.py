@@ -44,7 +44,7 @@ def stores(directory: Path, authority: Authority, name: str) -> dict[str, str]:
 
 
 def controller_settings(protocol: str, mechanism: str) -> dict[str, str]:
-    """What the controller asks of brokers; it is a client of itself, too."""
+    """Return the controller's security settings; it is also a client of itself."""
     given = {"listener.security.protocol.map": f"CONTROLLER:{protocol},PLAINTEXT:PLAINTEXT"}
     if protocol.startswith("SASL"):
         kind = mechanism.lower()
@@ -93,7 +93,7 @@ def test_broker_joins_controllers_that_ask_who_it_is(
         with Broker(wanted | ours) as broker:
             member = member_of(broker)
             begun = member.image.offset
-            # Sessions end, and others begin: the log, the beats and what is passed on go on.
+            # Sessions expire and are renewed: metadata fetches, heartbeats and forwarding continue.
             wait_until(lambda: member.image.offset > begun + 4 * SESSION_MS / 500, WAIT_S, "metadata of two sessions")
             request = AllocateProducerIdsRequest(broker_id=7, broker_epoch=member.epoch)
             assert member.ask(api.ALLOCATE_PRODUCER_IDS, request).done is False

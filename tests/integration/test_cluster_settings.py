@@ -1,4 +1,4 @@
-"""Settings of a cluster at a broker of it: what counts, what is told, what is passed on. The controller is scripted."""
+"""A cluster's settings at one of its brokers: precedence, descriptions, forwarding. The controller is scripted."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_settings_of_brokers_are_those_of_the_cluster(
     assert (broker.logs.config.log_retention_ms, broker.logs.config.log_cleaner_threads) == (777_000, 2)
     assert described(connection, BROKER, "") == {
         "log.retention.ms": ("777000", DYNAMIC_DEFAULT_BROKER),
-        "unheard.of": (None, DYNAMIC_DEFAULT_BROKER),  # nobody knows whether it is a secret
+        "unheard.of": (None, DYNAMIC_DEFAULT_BROKER),  # unknown settings count as secret
     }
     controller.append(
         config(BROKER, "", "log.retention.ms", None),
@@ -101,7 +101,7 @@ def test_settings_of_brokers_are_those_of_the_cluster(
     assert own["num.network.threads"] == ("3", DYNAMIC_BROKER)
 
 
-def test_settings_of_topics_are_told_wherever_they_are(
+def test_topic_settings_are_described_on_any_broker(
     controller: ScriptedController, broker: Broker, connection: Connection
 ) -> None:
     topic = described(connection, TOPIC, "orders")

@@ -1,7 +1,8 @@
-"""Apache Kafka's own programs for system tests, at three brokers of which one after the other is killed.
+"""Apache Kafka's own programs for system tests, against three brokers that are killed one after the other.
 
-VerifiableProducer tells what was acknowledged (it tries nothing again), VerifiableConsumer what it was given;
-TransactionalMessageCopier copies a partition exactly once; `kafka-transactions.sh find-hanging` finds nothing left.
+VerifiableProducer reports the acknowledged records (it never retries), VerifiableConsumer those it got;
+TransactionalMessageCopier copies a partition exactly once; `kafka-transactions.sh find-hanging` finds no hanging
+transaction.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def topics(cluster: KafkaCluster) -> tuple[str, str]:
 
 
 class Program:
-    """One of Kafka's, which tells what it does as lines of JSON."""
+    """One of Kafka's programs, which reports its actions as lines of JSON."""
 
     def __init__(self, directory: Path, name: str, *arguments: str) -> None:
         self.path = directory / f"{name}-{uuid.uuid4().hex[:6]}.jsonl"
@@ -150,7 +151,7 @@ def test_kafkas_copier_copies_once_while_brokers_are_killed(
     }
     given = [word for name, value in arguments.items() for word in (f"--{name}", value)]
     rounds = 0
-    for _ in range(10):  # it ends at the first error that it does not know, and goes on from what it has committed
+    for _ in range(10):  # it ends at the first unknown error, and resumes at its committed offsets
         with Program(tmp_path, "TransactionalMessageCopier", *given, "--enable-random-aborts") as copier:
             rounds += bounce(cluster, copier)
             status = copier.process.wait(WAIT_S)
@@ -171,7 +172,7 @@ def test_kafkas_copier_copies_once_while_brokers_are_killed(
 
 
 def committed(cluster: KafkaCluster, topic: str) -> list[str]:
-    """What a read_committed consumer gets of all partitions, in the order of the values."""
+    """Return the values that a read_committed consumer gets of all partitions, sorted."""
     consumer = Consumer(
         {"bootstrap.servers": cluster.bootstrap, "group.id": "none", "isolation.level": "read_committed"},
         logger=quiet,

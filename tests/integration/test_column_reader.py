@@ -109,7 +109,7 @@ def test_a_compacted_topic(broker: Broker, client: Client) -> None:
     assert kept[-50:] == list(range(2950, 3000))
     middle = kept[len(kept) // 2]
     part = set(offsets(reader, "compacted", 100, middle))
-    later = offsets(reader, "compacted", 0, 3000)  # compaction goes on meanwhile
+    later = offsets(reader, "compacted", 0, 3000)  # compaction continues meanwhile
     assert {offset for offset in later if 100 <= offset < middle} <= part
     assert part <= {offset for offset in kept if 100 <= offset < middle}
 

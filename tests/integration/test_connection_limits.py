@@ -39,7 +39,7 @@ def is_served(client: Client) -> bool:
 
 
 def served(stack: ExitStack, port: int, count: int) -> list[Client]:
-    """Those of so many new connections that are served; they stay open."""
+    """Open `count` connections and return those that are served; all stay open."""
     opened = [stack.enter_context(Client(port)) for _ in range(count)]
     return [client for client in opened if is_served(client)]
 

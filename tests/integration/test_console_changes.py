@@ -1,4 +1,4 @@
-"""What the console changes, over HTTP: who may, what is sent, what is refused, and what is written down of it."""
+"""Changes through the console over HTTP: permissions, requests sent, refusals, and the audit log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the console changes, in Debian's chromium: by keyboard and button, and nothing that must not be happens."""
+"""Changes through the console in Debian's chromium: by keyboard and button, and no forbidden change happens."""
 
 from __future__ import annotations
 

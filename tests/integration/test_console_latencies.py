@@ -70,7 +70,7 @@ def test_what_requests_took_between_two_reads_is_drawn(broker: Broker) -> None:
 
 
 class Page:
-    """What a broker of Apache Kafka tells by Prometheus's JMX exporter; a status that tests change."""
+    """A fake of Prometheus's JMX exporter on an Apache Kafka broker; tests change its status."""
 
     def __init__(self) -> None:
         self.status, self.text, self.asked = "200 OK", "", []

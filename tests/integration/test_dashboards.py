@@ -126,7 +126,9 @@ def test_every_metric_that_is_named_is_in_a_scrape(broker: Broker, tmp_path: Pat
 
 
 def named_in_code() -> set[str]:
-    """Names in the package, with and without a counter's suffix: some are told only once something has happened."""
+    """Return metric names in the package, with and without a counter's suffix: some metrics appear only
+    after an event.
+    """
     code = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "kafkalite").rglob("*.py")]
     found = {name for text in code for name in METRIC.findall(text)}
     return found | {f"{name}_total" for name in found} | {f"kafka_server_quota_{what}" for what in QUOTA_METRICS}
@@ -309,7 +311,7 @@ def test_prometheus_answers_every_panel_and_evaluates_every_rule(broker: Broker,
         empty = {title for title, text in expressions(DASHBOARD) if not prometheus.get("query", query=text)["result"]}
         in_a_cluster = row_of(DASHBOARD, "Cluster")
         assert len(in_a_cluster) == 6
-        assert empty <= MAY_BE_EMPTY | in_a_cluster  # this broker stands alone
+        assert empty <= MAY_BE_EMPTY | in_a_cluster  # a standalone broker
         (group,) = groups(prometheus)
         wait_until(lambda: all(rule["health"] != "unknown" for rule in groups(prometheus)[0]["rules"]), 60, "a look")
         assert {rule["health"] for rule in group["rules"]} <= {"ok", "unknown"}

@@ -1,8 +1,7 @@
-"""The examples of docs/delivery.md, killed where it hurts: what is lost, what is done twice, and what is neither.
+"""The examples of docs/delivery.md, killed at the worst moment: records lost, records doubled, and neither.
 
-Each program turns orders into invoices and says where it is. It is stopped at the one moment between its two steps,
-gets `kill -9` there, and is started again. Then keys are counted: an order has no invoice (lost), two (doubled), or
-one.
+Each program turns orders into invoices and prints its progress. It is stopped at the one moment between its two steps,
+gets `kill -9` there, and is restarted. Then keys are counted: an order has no invoice (lost), two (doubled), or one.
 """
 
 import os
@@ -36,7 +35,7 @@ MOMENTS = {
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    """A client of a broker of its own: programs use fixed names."""
+    """A client of a separate broker: programs use fixed names."""
     with (
         Broker(flush_on_acks_all="false", offsets_topic_num_partitions=2) as broker,
         Client(broker.bootstrap_servers) as client,

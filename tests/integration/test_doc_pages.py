@@ -1,4 +1,4 @@
-"""Each page of docs/ works from its own first line: its blocks are run in order, against a broker of its own."""
+"""Each page of docs/ works from its first line: its blocks run in order, against a separate broker."""
 
 from pathlib import Path
 

@@ -44,7 +44,7 @@ def traced(tmp_path: Path) -> Iterator[tuple[BrokerProcess, Path]]:
 
 
 def calls_after(broker: BrokerProcess, trace: Path, position: int) -> list[re.Match[str]]:
-    """Parsed lines of the trace from `position` to an answer that is asked for now: strace writes them in order."""
+    """Return the trace's lines from `position` to the response of a marker request: strace writes them in order."""
     name = f"end-of-trace-{position}"
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
     Side(broker.port).ask(api.METADATA, 4, asked)

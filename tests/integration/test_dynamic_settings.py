@@ -58,8 +58,9 @@ def connect(broker):
 
 
 def served(broker, stack, count):
-    """Those of so many new connections that are served. They stay open: when one that is closed leaves the count is the
-    broker's affair. Each is asked before the next one comes: a worker counts those that it has taken."""
+    """Open `count` connections and return those that are served. They stay open: the broker decides when a closed one
+    stops counting. Each sends a request before the next one opens: a worker counts those it has accepted.
+    """
     opened = (stack.enter_context(connect(broker)) for _ in range(count))
     return [connection for connection in opened if is_served(connection)]
 

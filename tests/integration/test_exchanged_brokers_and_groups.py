@@ -164,7 +164,7 @@ def epochs(client: Client) -> dict[str, list[int]]:
 
 
 def settled(client: Client, group: str, partitions: int) -> bool:
-    """Whether the members of a group have everything there is, and nobody is to give up anything."""
+    """Return whether the members of a group own all partitions, and no revocation is pending."""
     try:
         found = client.groups.describe(group)
     except GroupIdNotFound:  # no member has joined yet
@@ -187,7 +187,7 @@ def lead(client: Client, cluster: MixedCluster, number: int) -> None:
 
 
 def kinds_of_warnings(cluster: MixedCluster) -> set[str]:
-    """What the brokers warned of, without what only one run has."""
+    """Return the kinds of the brokers' warnings, without those that only one run has."""
     found = set()
     for number in cluster.brokers:
         for path in (cluster.directory / f"broker-{number}").glob("*.log"):
@@ -230,7 +230,7 @@ class Run:
                         self._wait_read(load, groups)
                         cluster.restart_as(number, kind)
                         cluster.wait_in_sync(TOPIC)
-                        self._wait_settled(client, PARTITIONS)  # whoever leads meanwhile has loaded the groups
+                        self._wait_settled(client, PARTITIONS)  # the new leader has loaded the groups
                         lead(client, cluster, number)
                         self._wait_settled(client, PARTITIONS)
                         self._wait_read(load, groups)

@@ -114,7 +114,7 @@ with_each_client = pytest.mark.parametrize(("produce", "read"), CLIENTS)
 
 @pytest.fixture
 def broker(kafka_broker: KafkaBroker) -> Iterator[KafkaBroker]:
-    """The session's, running and without faults afterwards whatever a test did."""
+    """The session's broker; after the test it runs without faults."""
     yield kafka_broker
     kafka_broker.heal()
 
@@ -152,7 +152,7 @@ def test_lost_connections_are_made_again(broker: KafkaBroker, kafka_topic: str, 
 
 
 @with_each_client
-def test_metadata_without_a_leader_is_asked_for_again(
+def test_metadata_without_a_leader_is_fetched_again(
     broker: KafkaBroker, kafka_topic: str, produce: Produce, read: Read
 ) -> None:
     fault = broker.fail("Metadata", "LEADER_NOT_AVAILABLE", times=2)

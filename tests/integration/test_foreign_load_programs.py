@@ -1,4 +1,4 @@
-"""The load programs of the other systems, each beside its system: what is sent is counted, and comes back.
+"""The load programs of the other systems, each with its system: the number of records sent comes back.
 
 A system that is not installed, or whose client library is missing, is skipped by name. RabbitMQ and ActiveMQ take long
 to start, so their tests are slow ones.

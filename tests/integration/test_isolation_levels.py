@@ -1,4 +1,4 @@
-"""What a transaction has given up is shown by no command that reads committed, and each says at which level it read."""
+"""Commands that read committed show no aborted records, and each prints its isolation level."""
 
 import subprocess
 import sys

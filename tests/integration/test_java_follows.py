@@ -28,7 +28,7 @@ LAG_MS = 4000
 
 @contextmanager
 def cluster(directory: Path, followers: int, **more: object) -> Iterator[tuple[Broker, list[KafkaBroker]]]:
-    """A controller, this project's broker 7 and so many of Kafka's, from 1 on."""
+    """A controller, this project's broker 7 and `followers` brokers of Kafka's, numbered from 1."""
     with ExitStack() as stack:
         controller = stack.enter_context(KafkaController(directory / "controller"))
         settings = cluster_settings(
@@ -72,7 +72,7 @@ def create(broker: Broker, name: str, followers: list[KafkaBroker], partitions: 
 
 
 def in_sync(broker: Broker, name: str, partition: int = 0) -> set[int]:
-    """Who is in sync, as the cluster says."""
+    """Return the in-sync replicas from the cluster's metadata."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     return set(admin.list_topics(name, timeout=WAIT_S).topics[name].partitions[partition].isrs)
 
@@ -82,7 +82,7 @@ def wait_in_sync(broker: Broker, name: str, *expected: int) -> None:
 
 
 def log_bytes(directory: Path, name: str, partition: int = 0) -> bytes:
-    """What a partition's segments hold, in order."""
+    """Return the bytes of a partition's segments, in order."""
     return b"".join(path.read_bytes() for path in sorted((directory / f"{name}-{partition}").glob("*.log")))
 
 
@@ -154,7 +154,7 @@ def test_followers_of_kafkas_have_the_leaders_bytes_after_a_storm(
 
 
 @pytest.mark.slow
-def test_a_follower_that_stands_still_leaves_and_comes_back(kafka_jars: Path, tmp_path: Path) -> None:
+def test_a_stalled_follower_leaves_the_isr_and_returns(kafka_jars: Path, tmp_path: Path) -> None:
     assert kafka_jars
     with cluster(tmp_path, 1) as (broker, javas):
         create(broker, "lags", javas)

@@ -1,8 +1,8 @@
 """Transactions on the disk, between Apache Kafka and kafkalite.
 
 quick   segments with markers, .txnindex and .snapshot as kafkalite writes them, read by Kafka's own kafka-dump-log
-slow    a partition written by Kafka in transactions, read and gone on with by kafkalite, then by Kafka again: what a
-        read_committed consumer sees is the same on both, and the aborted transactions are named alike
+slow    a partition written by Kafka in transactions, read and continued by kafkalite, then by Kafka again: a
+        read_committed consumer gets the same records from both, and the aborted transactions are named alike
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def run_transactions(bootstrap: str, label: str, count: int = 12) -> None:
 
 
 def committed(bootstrap: str, end: int) -> list[tuple[int, bytes]]:
-    """What a read_committed consumer sees of the partition below `end`."""
+    """Return the records that a read_committed consumer gets of the partition below `end`."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "judge", "isolation.level": "read_committed"}
     consumer = Consumer({**settings, "enable.partition.eof": True, "enable.auto.commit": False})
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
@@ -125,7 +125,7 @@ def committed(bootstrap: str, end: int) -> list[tuple[int, bytes]]:
 
 
 def aborted_lists(port: int) -> list[list[tuple[int, int]]]:
-    """What a fetch from each offset up to the end is told of aborted transactions."""
+    """Return the aborted transactions in the response to a fetch from each offset up to the end."""
     with wire.Connection(port) as connection:
 
         def ended() -> bool:

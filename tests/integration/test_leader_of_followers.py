@@ -545,7 +545,7 @@ def test_the_end_is_the_log_s_for_followers_and_the_high_watermark_for_consumers
 
 @pytest.fixture
 def recoded(controller: ScriptedController) -> None:
-    """The topic's batches get another codec before they are appended, and a flush is asked for after it."""
+    """The topic's batches are recompressed before the append, and flushed after it."""
     for name, value in (("compression.type", "gzip"), ("flush.messages", "1"), ("min.insync.replicas", "2")):
         controller.append(types.ConfigRecord(resource_type=2, resource_name="orders", name=name, value=value))
 
@@ -554,7 +554,7 @@ def recoded(controller: ScriptedController) -> None:
 def test_a_write_between_two_elections_is_not_safe(
     controller: ScriptedController, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Led by nobody here when it is looked at first and when it has been written, led in between."""
+    """This broker leads at neither check, but in between."""
     give(controller, (OWN, TWO), (OWN, TWO))
     with leading(controller, tmp_path) as broker, connect(broker) as client:
         log = broker.logs.topics["orders"].partitions[0]
@@ -727,7 +727,7 @@ def test_deleting_does_not_wait_for_one_that_is_no_replica_any_more(
         assert deleted(client) == (0, 3)
 
 
-# --- who may ask, and what is told ------------------------------------------------------------------------------------
+# --- authorization, and the errors returned ---------------------------------------------------------------------------
 
 
 def test_only_who_may_act_for_the_cluster_fetches_as_a_follower(controller: ScriptedController, tmp_path: Path) -> None:

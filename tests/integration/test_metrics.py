@@ -1,4 +1,4 @@
-"""What a broker tells of itself: the numbers are what clients did, and nobody else learns them."""
+"""A broker's metrics: the numbers match the clients' requests, and only authorized users read them."""
 
 from __future__ import annotations
 

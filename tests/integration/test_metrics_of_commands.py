@@ -1,4 +1,4 @@
-"""`/metrics` and `/health/…` of commands: who is asked, who may ask, and what a bad address says."""
+"""`/metrics` and `/health/…` of commands: their sources, their users, and errors of a bad address."""
 
 from __future__ import annotations
 

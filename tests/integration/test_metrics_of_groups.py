@@ -21,7 +21,7 @@ COUNTS = {0: 40, 1: 20}
 
 @pytest.fixture
 def broker() -> Iterator[Broker]:
-    """With a topic, and groups that have committed; nobody writes or reads any more."""
+    """A broker with a topic and groups that have committed, without active clients."""
     with Broker(metrics_listeners="http://127.0.0.1:0") as running:
         running.create_topic("a", 2)
         producer = Producer({"bootstrap.servers": running.bootstrap_servers})

@@ -1,4 +1,4 @@
-"""What clients are held to is told: quotas, limits of connections, sign-ins, permissions. To nobody else it costs."""
+"""Metrics of limits on clients: quotas, connections, authentication, permissions. Other clients cost nothing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def scrape(broker: Broker) -> Scrape:
     return Scrape.of(broker.metrics_urls[0])
 
 
-def test_who_is_over_a_quota_is_told_by_user_client_and_resource(broker: Broker) -> None:
+def test_a_client_over_its_quota_is_counted_by_user_client_and_resource(broker: Broker) -> None:
     set_quotas(broker.port, {"client-id": "p"}, producer_byte_rate=1.0, consumer_byte_rate=1e9)
     with Client(broker.port, "p") as client:
         told_ms = client.put(1000).throttle_time_ms
@@ -87,7 +87,7 @@ def test_a_fetch_that_finds_nothing_left_is_told_to_wait_and_counted(broker: Bro
     assert seen("kafka_server_quota_throttle_time", user="ANONYMOUS", clientid="", resource="Fetch") == told_ms
 
 
-def test_who_creates_too_many_partitions_is_told_and_counted(broker: Broker) -> None:
+def test_a_client_that_creates_too_many_partitions_is_throttled_and_counted(broker: Broker) -> None:
     set_quotas(broker.port, {"user": None}, controller_mutation_rate=1e-3)
     with wire.Connection(broker.port) as client:
         assert client.create_topic("many", 20) == 0
@@ -178,7 +178,7 @@ def test_connections_of_an_address_over_its_quota_are_counted(broker: Broker) ->
         wait_until(lambda: scrape(broker)("kafkalite_connections_held") == 0, 60, "it to be closed")
 
 
-def test_a_listener_that_is_left_alone_for_a_while_is_told() -> None:
+def test_a_paused_listener_is_reported() -> None:
     with (
         Broker({"metrics.listeners": HERE, "max.connection.creation.rate": "2"}) as broker,
         contextlib.ExitStack() as stack,
@@ -254,7 +254,7 @@ def ask_for_ever(client: RawClient) -> None:
         client.metadata()
 
 
-def test_a_client_that_goes_on_when_its_session_is_over_is_counted(tmp_path: Path) -> None:
+def test_a_client_that_continues_after_its_session_is_counted(tmp_path: Path) -> None:
     with SaslBroker(tmp_path, metrics_listeners=HERE, connections_max_reauth_ms="1") as sasl:
         with sasl.connect() as client:
             assert client.plain().error_code == 0

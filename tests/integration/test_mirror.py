@@ -1,4 +1,4 @@
-"""`kafkalite mirror` between two brokers: what is copied, where it goes on, and that kill -9 changes nothing."""
+"""`kafkalite mirror` between two brokers: the copied records, its progress, and recovery from kill -9."""
 
 import json
 import os
@@ -212,7 +212,9 @@ def test_a_recreated_topic_that_is_empty_is_claimed(clients: tuple[Client, Clien
     assert [record.value for record in read(two, "empty")] == [b"old", b"new"]
 
 
-def test_a_topic_made_anew_while_it_is_copied(clients: tuple[Client, Client], source: Broker, target: Broker) -> None:
+def test_a_topic_is_recreated_while_it_is_copied(
+    clients: tuple[Client, Client], source: Broker, target: Broker
+) -> None:
     """What was fetched of the old one and what is in the new one are not taken for each other."""
     one, two = clients
     stop, notes = threading.Event(), []
@@ -248,8 +250,8 @@ def test_a_topic_made_anew_while_it_is_copied(clients: tuple[Client, Client], so
     assert notes == ["anew-0: the topic was deleted and recreated in the source; copying it from the start"]
 
 
-def test_a_topic_made_anew_in_the_middle_of_an_answer(clients: tuple[Client, Client]) -> None:
-    """What the answer has of the old one beside it does not count as progress in the new one."""
+def test_a_topic_is_recreated_within_a_response(clients: tuple[Client, Client]) -> None:
+    """The response's records of the deleted topic do not count as progress in the new one."""
     one, two = clients
     one.admin.create_topic("halfway", 2)
     for partition in range(2):
@@ -451,7 +453,7 @@ def test_kill_minus_nine_twice(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_target_dies_and_comes_back(tmp_path: Path) -> None:
-    """kill -9 of the broker: transactions that nobody can tell about are done again, none twice."""
+    """kill -9 of the broker: transactions with an unknown outcome are repeated, none twice."""
     with BrokerProcess(tmp_path / "source") as source, BrokerProcess(tmp_path / "target") as target:
         with Client(source.bootstrap) as client:
             fill(client, "killed", 2, 50_000, 100, 10_000)
@@ -465,7 +467,7 @@ def test_the_target_dies_and_comes_back(tmp_path: Path) -> None:
                     target.kill()
                     target.start()
                 statuses = [process.wait(300)]
-                while statuses[-1] and len(statuses) < 4:  # it may have given up: the next one goes on
+                while statuses[-1] and len(statuses) < 4:  # it may have given up: the next one continues
                     again = start_mirror(source.bootstrap, target.bootstrap, "killed", *options)
                     statuses.append(again.wait(300))
                 assert statuses[-1] == 0, statuses

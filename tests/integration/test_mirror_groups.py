@@ -1,4 +1,4 @@
-"""Consumer groups that stop at a mirror's source and go on at its target: each record once, in order."""
+"""Consumer groups that stop at a mirror's source and resume at its target: each record once, in order."""
 
 from __future__ import annotations
 
@@ -98,7 +98,9 @@ def fill(client: Client, topic: str, first: int = 0, count: int = 40) -> list[by
 
 
 def read(bootstrap: str, topic: str, group: str, count: int, protocol: str = "classic") -> dict[int, list[bytes]]:
-    """So many records by a member of a group, which commits and leaves; by partition. Without a position it fails."""
+    """Return `count` records by partition, read by a group member, which commits and leaves. Without a position it
+    fails.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -136,7 +138,7 @@ def positions(client: Client, group: str) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_group_goes_on_where_it_stopped(
+def test_a_group_resumes_where_it_stopped(
     sides: Sides, clients: tuple[Client, Client], topic: str, protocol: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, two = clients
@@ -278,7 +280,7 @@ def test_what_was_copied_without_offsets_is_not_guessed(
 
 
 def test_a_compacted_topic(clients: tuple[Client, Client], sides: Sides, topic: str) -> None:
-    """Gaps within batches. Both sides go on compacting: the newest value of each key is there, nothing too early."""
+    """Gaps within batches. Both sides keep compacting: the newest value of each key is there, nothing too early."""
     one, two = clients
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": "1048576"}
     one.admin.create_topic(topic, 1, configs=settings)

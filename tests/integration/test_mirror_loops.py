@@ -125,7 +125,7 @@ def test_a_ring_is_found_by_the_links_that_began_before_it_was_closed(brokers: l
 
 
 def test_mirrors_of_opposite_directions_that_begin_together_end(brokers: list[Broker]) -> None:
-    """Whichever was first: before its first record a mirror says what it copies, then looks what others do."""
+    """In either order: before its first record a mirror announces its topics, then reads the others' announcements."""
     one, two, _ = brokers
     produce(one, "orders", [b"a"])
     produce(two, "orders", [b"b"])

@@ -119,7 +119,7 @@ def test_a_source_that_only_restarts_is_copied_on(tmp_path: Path, target: Broker
 
 
 def test_progress_of_an_older_release_is_read(tmp_path: Path, target: Broker) -> None:
-    """Without an epoch: what is beyond the log's end is noticed all the same."""
+    """Without an epoch: a position past the log's end is still detected."""
     with Broker(FAST) as source:
         produce(source.bootstrap_servers, "orders", numbers(0, 10))
         with Client(source.bootstrap_servers) as one, Client(target.bootstrap_servers) as two:

@@ -1,8 +1,7 @@
-"""A group of both protocols' members travels between Apache Kafka 4.1 and kafkalite, and back: its members go on.
+"""A group of both protocols' members travels between Apache Kafka 4.1 and kafkalite, and back: its members continue.
 
 `__consumer_offsets` and the topic move, as their directories, from the one to the other after a clean stop. Each of the
-two upgrades the group, serves members whom the other one took in, and downgrades it. Slow: Kafka takes seconds to
-start.
+two upgrades the group, serves members that joined at the other, and downgrades it. Slow: Kafka takes seconds to start.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ def dump(directory: Path) -> str:
     return run_tool("kafka.tools.DumpLogSegments", "--offsets-decoder", "--files", names)
 
 
-def test_a_mixed_group_goes_on_at_the_other_broker(kafka: ApacheKafka, kafkalite: BrokerProcess) -> None:
+def test_a_mixed_group_continues_at_the_other_broker(kafka: ApacheKafka, kafkalite: BrokerProcess) -> None:
     kafka.start()
     side = Side(kafka.port)
     topics = [CreatableTopic(name=TOPIC, num_partitions=COUNT, replication_factor=1)]

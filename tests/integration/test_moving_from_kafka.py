@@ -65,7 +65,7 @@ def fill(client: Client) -> list[bytes]:
 
 
 def take(bootstrap: str, count: int) -> list[bytes]:
-    """So many orders by a member of the group, which commits each and leaves; it has to have a position."""
+    """Return `count` orders read by a group member, which commits each and leaves; it needs a position."""
     options = {"auto.offset.reset": "error", "enable.auto.commit": False, "isolation.level": "read_committed"}
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "shop", **options})
     consumer.subscribe(["orders"])
@@ -102,7 +102,7 @@ def test_the_page_moves_everything_that_it_says(kafka_jars: Path, tmp_path: Path
 
 
 def compare(new: Client, folder: Path) -> None:
-    """What arrived, and what the report says of it."""
+    """Compare the copied data with the report."""
     told = json.loads((folder / "carried.json").read_text())
     assert new.partition_counts(["orders", "clicks"]) == {"orders": 1, "clicks": 3}
     own = {row.name: row.value for row in new.admin.describe_topic_configs("orders") if row.source == "topic"}

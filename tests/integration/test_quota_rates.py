@@ -1,8 +1,8 @@
-"""Real clients held to a rate: none gets more, none gives up, and whoever always wants more has all of it.
+"""Real clients limited to a rate: none exceeds it, none gives up, and a client with constant demand uses all of it.
 
-By acknowledged bytes a client may have no more than its rate over the time that has passed, one sample's worth that a
-new client begins with, and what is in flight. That it has nearly as much depends on a machine that can give it, so only
-the slow runs ask for it.
+By acknowledged bytes a client may have at most its rate over the elapsed time, plus one sample's worth that a new
+client begins with, and the bytes in flight. Reaching nearly that much depends on the machine, so only the slow runs
+check it.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def java_produces(port: int, seconds: int) -> tuple[int, float]:
 
 
 def told_by(program: list[str], port: int, seconds: int) -> tuple[int, float]:
-    """What a client's program of tests/compat says that it had acknowledged."""
+    """Return the figures that a client program of tests/compat reports as acknowledged."""
     command = [*program, f"127.0.0.1:{port}", "rate", "t", str(seconds)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stdout[-1000:] + run.stderr[-3000:]
@@ -190,7 +190,7 @@ CONSUMERS = [confluent_consumes, kafka_python_consumes]
 
 
 def fill(port: int, size: int) -> None:
-    """At least so many bytes for consumers."""
+    """Write at least `size` bytes for consumers."""
     with Client(port, "filler") as client:
         for _ in range(size // 900_000 + 1):
             client.put(900_000)

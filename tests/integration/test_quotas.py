@@ -1,4 +1,4 @@
-"""Clients held to quotas: what they are told, when they are not listened to, and that there is no way round.
+"""Clients limited by quotas: the throttle time they get, when their connections are muted, and that no way avoids it.
 
 A quota of a byte a second makes waits of minutes, so that nothing here depends on how long anything takes.
 """
@@ -92,7 +92,7 @@ def test_who_has_waited_is_listened_to_again(port: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(api.FETCH))
-def test_a_consumer_over_its_quota_gets_no_records_and_is_told(port: int, version: int) -> None:
+def test_a_consumer_over_its_quota_gets_no_records_and_a_throttle_time(port: int, version: int) -> None:
     with Client(port, SETTER) as producer:
         producer.put(5000)
         producer.put(5000)
@@ -129,7 +129,7 @@ def test_a_consumer_over_its_quota_that_names_many_partitions(port: int) -> None
         assert client.hears_nothing()
 
 
-def test_a_fetch_session_goes_on_when_its_client_has_waited(port: int) -> None:
+def test_a_fetch_session_continues_after_the_throttle_time(port: int) -> None:
     with Client(port, SETTER) as producer:
         producer.put(5000)
     set_quotas(port, ANYBODY, consumer_byte_rate=1.0)
@@ -270,7 +270,7 @@ def test_topics_that_are_made_by_asking_count_too(port: int) -> None:
         }
 
 
-def test_nobody_is_asked_once_the_last_quota_is_gone(port: int) -> None:
+def test_no_request_is_throttled_once_the_last_quota_is_removed(port: int) -> None:
     set_quotas(port, ANYBODY, producer_byte_rate=1.0, request_percentage=0.001)
     with Client(port, "p") as client:
         assert client.put(1000).throttle_time_ms > 0

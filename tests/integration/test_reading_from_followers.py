@@ -41,7 +41,7 @@ def registered(node_id: int) -> object:
         end_points=[types.BrokerEndpoint(name="PLAINTEXT", host="elsewhere", port=9092)],
         rack=RACKS[node_id],
         fenced=False,
-        in_controlled_shutdown=node_id == FAR,  # so that nobody proposes it as in sync
+        in_controlled_shutdown=node_id == FAR,  # so that it is not proposed as in sync
     )
 
 

@@ -1,5 +1,6 @@
-"""A storm over partitions that a broker of this project and one of Apache Kafka's have: whoever leads, follows, stops
-or dies, both have the same bytes and epochs in the end. `KAFKALITE_SEED=5` for another one."""
+"""A storm over partitions with replicas on this project's broker and on Apache Kafka's: after any elections, stops and
+crashes both have the same bytes and epochs. `KAFKALITE_SEED=5` selects another run.
+"""
 
 from __future__ import annotations
 
@@ -225,7 +226,9 @@ class Storm:
         return found, checkpoints.read_epochs(str(data_dir / f"{name}-{number}" / "leader-epoch-checkpoint"))
 
     def differs(self, name: str, number: int) -> str:
-        """What is not the same on both; empty: all is. Each deletes the segments below the start by itself."""
+        """Return the differences between the two; empty: none. Each deletes segments below the log start on its own
+        schedule.
+        """
         (ours, own_epochs), (theirs, java_epochs) = (
             self.read(each.data_dir, name, number) for each in (self.own, self.java)
         )

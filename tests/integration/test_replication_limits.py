@@ -45,7 +45,7 @@ def controller() -> Iterator[ScriptedController]:
                     broker_epoch=10 + node_id,
                     end_points=[point],
                     fenced=False,
-                    in_controlled_shutdown=node_id == TWO,  # so that nobody proposes it as in sync
+                    in_controlled_shutdown=node_id == TWO,  # so that it is not proposed as in sync
                 )
             )
         scripted.append(
@@ -95,7 +95,7 @@ def limited(broker: Broker) -> bool:
 
 
 def rate_of(broker: Broker) -> float:
-    """What the leader goes by, in bytes a second."""
+    """Return the leader's current limit, in bytes a second."""
     assert broker._parts.cluster.fetchers is not None
     return broker._parts.cluster.fetchers.limits.leading.limit
 

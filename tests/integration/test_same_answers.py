@@ -487,7 +487,7 @@ def acl_steps() -> Iterator[Step]:
 
 
 def sign_in_steps() -> Iterator[Step]:
-    """On a listener where nobody signs in, and users for those where somebody does."""
+    """Yield the steps on a listener without authentication, and the users for those with it."""
 
     def step(label: str, key: int, request: object) -> Step:
         return label, key, versions(key), lambda version, side: request
@@ -616,7 +616,7 @@ def find_coordinator(side: Side) -> bool:
 
 
 def is_written(side: Side, request: ProduceRequest) -> bool:
-    """Whether the broker leads the topic: Kafka tells of one before that."""
+    """Return whether the broker leads the topic: Kafka's metadata names a leader before that."""
     answer = side.ask(api.PRODUCE, 9, request)
     return bool(answer.responses[0].partition_responses[0].error_code == 0)
 

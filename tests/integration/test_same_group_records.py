@@ -1,8 +1,8 @@
 """The same KIP-848 group on Apache Kafka 4.1, on 4.4 and on kafkalite: equal records in `__consumer_offsets`.
 
-Ids of topics are replaced by names, and hashes by the topics they stand for. Records of different keys may come in
-another order within a write; those of each key are compared in theirs. The epochs of a new group begin at 1 here and in
-Kafka 4.1, and at 2 in Kafka 4.4: they are counted from the first. Slow: Kafka takes seconds to start.
+Ids of topics are replaced by names, and hashes by their topics. Records of different keys may come in another order
+within a write; those of each key are compared in theirs. The epochs of a new group begin at 1 here and in Kafka 4.1,
+and at 2 in Kafka 4.4: they are counted from the first. Slow: Kafka takes seconds to start.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Group:
         self.owned: dict[str, dict[bytes, list[int]]] = {}
 
     def beat(self, member: str, epoch: int | None = None, **said: Any) -> ConsumerGroupHeartbeatResponse:
-        """One heartbeat. The member does what the answer says, and says what it has at the next one."""
+        """Send one heartbeat. The member follows the response, and reports its partitions in the next one."""
         joins = epoch == 0
         rows = [
             ConsumerGroupHeartbeatRequestTopicPartitions(topic_id=topic, partitions=numbers)

@@ -1,9 +1,9 @@
-"""What Apache Kafka 4.1 answers to the members of groups that change their protocol (KIP-848), kafkalite answers.
+"""kafkalite gives the responses of Apache Kafka 4.1 to members of groups that change their protocol (KIP-848).
 
-Each scene is played to both brokers by the same program, which goes on with what each of them said: ids, generations
-and partitions. What is compared is every answer in its order. Slow: Kafka takes seconds to start.
+One program plays each scene to both brokers and uses the ids, generations and partitions that each of them returned.
+Every response is compared, in order. Slow: Kafka takes seconds to start.
 
-Kafka 4.4 begins groups at epoch 2 and assigns them in the background, up to a second later: epochs and answers of a
+Kafka 4.4 begins groups at epoch 2 and assigns them in the background, up to a second later: epochs and responses of a
 scene depend on time there.
 """
 

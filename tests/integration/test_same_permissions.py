@@ -1,7 +1,7 @@
-"""What Apache Kafka 4.1 answers to whoever may and may not, kafkalite answers: every API, every version, name and id.
+"""kafkalite gives Apache Kafka 4.1's responses with and without permission: every API, every version, name and id.
 
-Both have the same rules and the same topics, groups and transactional ids; the same clients ask, each with his
-certificate. What differs on purpose is listed in DIFFERENT with the reason. Slow: Kafka takes seconds to start.
+Both have the same ACLs and the same topics, groups and transactional ids; the same clients send the requests, each with
+its certificate. DIFFERENT lists the intended differences with the reason. Slow: Kafka takes seconds to start.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def without_chance(answer: Any) -> Any:
 
 @dataclass
 class Sides(Side):
-    """One of the two brokers, as one of several clients: nobody on the plain port, else with a certificate."""
+    """One of the two brokers, as one of several clients: anonymous on the plain port, else with a certificate."""
 
     tls_port: int = 0
     certificates: dict[str, ssl.SSLContext] = field(default_factory=dict)

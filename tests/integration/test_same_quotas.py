@@ -180,7 +180,7 @@ COMMANDS = [
 
 
 def ended(port: int, arguments: list[str]) -> tuple[list[str], bool]:
-    """The lines that the command prints, sorted, and whether it did what it was told."""
+    """Return the command's output lines, sorted, and whether it succeeded."""
     named = ["--entity-name" if argument == "-" else argument for argument in arguments]
     try:
         lines = run_tool("kafka.admin.ConfigCommand", "--bootstrap-server", f"127.0.0.1:{port}", *named).split("\n")

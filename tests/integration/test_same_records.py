@@ -78,7 +78,7 @@ def packed(codec: int, payload: bytes, count: int = 1) -> bytes:
 
 
 def mixed(keys: Sequence[bytes | None] = (), hours: Sequence[int] = (), codec: int = 0) -> bytes:
-    """A batch of records with these keys, and times so many hours from now."""
+    """Return a batch of records with these keys, and timestamps that many hours from now."""
     count = max(len(keys), len(hours))
     rows = [
         wire.Record(

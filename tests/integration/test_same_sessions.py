@@ -1,7 +1,7 @@
-"""Fetch sessions on Apache Kafka 4.1 and on kafkalite: the same requests get the same answers, in every version.
+"""Fetch sessions on Apache Kafka 4.1 and on kafkalite: the same requests get the same responses, in every version.
 
-Each version has topics of its own and plays one story; what the client of either broker gets is written down and
-compared. Session ids, topic ids and leader epochs differ by nature. Slow: Kafka takes seconds to start.
+Each version has its own topics and plays one story; the responses of both brokers are recorded and compared. Session
+ids, topic ids and leader epochs differ by nature. Slow: Kafka takes seconds to start.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class Story:
         self.side.ids.pop("old")
 
     def in_the_end(self, label: str) -> None:
-        """Goes on until the first partition answers what it must, and writes down that answer alone."""
+        """Poll until the first partition has the expected answer, and record that answer alone."""
         expected, deadline = CODES_FOR[label][self.version >= IDS_FROM], time.monotonic() + SETTLE_S
         while True:
             answer = self.ask()

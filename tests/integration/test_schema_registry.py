@@ -185,7 +185,7 @@ def test_writes_fail_with_their_code_while_the_broker_is_away_and_reads_go_on(tm
         assert call(registry.address, "GET", "/schemas/ids/1")[0] == 200
         status, answer, _ = call(registry.address, "POST", "/subjects/s2/versions", {"schema": schema_of(1)})
         assert (status, answer["error_code"]) == (500, 50001)
-        assert call(registry.address, "GET", "/schemas/ids/9")[0] == 500  # nobody can say that it is not there
+        assert call(registry.address, "GET", "/schemas/ids/9")[0] == 500  # the store cannot be read
     finally:
         registry.stop()
         broker.stop()

@@ -1,4 +1,4 @@
-"""What systemd is told, over a socket of the tests' own in its place; and the unit by systemd's own checks."""
+"""Messages to systemd, over a socket of the tests; and the unit by systemd's own checks."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Listener:
                 return message
 
     def silent(self, seconds: float) -> bool:
-        """Whether nothing comes for so long."""
+        """Return whether nothing arrives within this time."""
         self.socket.settimeout(seconds)
         try:
             self.socket.recv(65536)
@@ -83,7 +83,7 @@ def start(tmp_path: Path, stderr: int = subprocess.DEVNULL, **environment: str) 
     )
 
 
-def test_each_step_is_told(tmp_path: Path, systemd: Listener) -> None:
+def test_each_step_is_sent_to_systemd(tmp_path: Path, systemd: Listener) -> None:
     process = start(tmp_path, NOTIFY_SOCKET=systemd.address, WATCHDOG_USEC="400000")
     try:
         ready = systemd.until("READY")
@@ -123,7 +123,7 @@ def test_a_loop_that_hangs_is_not_fed(tmp_path: Path, systemd: Listener) -> None
         systemd.until("WATCHDOG")
 
 
-def test_a_start_that_goes_on_gets_more_time(systemd: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_start_extends_its_timeout(systemd: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_manager, "INTERVAL_S", 0.02)
     monkeypatch.setattr(service_manager, "CPU_S_MIN", 1e9)
     done = 0
@@ -155,7 +155,7 @@ def test_a_stop_is_extended_as_a_start(systemd: Listener, monkeypatch: pytest.Mo
         systemd.until("EXTEND_TIMEOUT_USEC")
 
 
-def test_a_socket_that_has_gone_harms_nobody(systemd: Listener) -> None:
+def test_a_removed_socket_has_no_effect(systemd: Listener) -> None:
     with ServiceManager(systemd.address, watchdog_s=0.04) as manager:
         systemd.socket.close()
         manager.ready("it serves")
@@ -190,7 +190,7 @@ def test_whether_there_is_a_watchdog(environment: dict[str, str], seconds: float
 
 
 @pytest.mark.parametrize("address", ["", "vsock:2:1234"])
-def test_without_a_socket_of_its_own_nothing_is_loaded(tmp_path: Path, address: str) -> None:
+def test_without_a_notify_socket_nothing_is_loaded(tmp_path: Path, address: str) -> None:
     process = start(tmp_path, subprocess.PIPE, NOTIFY_SOCKET=address, PYTHONPROFILEIMPORTTIME="1")
     try:
         wait_until((tmp_path / "data" / "meta.properties").exists, PATIENCE_S, "a start")

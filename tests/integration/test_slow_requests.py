@@ -1,4 +1,4 @@
-"""Slow requests are told, in one line each, whatever their clients call themselves."""
+"""Slow requests are logged, in one line each, with any client id."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOSTILE = 'x\n2026-01-01T00:00:00.000Z ERROR   kafkalite.broker all is lost\x1b[
 
 @pytest.fixture
 def lines() -> Iterator[list[logging.LogRecord]]:
-    """What the log of slow requests is told."""
+    """The records of the slow request log."""
     found: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = found.append  # type: ignore[method-assign]
@@ -71,7 +71,7 @@ def test_slow_requests_are_counted_where_metrics_are_served(lines: list[logging.
         assert Scrape.of(broker.metrics_urls[0])("kafkalite_slow_requests_total") == len(lines)
 
 
-def test_without_the_setting_nothing_is_told(lines: list[logging.LogRecord]) -> None:
+def test_without_the_setting_nothing_is_logged(lines: list[logging.LogRecord]) -> None:
     with Broker() as broker, wire.Connection(broker.port) as client:
         assert client.create_topic("a", MANY) == 0
     assert lines == []

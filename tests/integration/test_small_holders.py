@@ -172,7 +172,7 @@ def test_who_reached_which_limit_is_logged_once(broker: Broker, caplog: pytest.L
 
 
 def served(stack: contextlib.ExitStack, port: int, source: str, count: int) -> list[TypedConnection]:
-    """Those of so many new connections that are served; they stay open."""
+    """Open `count` connections and return those that are served; all stay open."""
     opened = [stack.enter_context(TypedConnection(port, source=source)) for _ in range(count)]
     return [client for client in opened if is_served(client)]
 
@@ -356,7 +356,7 @@ def test_what_clients_do_in_the_ordinary_course_is_logged_a_few_times(
 
 
 def ask_for(client: TypedConnection, name: str) -> int:
-    """Metadata of a topic that is created when it is asked for."""
+    """Request metadata of a topic with auto-creation; return its error code."""
     request = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
     return int(client.ask(api.METADATA, 9, request).topics[0].error_code)
 

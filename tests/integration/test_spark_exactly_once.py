@@ -121,7 +121,7 @@ def test_a_driver_dies_between_the_marker_and_the_commit(job: Job, monkeypatch: 
     assert job.committed() == numbers(1)
 
 
-def test_an_elder_attempt_cannot_commit(job: Job) -> None:
+def test_an_earlier_attempt_cannot_commit(job: Job) -> None:
     elder = [job.prepare(0, number, 2) for number in range(2)]
     younger = [job.prepare(0, number, 2) for number in range(2)]
     with pytest.raises(SinkError, match="task 0 of batch 0: its transaction was ended by another attempt"):
@@ -133,8 +133,8 @@ def test_an_elder_attempt_cannot_commit(job: Job) -> None:
     assert job.committed() == numbers(1), "what is committed cannot be aborted"
 
 
-def test_an_elder_attempt_that_still_writes_is_fenced(job: Job) -> None:
-    """As a worker that was stopped and goes on, or a speculative attempt."""
+def test_an_earlier_attempt_that_still_writes_is_fenced(job: Job) -> None:
+    """Like a paused worker that resumes, or a speculative attempt."""
     younger: list[TaskOutcome] = []
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -273,7 +273,7 @@ class Mortal:
             raise Died
 
     def live(self, steps: int) -> None:
-        """Dies after so many; -1: does not."""
+        """Die after `steps` steps; -1: never."""
         self._left, self.dead = steps, False
 
 

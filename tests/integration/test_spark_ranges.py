@@ -1,4 +1,4 @@
-"""What a batch query of Spark plans and reads, without Spark: bounds, splitting, what is gone, old topics."""
+"""The plans and reads of a Spark batch query, without Spark: bounds, splitting, deleted records, classic topics."""
 
 import subprocess
 import sys

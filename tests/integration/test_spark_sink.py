@@ -1,4 +1,4 @@
-"""What a task of the Spark sink writes, without Spark: rows acknowledged, one sentence for what is not."""
+"""The writes of a Spark sink's task, without Spark: rows acknowledged, one message for those that fail."""
 
 import pyarrow as pa
 import pytest

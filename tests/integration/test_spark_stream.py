@@ -1,4 +1,6 @@
-"""What a streaming query of Spark plans, without Spark: limits, ends, new partitions, replay, what is gone, groups."""
+"""The plans of a Spark streaming query, without Spark: limits, ends, new partitions, replay, deleted
+records, groups.
+"""
 
 import itertools
 import json

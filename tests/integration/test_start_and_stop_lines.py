@@ -1,4 +1,4 @@
-"""What the log says of a start and a stop: which version, where, why, how long, clean or not."""
+"""Log lines of a start and a stop: version, address, reason, duration, clean or not."""
 
 import errno
 import logging

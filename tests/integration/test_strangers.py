@@ -1,4 +1,4 @@
-"""What a stranger learns, and what he can write into our log: nothing but what he says, on one line."""
+"""A client without permissions learns nothing, and can write to the log only its own text, on one line."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def settings_of(kind: int, name: str) -> DescribeConfigsRequest:
 
 
 def learns(broker: AclBroker, who: str) -> dict[str, tuple[int, int]]:
-    """API → (error code, how much is told)."""
+    """Return API → (error code, the number of items returned)."""
 
     def ask(key: int, version: int, request: object) -> Any:
         return broker.ask(who, key, version, request)
@@ -86,7 +86,7 @@ def test_a_stranger_learns_of_no_group_transaction_setting_directory_or_producer
             }
 
 
-def test_whatever_a_client_calls_itself_its_line_in_the_log_is_one_and_short(tmp_path: Path) -> None:
+def test_any_client_id_gives_one_short_log_line(tmp_path: Path) -> None:
     plain, sasl = free_port(), free_port()
     command = (*BrokerProcess.command, "--log-level", "debug")
     settings = {

@@ -1,4 +1,4 @@
-"""What docs/testing.md tells people to write works as it stands there: tests, programs, commands, and pytest's file."""
+"""The code in docs/testing.md works as written: tests, programs, commands, and pytest's file."""
 
 import os
 import re
@@ -73,7 +73,7 @@ def test_recipes_use_commands_and_flags_that_are_there() -> None:
 
 
 @pytest.mark.parametrize("kind", [Broker, KafkaBroker])
-def test_every_public_member_of_a_broker_is_told_and_documented(kind: type) -> None:
+def test_every_public_member_of_a_broker_is_documented(kind: type) -> None:
     public = {name for name in vars(kind) if not name.startswith("_")}
     untold = [name for name in public if not re.search(rf"`{name}[`(]", TEXT)]
     assert untold == []

@@ -42,7 +42,7 @@ def request(topic: str, partitions: int) -> bytes:
 
 
 def slow_socket(tls: TlsBroker, listener: str) -> socket.socket:
-    """One that holds little that nobody has read, so that the broker's is full all the time."""
+    """Return a socket with a small receive buffer, so that the broker's send buffer stays full."""
     sock = socket.socket()
     sock.settimeout(TIMEOUT_S)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -1,4 +1,4 @@
-"""Certificates changed while the broker runs: by AlterConfigs, by a changed file, by SIGHUP. Nobody is cut off."""
+"""Certificates changed while the broker runs: by AlterConfigs, by a changed file, by SIGHUP. No connection is cut."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def alter(tls: TlsBroker, settings: dict[str, str | None]) -> None:
         client.admin.alter_broker_configs(1, settings)
 
 
-def test_altered_location_shows_the_new_certificate_and_cuts_nobody_off(tls: TlsBroker, tmp_path: Path) -> None:
+def test_an_altered_location_shows_the_new_certificate_and_cuts_no_connection(tls: TlsBroker, tmp_path: Path) -> None:
     renewed = tls.authority.issue("server")
     assert shown(tls) == tls.server.certificate.serial_number
     opened = [tls.secure() for _ in range(50)]
@@ -186,7 +186,7 @@ def test_file_that_does_not_load_keeps_the_old_certificate_and_is_told_once(
     if damage == "directory":
         tls.server_file.mkdir()
     elif damage == "pipe":
-        os.mkfifo(tls.server_file)  # nobody ever writes to it
+        os.mkfifo(tls.server_file)  # a pipe without a writer
     elif damage != "absent":
         other = tls.authority.issue("server")
         tls.server_file.write_bytes(b"" if damage == "empty" else other.key_pem + tls.server.chain_pem)
@@ -253,7 +253,7 @@ def serves(tls: TlsBroker, identity: Path) -> bool:
         return False
 
 
-def test_certificate_near_its_end_is_told_once_a_day(tls: TlsBroker, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_certificate_near_its_expiry_is_logged_once_a_day(tls: TlsBroker, caplog: pytest.LogCaptureFixture) -> None:
     listener = tls.broker._parts.tls.by_name["SSL"]  # type: ignore[union-attr]
     ends = listener.expires
     for now in (ends - 20 * 86400, ends - 3 * 86400, ends - 3 * 86400 + 600, ends - 2 * 86400 + 600):
@@ -285,7 +285,7 @@ RENEWALS = 3
 
 
 class Load:
-    """Clients that work all along, through TLS: one writes and reads with librdkafka, one comes anew all the time."""
+    """Clients that work all along, through TLS: one writes and reads with librdkafka, one keeps reconnecting."""
 
     def __init__(self, port: int, tls: TlsBroker) -> None:
         self.errors: list[object] = []
@@ -412,7 +412,7 @@ def test_a_thousand_open_connections_and_a_load_do_not_feel_new_certificates(tmp
 
 @contextlib.contextmanager
 def descriptors(count: int) -> Iterator[None]:
-    """So many files may be open meanwhile, if the system lets them."""
+    """Allow `count` open files meanwhile, if the system does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, count)), hard))
     try:

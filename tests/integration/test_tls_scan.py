@@ -33,7 +33,7 @@ def test_testssl_finds_nothing_but_what_a_certificate_for_a_test_lacks(tmp_path:
     tls = TlsBroker(tmp_path)
     tls.write_server(tls.authority.issue("server", bits=bits))
     with tls:
-        # Its status is the number of findings, so the file alone tells whether it came to its end.
+        # Its status is the number of findings, so only the file shows whether it completed.
         subprocess.run([*command, tls.address()], stdin=subprocess.DEVNULL, capture_output=True, timeout=1500)
     rows = {row["id"]: row for row in json.loads(found.read_text())}
     assert {"SSLv3", "TLS1_1", "cipherlist_NULL", "cipherlist_STRONG", "LUCKY13", "RC4", "scanTime"} <= rows.keys()

@@ -134,10 +134,10 @@ def test_a_field_of_avro(broker: Broker, client: Client) -> None:
         assert reach[0].undecodable == 1
 
 
-# --- complete, or it says what it could not see -----------------------------------------------------------------------
+# --- complete, or with a report of what was not visible ---------------------------------------------------------------
 
 
-def test_markers_aborted_and_open_transactions_are_told(broker: Broker, client: Client) -> None:
+def test_markers_aborted_and_open_transactions_are_shown(broker: Broker, client: Client) -> None:
     topic = named("tx")
     client.admin.create_topic(topic, 1)
     client.produce(topic, 0, [b"id"])
@@ -177,7 +177,7 @@ def test_what_compaction_took_out_is_counted(broker: Broker, client: Client) -> 
     assert reach.remarks() == [f"{reach.missing} offsets have no record (compacted)"]
 
 
-def test_what_is_deleted_during_the_search_is_told(broker: Broker, client: Client) -> None:
+def test_records_deleted_during_the_search_are_reported(broker: Broker, client: Client) -> None:
     topic = named("aged")
     client.admin.create_topic(topic, 1)
     client.produce(topic, 0, [b"id"] * 100)
@@ -193,7 +193,7 @@ def test_what_is_deleted_during_the_search_is_told(broker: Broker, client: Clien
     ]
 
 
-def test_a_damaged_batch_is_stepped_over_and_told(tmp_path: Path) -> None:
+def test_a_damaged_batch_is_skipped_and_reported(tmp_path: Path) -> None:
     with KafkaBroker(in_process=True, log_dirs=str(tmp_path / "data"), flush_on_acks_all=False) as broker:
         with Client(broker.bootstrap_servers) as client:
             client.admin.create_topic("torn", 1)
@@ -210,7 +210,7 @@ def test_a_damaged_batch_is_stepped_over_and_told(tmp_path: Path) -> None:
     assert reach.remarks() == ["offsets 40 to 49 are damaged"]
 
 
-def test_a_topic_that_may_not_be_read_is_told(tmp_path: Path) -> None:
+def test_a_topic_without_read_permission_is_reported(tmp_path: Path) -> None:
     with AclBroker(tmp_path) as broker:
         plain = broker.address("PLAINTEXT")
         broker.allow(
@@ -320,7 +320,7 @@ class Shop:
         self.client.produce(self.topic, 0, records)
 
     def bill(self, bootstrap: str, until: int) -> str:
-        """Runs billing until it has handled so many; its group."""
+        """Run billing until it has handled `until` records; return its group."""
         group = named("billing")
         policy = Policy(group=group, topics=[self.topic], strategy=RetryTopics(["1 s"]), fatal=[LookupError])
         stop = threading.Event()

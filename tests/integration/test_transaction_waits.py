@@ -40,7 +40,7 @@ BURNER = "while True: pass"
 
 
 class TransactionalClient:
-    """A transactional producer that says which request goes when, in the protocol before KIP-890."""
+    """A transactional producer that sends each request explicitly, in the protocol before KIP-890."""
 
     def __init__(self, connection: Connection, name: str = "tx") -> None:
         self.connection = connection

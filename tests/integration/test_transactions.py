@@ -1,4 +1,4 @@
-"""Transactions through librdkafka: what is committed is read, what is aborted is not, also over a restart."""
+"""Transactions through librdkafka: committed records are read, aborted ones are not, also over a restart."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def consumer_of(broker: Broker, group: str, **settings: object) -> Iterator[Cons
 
 
 def read(broker: Broker, topic: str, count: int, **settings: object) -> list[bytes]:
-    """So many values in order, and no more: the end was reached."""
+    """Return `count` values in order, and check that the end was reached."""
     values: list[bytes] = []
     ended = False
     with consumer_of(broker, "reader", **{"enable.partition.eof": True, **settings}) as consumer:

@@ -74,7 +74,7 @@ def application(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]
 
 
 class Running:
-    """A server on ports of its own, for a with statement."""
+    """A server on separate ports, for a with statement."""
 
     def __init__(self, addresses: list[Address], tls: Tls | None = None, limits: Limits = Limits()) -> None:  # noqa: B008
         guard = Guard(application, names=known_names(addresses), sign_in=None, realm="test")
@@ -160,7 +160,7 @@ def test_a_client_certificate_is_asked_for_believed_and_handed_on(site: Site) ->
         assert json.loads(ask(secure, site.context()))["certificate"] is False
 
 
-def test_suites_with_cbc_are_served_only_where_they_are_asked_for(site: Site) -> None:
+def test_cbc_suites_are_served_only_if_configured(site: Site) -> None:
     client = site.context()
     client.maximum_version = ssl.TLSVersion.TLSv1_2
     client.set_ciphers("ECDHE-ECDSA-AES256-SHA384")
@@ -317,7 +317,7 @@ def test_requests_that_can_be_read_in_two_ways_reach_no_application(request_: by
         assert b"200 OK" not in answer, answer
 
 
-def test_a_port_that_is_taken_and_https_without_a_certificate_are_told() -> None:
+def test_a_port_in_use_and_https_without_a_certificate_are_reported() -> None:
     with Running([Address("http", "127.0.0.1", 0)]) as (plain,):
         taken = WebServer(application, [Address("http", "127.0.0.1", 0), plain])
         with pytest.raises(StartupError, match="cannot listen on"):

@@ -1,4 +1,4 @@
-"""franz-go: the newest version of every API, RequireStable in each OffsetFetch, and KIP-848 where it is asked for.
+"""franz-go: the newest version of every API, RequireStable in each OffsetFetch, and KIP-848 where a check selects it.
 
 Slow for its build: the generated messages of its protocol take a minute and a half the first time.
 """

@@ -28,7 +28,7 @@ COMMAND = (
 
 @alone()
 def build() -> None:
-    """Jars and class files in build/compat/java, made anew when a source is newer."""
+    """Build jars and class files in build/compat/java, again when a source is newer."""
     done = BUILD / "complete"
     sources = [HERE / "pom.xml", HERE / "CompatClient.java"]
     if done.exists() and done.stat().st_mtime > max(path.stat().st_mtime for path in sources):

@@ -32,7 +32,7 @@ Java = Callable[..., list[str]]
 
 @alone()
 def build() -> None:
-    """Jars and class files in build/compat/letters, made anew when a source is newer."""
+    """Build jars and class files in build/compat/letters, again when a source is newer."""
     done = BUILD / "complete"
     sources = [HERE / "pom.xml", HERE / "Letters.java"]
     if done.exists() and done.stat().st_mtime > max(path.stat().st_mtime for path in sources):

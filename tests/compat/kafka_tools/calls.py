@@ -1,7 +1,7 @@
-"""THE table of calls of Apache Kafka's command line tools: what each tool is asked for on both brokers, in this order.
+"""THE table of calls of Apache Kafka's command line tools, made on both brokers in this order.
 
 Each has its script's name (bin/NAME.sh), and arguments in which {bootstrap} and {dir} are the side's own: its address,
-and a directory with the files of FILES. Later calls see what earlier ones did.
+and a directory with the files of FILES. Later calls see the effects of earlier ones.
 """
 
 from __future__ import annotations

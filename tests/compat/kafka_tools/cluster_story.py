@@ -73,7 +73,7 @@ class Story:
         return ended.out
 
     def elect_all(self) -> None:
-        """The preferred leaders of all partitions, whoever led before."""
+        """Elect the preferred leaders of all partitions."""
         server = ["--bootstrap-server", self.cluster.bootstrap]
         arguments = ["--election-type", "preferred", "--all-topic-partitions"]
         ended = self.runner.run(MAIN_CLASSES["kafka-leader-election"], *server, *arguments)
@@ -96,7 +96,7 @@ class Story:
         assert {*told} == {None}
 
     def read(self, topic: str) -> list[str]:
-        """What a consumer finds, by partition."""
+        """Return the records that a consumer finds, by partition."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.cluster.bootstrap,
@@ -243,7 +243,7 @@ class Story:
         self.note("full", *self.read("full"))
 
     def see_on_its_way(self, name: str) -> None:
-        """Who is not in sync yet has begun."""
+        """Note the replicas that are not in sync yet."""
         self.note(name, *(f"{number}: {each[1:]}" for number, each in sorted(self.cluster.isr("full").items())))
 
     def move_directories(self) -> None:
@@ -354,7 +354,7 @@ class Story:
         self.note("what is left", *self.read(topic))
 
     def verify_replicas(self) -> None:
-        """kafka-replica-verification, which goes on until it is stopped, finds that all replicas have the same."""
+        """Check that kafka-replica-verification, which runs until it is stopped, finds all replicas equal."""
         arguments = ["--broker-list", self.cluster.bootstrap, "--topics-include", "moves|full", "--time", "-2"]
         command = ["java", HEAP, "-cp", f"{jars()}/*", MAIN_CLASSES["kafka-replica-verification"], *arguments]
         with subprocess.Popen(

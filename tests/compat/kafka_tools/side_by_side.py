@@ -1,9 +1,10 @@
-"""Every call of `calls.py` on Apache Kafka and on kafkalite, and how they compare; `--write` makes docs/tools.md of it.
+"""Every call of `calls.py` on Apache Kafka and on kafkalite, and a comparison; `--write` generates docs/tools.md from
+it.
 
     .venv/bin/python -m tests.compat.kafka_tools.side_by_side [--write] [--only TOOL ...]
 
-Compared are the exit status and what is printed, line by line, in any order: without addresses, ids, times, rates and
-the words in which a broker says what is wrong, which are its own (`normalised`).
+The exit status and the output are compared, line by line, in any order: without addresses, ids, times, rates and the
+text of error messages, which differs between brokers (`normalised`).
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def normalised(text: str, *, numbers: bool = True) -> list[str]:
 
 
 def _sorted(value: Any) -> Any:
-    """A document without the sizes of logs, its lists in an order of their own."""
+    """Return a document without the sizes of logs, its lists sorted."""
     if isinstance(value, list):
         return sorted(map(_sorted, value), key=repr)
     if isinstance(value, dict):
@@ -146,7 +147,7 @@ def _sorted(value: Any) -> Any:
 
 
 def arguments_on(side: Side, call: Call) -> list[str]:
-    """What the call says to this side."""
+    """Return the call's arguments for this side."""
     return [
         text.replace("{bootstrap}", side.bootstrap).replace("{dir}", str(side.directory)) for text in call.arguments
     ]

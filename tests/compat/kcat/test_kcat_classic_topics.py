@@ -73,7 +73,7 @@ def test_resumed_at_every_message_where_it_committed(
     kcat: Callable[..., list[str]], broker: Broker, topic: str
 ) -> None:
     def read(first: int) -> list[str]:
-        """Ten messages by a group of its own, one a run: a run takes half a second, so groups go side by side."""
+        """Read ten messages in a separate group, one a run: a run takes half a second, so groups run in parallel."""
         group = f"readers-{first}"
         starter = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": group})
         starter.commit(offsets=[TopicPartition(topic, 0, OFFSETS[first])], asynchronous=False)

@@ -27,7 +27,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def client(broker: Broker, topic: str, not_run: Callable[[str, str], NoReturn]) -> Callable[..., object]:
-    """`client(flow, argument)`: what the flow found in a topic of the test's own."""
+    """`client(flow, argument)`: the flow's result in the test's own topic."""
     try:
         command = [toolchains.any_node(), str(installed("node_kafka", "kafka"))]
     except toolchains.NotAvailable as missing:
@@ -44,7 +44,7 @@ def client(broker: Broker, topic: str, not_run: Callable[[str, str], NoReturn]) 
     return call
 
 
-def test_what_it_sends_it_reads_back_and_goes_on_anywhere(client: Callable[..., object], topic: str) -> None:
+def test_it_reads_back_its_records_and_resumes_at_any_offset(client: Callable[..., object], topic: str) -> None:
     rows = [[topic, "one", 12], [topic, "two", 24], [topic, "three", 38]]
     assert client("echo") == rows
     for offset, row in zip((0, 12, 24), rows, strict=True):

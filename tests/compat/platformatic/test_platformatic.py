@@ -1,4 +1,4 @@
-"""@platformatic/kafka 2: the youngest client, on a Node of its own where the machine's is too old for it."""
+"""@platformatic/kafka 2: the youngest client, on a separate Node where the machine's is too old for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Quix Streams: `python quix_app.py BOOTSTRAP FROM TO` writes each message in capitals, exactly once, for ever."""
+"""Quix Streams: `python quix_app.py BOOTSTRAP FROM TO` writes each message in capitals, exactly once, until it is
+killed.
+"""
 
 import sys
 import tempfile

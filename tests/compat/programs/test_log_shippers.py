@@ -78,7 +78,7 @@ def running(root: Path, directory: Path, program: str, *arguments: str) -> Itera
 
 
 def sent(bootstrap: str, topic: str) -> list[bytes]:
-    """What has come by now."""
+    """Return the records that have arrived so far."""
     with Client(bootstrap) as client:
         if topic not in client.topics():
             return []

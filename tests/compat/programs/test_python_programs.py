@@ -1,4 +1,4 @@
-"""Stream processors that pip installs: each reads a topic, writes capitals to another, in an environment of its own.
+"""Stream processors from PyPI: each reads a topic and writes capitals to another, in a separate environment.
 
 Each environment is made once, in ~/.cache/kafkalite-tests, from the versions that docs/programs.md names.
 """

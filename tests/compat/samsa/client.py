@@ -101,7 +101,7 @@ def member(cluster, topic, group):
 
 
 def leave(consumer):
-    """Commits, and fetches no more: a fetch that meets the end of its connection would wait for ever."""
+    """Commit, and stop fetching: a fetch on a closed connection would wait without end."""
     partitions = list(consumer.partitions)
     consumer.stop_partitions()
     for partition in partitions:

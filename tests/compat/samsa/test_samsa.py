@@ -60,7 +60,7 @@ def python_2() -> str:
         try:
             run(path, "-c", "import sys, pip; assert sys.version_info[:2] == (2, 7)")
         except NotAvailable:
-            continue  # such as the stand-in of a version manager that has chosen another version
+            continue  # such as a version manager's shim with another version selected
         return path
     raise NotAvailable("there is no Python 2.7 with pip here")
 
@@ -98,7 +98,7 @@ class Flow:
         return self.results
 
     def end(self) -> None:
-        """Leaves nothing behind, whatever the test did."""
+        """Kill the process in any state."""
         self._process.kill()
         self._process.wait()
         self._reader.join()
@@ -120,7 +120,7 @@ class Program:
         return self._flows[-1]
 
     def __call__(self, topic: str, *arguments: str) -> list[object]:
-        """What a flow said, from its beginning to its end."""
+        """Return all output of a flow."""
         return self.start(topic, *arguments).finish()
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ def packages_2() -> tuple[str, Path]:
     def install(folder: Path) -> None:
         pip = (python, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check")
         run(*pip, "--target", str(folder), "kazoo==1.3.1", f"samsa=={VERSION}")
-        (folder / "zope" / "__init__.py").touch()  # what a .pth file does where packages are installed for good
+        (folder / "zope" / "__init__.py").touch()  # as a .pth file does where packages are installed permanently
 
     return python, made_once(CACHE / f"samsa-{VERSION}-python2", install)
 
@@ -254,7 +254,7 @@ def test_members_share_the_partitions(samsa: Program, topic: str, look: Callable
     two = samsa.start(topic, "member", group)
     wait(lambda: len(set(owners())) == 2, "a partition for each")
     assert set(look(f"/consumers/{group}/ids").values()) == {topic}, "the bare name of its topic"
-    for payload in shared:  # each goes to a partition of its own choice
+    for payload in shared:  # each is published to a random partition
         samsa(topic, "publish", payload)
     wait(lambda: len(one.results + two.results) == 1 + len(shared), "all of them")
     one.finish()

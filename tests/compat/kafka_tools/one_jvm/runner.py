@@ -1,4 +1,4 @@
-"""A JVM that runs Apache Kafka's tools when it is told to (`ToolRunner.java`)."""
+"""A JVM that runs Apache Kafka's tools on request (`ToolRunner.java`)."""
 
 from __future__ import annotations
 

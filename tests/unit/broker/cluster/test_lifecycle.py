@@ -140,7 +140,7 @@ def test_duplicate_registration_is_tried_again_until_its_time_is_over() -> None:
     assert living.controllers_away
 
 
-def test_the_search_for_a_controller_retries_often_and_ends() -> None:
+def test_the_search_for_a_controller_retries_soon_and_times_out() -> None:
     living = life()
     living.unanswered(START, "nobody leads", no_controller=True)
     assert living.wait(START) == pytest.approx(LOOK_AGAIN_S)

@@ -176,7 +176,7 @@ def test_bomb_in_any_codec_is_refused(bench, codec, monkeypatch):
     assert bench.count("kafka_server_client_metrics_plugin_error") == 1
 
 
-def test_a_client_on_a_new_connection_starts_a_new_subscription(bench):
+def test_a_client_on_a_new_connection_may_push_after_its_last_push(bench):
     asked = bench.ask()
     assert bench.push(asked, counter("c", 1), terminating=True) == 0
     other = ALICE._replace(port=4001)
