@@ -21,7 +21,7 @@ from tests.kit.processes.broker import REPOSITORY, wait_until
 pytestmark = pytest.mark.integration
 TIMEOUT_S = 120.0
 COUNT = 400
-OTHERS = [pytest.param(client, marks=pytest.mark.slow) for client in ("kafka-python", "aiokafka")]
+OTHERS = [pytest.param(client, marks=pytest.mark.slow) for client in ("aiokafka",)]
 CLIENTS = ["kafkalite", "confluent-kafka", *OTHERS]
 PROGRAM = """
 import os, signal, sys

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.integration
 TIMEOUT_S = 120.0
 COUNT = 40
 DEAD = [number for number in range(COUNT) if number % 5 == 3]
-OTHERS = [pytest.param(client, marks=pytest.mark.slow) for client in ("kafka-python", "aiokafka")]
+OTHERS = [pytest.param(client, marks=pytest.mark.slow) for client in ("aiokafka",)]
 CLIENTS = ["kafkalite", "confluent-kafka", *OTHERS]
 PROGRAM = """
 import os, signal, sys

@@ -28,7 +28,7 @@ from tests.kit.processes.broker import wait_until
 
 pytestmark = pytest.mark.integration
 TIMEOUT_S = 120.0
-OTHERS = [pytest.param(client, marks=pytest.mark.slow) for client in ("kafka-python", "aiokafka")]
+OTHERS = [pytest.param(client, marks=pytest.mark.slow) for client in ("aiokafka",)]
 
 
 @pytest.fixture(scope="module")
