@@ -1,4 +1,4 @@
-"""For every test: the native build must be there, and the report says which one it is."""
+"""Setup of every test: the native build must exist, and the report names it."""
 
 import gc
 import importlib

@@ -1,7 +1,7 @@
-"""Who may import whom, where import-linter cannot look: native modules, circles, what an import costs, what it needs.
+"""Allowed imports where import-linter cannot look: native modules, cycles, the cost and the requirements of an import.
 
-The Python rooms' rules are in pyproject.toml: who may import from whom, checked here, and import-linter's contracts,
-run by `make lint` and by a test here too.
+The rules of the Python packages are in pyproject.toml: the allowed imports, checked here, and import-linter's
+contracts, run by `make lint` and by a test here too.
 """
 
 import ast
@@ -58,7 +58,7 @@ def strange_uses(texts: dict[str, str], rooms: dict[str, set[str]]) -> list[str]
 
 
 def reachable(needs: dict[str, set[str]]) -> dict[str, set[str]]:
-    """All that each needs, by way of others too; itself, where it stands in a circle."""
+    """Return all modules that each one needs, directly or not; itself, where it is in a cycle."""
     reached = {}
     for name in needs:
         seen: set[str] = set()
@@ -163,7 +163,7 @@ def handed_on(tree: ast.Module) -> dict[str, str]:
 
 
 def module_behind(name: str, trees: dict[str, ast.Module]) -> str:
-    """The module that a name comes from. What a door hands on comes from behind it, and not from the door."""
+    """Return the module that defines a name: the one it is re-exported from, not the exporting package."""
     if name in trees:
         return name
     module, _, last = name.rpartition(".")
@@ -176,7 +176,7 @@ def circles(trees: dict[str, ast.Module]) -> list[set[str]]:
     needs: dict[str, set[str]] = {}
     for name, tree in trees.items():
         here = name.split(".")
-        if here[-1] == "__main__":  # a program, which nobody imports
+        if here[-1] == "__main__":  # a program, which no module imports
             continue
         for target in (module_behind(imported, trees).split(".") for imported in names_imported(tree)):
             apart = next((i for i, (a, b) in enumerate(zip(here, target, strict=False)) if a != b), None)
@@ -253,7 +253,7 @@ def test_rooms_import_from_those_their_line_names(package: str, table: str) -> N
 
 @RULES
 def test_lines_name_no_room_that_is_not_used(package: str, table: str) -> None:
-    """What a line allows and nobody uses would let a new arrow in unseen."""
+    """An unused permission would let a new dependency in unseen."""
     used: dict[str, set[str]] = {}
     for name, tree in sources().items():
         if within(name, package) and not name.endswith("__main__"):
@@ -339,7 +339,7 @@ def ranks_of(contract: str) -> dict[str, int]:
 
 
 def upward_imports(trees: dict[str, ast.Module], ranks: dict[str, int]) -> list[str]:
-    """Imports of what stands beside or higher, among modules and rooms that have a rank."""
+    """Return the imports of a module of the same or a higher rank, among modules and packages with a rank."""
 
     def part_of(name: str) -> str:
         return next((part for part in ranks if f"{name}.".startswith(f"{part}.")), "")

@@ -27,7 +27,7 @@ OWN_EXTRAS = ("pyproject.toml", "tests/unit/test_tools.py", "tools/pip_install.p
 
 
 def installs_by_name(text: str, *, own_extras: bool = False) -> Iterator[str]:
-    """The places that install by name; a command goes on behind a backslash."""
+    """Yield the places that install by name; a backslash continues a command."""
     joined = re.sub(r"\\\n\s*", " ", text)
     for line in joined.split("\n"):
         if "kafkalite" not in line.lower():

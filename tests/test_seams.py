@@ -1,9 +1,9 @@
-"""Files, time, threads and chance under `log` and `coordinator` go through their seams, so that a simulation can stand
-in for all four; and tests that swap one do so in a process of their own.
+"""Files, time, threads and randomness under `log` and `coordinator` go through their seams, so that a simulation can
+replace all four; and tests that replace one run in a separate process.
 
 The seams: `kafkalite/broker/log/disk.py` and `kafkalite/_native/base/file_ops` (files), `kafkalite/base/clock.py`
-(time), `kafkalite/base/executors.py` (threads, and whatever waits), `kafkalite/base/randomness.py`. Locks are nobody's
-seam: held for as long as something takes, one thread meets none that is taken.
+(time), `kafkalite/base/executors.py` (threads and waits), `kafkalite/base/randomness.py`. Locks need no seam: no code
+waits while it holds one, so a single thread never finds one taken.
 """
 
 import ast
@@ -142,7 +142,7 @@ ALONE = re.compile(r"\bmark\.own_process\b|\bassert_alone\(")
 
 
 def swaps_unseen(text: str) -> list[str]:
-    """What a test's file swaps without saying that the process is its own."""
+    """Return the replacements in a test's file without the mark of a separate process."""
     return SWAPS.findall(text) + ([] if ALONE.search(text) else PATCHES.findall(text))
 
 

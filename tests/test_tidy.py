@@ -273,7 +273,7 @@ def test_the_record_batch_has_one_layout() -> None:
     assert {"BASE_OFFSET_AT", "RECORD_COUNT_AT", "HEADER_SIZE", "CODEC_MASK", "CODEC_ZSTD", "MARKER_ABORT"} <= {*names}
     for name in names:
         assert type(getattr(batch, name)) is int
-    # Other formats have headers and codec bits of their own: 0.7's message sets, indexes, Avro's frame.
+    # Other formats have separate headers and codec bits: 0.7's message sets, indexes, Avro's frame.
     others = {"ext/kafkalite/_native/classic/message_set.pxd": "CODEC_MASK", "kafkalite/avro/decoder.py": "HEADER_SIZE"}
     again = numbered(names)
     files = [(name, text) for name, text in product_files() if name != BATCH_LAYOUT]
@@ -400,7 +400,7 @@ def is_code(node: ast.stmt) -> bool:
 
 
 def dialect(text: str, tree: ast.Module) -> Iterator[str]:
-    """What a module of the product spells in another way than the others do."""
+    """Yield a product module's deviations from the common spelling."""
     body = [node for node in tree.body if is_code(node)]
     if body and not (isinstance(body[0], ast.ImportFrom) and body[0].module == "__future__"):
         yield "no `from __future__ import annotations`"

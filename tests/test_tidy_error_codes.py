@@ -1,4 +1,4 @@
-"""Tests give error codes by name: a number says nothing to whoever reads a failure."""
+"""Tests give error codes by name: a number tells the reader of a failure nothing."""
 
 import ast
 import re
@@ -29,7 +29,7 @@ def tells_an_error(node: ast.expr) -> bool:
 
 
 def numbered_codes(node: ast.expr) -> Iterator[ast.expr]:
-    """Numbers of error codes in an expression that stands where a code is meant. Any but 0, which is none."""
+    """Yield numbers of error codes in an expression for a code. Any but 0, which is no error."""
     match node:
         case ast.Constant(value=int(value)) if type(value) is int and value in ERROR_VALUES:
             yield node

@@ -123,7 +123,7 @@ def test_what_a_client_can_cause_is_logged_by_a_repeat_logger() -> None:
 
 
 def test_the_kind_of_a_line_is_no_clients_choice() -> None:
-    """The message of a RepeatLogger is its kind, so it is the same whatever the client sent."""
+    """The message of a RepeatLogger is its kind, so it does not depend on the client's data."""
     for path in sources(["kafkalite"]):
         for line in lines_of(tree_of(path))[1]:
             assert line.message is not None, f"{path.relative_to(ROOT)}:{line.number}"

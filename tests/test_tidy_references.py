@@ -23,7 +23,7 @@ NOT_MODULES = {"tests.lock", "tests.load", "tests.apache_kafka", "benchmarks.md"
 
 
 def anchor_of(heading: str) -> str:
-    """What a heading is called in links."""
+    """Return a heading's anchor."""
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
 
 

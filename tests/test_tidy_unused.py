@@ -60,7 +60,7 @@ class Definition(NamedTuple):
 
 
 def used_words(module: ast.Module) -> Counter[str]:
-    """How often each word stands in Python code: names, and words of strings that are not docstrings."""
+    """Count each word in Python code: names, and words of strings that are not docstrings."""
     found: Counter[str] = Counter()
     docstrings: set[ast.AST] = set()
     for node in nodes_of(module):
@@ -101,7 +101,7 @@ def definitions(path: str, module: ast.Module) -> Iterator[Definition]:
 
 
 def foreign_classes(classes: Mapping[str, list[ast.ClassDef]]) -> set[str]:
-    """Classes that stand on one of somebody else's, who calls their methods and knows their fields."""
+    """Return classes derived from a third-party one, which calls their methods and uses their fields."""
     foreign: set[str] = set()
     while True:
         more = {
@@ -119,7 +119,7 @@ def foreign_classes(classes: Mapping[str, list[ast.ClassDef]]) -> set[str]:
 def unused_names(
     files: Mapping[str, str], parse: Callable[[str, str], ast.Module] = lambda _, text: ast.parse(text)
 ) -> Iterator[Definition]:
-    """Names that stand nowhere but where they are defined. A definition in several places counts as often.
+    """Yield names that are used nowhere but in their definition. A definition in several places counts as often.
 
     `parse` gives a file's tree by its name and text.
     """
@@ -149,8 +149,9 @@ def unused_names(
 
 
 def dead_files(names: list[str], words: Mapping[str, set[str]]) -> Iterator[str]:
-    """Files that no other file names, by stem or whole: `words` is what each says. Tests, packages and what stands
-    alone are found by those who run them."""
+    """Yield files that no other file names, by stem or whole: `words` are each file's words. Tests, packages and
+    standalone programs are found by their runners.
+    """
     for name in names:
         path = PurePosixPath(name)
         if path.name.startswith(RUN_BY_NAME) or name in STANDALONE or FOUND_BY_PATTERN.match(name):

@@ -4,8 +4,8 @@
     old-new   COMMIT writes one of everything, this tree opens it, carries on, and COMMIT opens it again
     new-old   the other way round
 
-Each with a clean stop and with kill -9 in between. What clients see before and after is compared, and what differs is
-told, with exit status 1; but for what docs/operations.md says of downgrades.
+Each with a clean stop and with kill -9 in between. The clients' views before and after are compared. Differences are
+reported with exit status 1, except those that docs/operations.md lists for downgrades.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is put into a data directory by clients, and what clients see of it: one of everything that it can hold."""
+"""Write one of everything that a data directory can hold, by clients, and read it back as clients see it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Clients:
             client.wait_for("classic", 0, at + len(HELLO_1))
 
     def send(self, producer: confluent_kafka.Producer, topic: str, partition: int, values: list[bytes]) -> None:
-        """Delivers values with keys, headers and times of their own."""
+        """Deliver values with distinct keys, headers and timestamps."""
         failed: list[object] = []
         for i, value in enumerate(values):
             producer.produce(
@@ -247,7 +247,7 @@ class Clients:
             for number in sorted(topics[name].partitions):
                 where = f"{name}-{number}"
                 seen[f"{where}: watermarks"] = self.watermarks(name, number)
-                if name == "compacted":  # which goes on while nobody looks
+                if name == "compacted":  # compaction continues meanwhile
                     newest = {record[1]: record for record in self.records(name, number, committed=False)}
                     seen[f"{where}: the newest of each key"] = sorted(newest.values())
                     continue

@@ -1,4 +1,4 @@
-"""What is seen of a data directory, before a broker ends and behind its next start."""
+"""The clients' view of a data directory, before a broker ends and after its next start."""
 
 import ast
 import inspect

@@ -42,7 +42,7 @@ JAAS = (
 
 
 class Trouble(Exception):
-    """What the broker must not do."""
+    """A forbidden behaviour of the broker."""
 
 
 def environment(build: str) -> dict[str, str]:
@@ -66,7 +66,7 @@ def _library(name: str) -> str:
 
 
 def broker_of(folder: Path, build: str) -> tuple[BrokerProcess, Doors]:
-    """A broker with a listener of each kind, on which nobody is known."""
+    """A broker with a listener of each kind, without known users."""
     folder.mkdir(parents=True)
     authority = Authority()
     authority_file = authority.write_pem(folder / "authority.pem")

@@ -1,7 +1,7 @@
-"""Exchanges that a stranger may have with a broker before he has signed in, spoiled at random.
+"""Exchanges that a client may have with a broker before it has authenticated, corrupted at random.
 
-Each function is one exchange, from connecting to the end of the connection. What the broker answers is read and not
-judged: it has to live, to serve others, and to let nobody in.
+Each function is one exchange, from connecting to the end of the connection. The broker's responses are read but not
+checked: it has to survive, to serve others, and to authenticate no such client.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Scene:
 
 @contextmanager
 def scene_of(world: World) -> Iterator[Scene]:
-    """A scene on a broker of its own."""
+    """A scene on a separate broker."""
     port = free_port()
     broker = world.broker({**AUTHORISER, "metrics.listeners": f"http://127.0.0.1:{port}"})
     try:

@@ -37,7 +37,7 @@ def by_id(attack: ListAttack) -> str:
 
 
 def decoded(attack: ListAttack, names: str, count: int) -> object:
-    """What the broker reads in an attack's frame, down to the attacked list."""
+    """Return the request that the broker decodes from an attack's frame, down to the attacked list."""
     frame = attack.frame(names, count, POPULACE)
     head = header.decode_request_header(memoryview(frame)[4:])
     row = find(head.api_key)

@@ -1,8 +1,8 @@
-"""kill -9 under a storm of changes of rules, users and quotas: `python -m tests.kills --kills 200`.
+"""kill -9 under a storm of changes of ACLs, users and quotas: `python -m tests.kills --kills 200`.
 
-After each kill a broker is started on the directory. Every change that was acknowledged has to be there, every other
-one whole or not at all, and decisions and passwords have to be those that are told. Results are in build/kills/COMMIT,
-a line a kill; a run that was stopped goes on there. It ends with status 1 when it found something.
+After each kill a broker is started on the directory. Every acknowledged change has to be there, every other one
+completely or not at all, and decisions and passwords have to match the listed ones. Results are in build/kills/COMMIT,
+a line a kill; a stopped run continues there. It ends with status 1 when it found something.
 """
 
 from __future__ import annotations

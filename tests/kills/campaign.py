@@ -1,4 +1,4 @@
-"""Kills one after the other: a storm, kill -9, a start, a look. What is done is written down, and not done again."""
+"""Kills one after the other: a storm, kill -9, a start, a check. Each one is recorded, and not repeated."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def settings_of(port: int, sasl_port: int) -> dict[str, str]:
 
 
 def commit() -> str:
-    """What is tried, with a mark if the tree holds more than that."""
+    """Return the tested commit, marked if the tree has uncommitted changes."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(
@@ -111,7 +111,9 @@ def commit() -> str:
 
 
 def run(count: int, rows_file: Path, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Goes on until so many kills are written down; all rows. After SERIES, or a stop, a data directory is begun."""
+    """Continue until `count` kills are recorded, and return all rows. After SERIES kills, or a stop, begin a data
+    directory.
+    """
     rows = [json.loads(line) for line in rows_file.read_text().splitlines()] if rows_file.exists() else []
     series: Series | None = None
     folder = Path(tempfile.mkdtemp(prefix="kafkalite-kills-"))

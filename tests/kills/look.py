@@ -1,4 +1,4 @@
-"""What a broker has of the storm's rules, users and quotas, and that it goes by them."""
+"""Read the storm's ACLs, users and quotas from a broker, and check that it applies them."""
 
 from __future__ import annotations
 

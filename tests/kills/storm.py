@@ -1,8 +1,8 @@
-"""Clients that change rules, users and quotas as fast as they are answered, and what of it has been promised.
+"""Clients that change ACLs, users and quotas at full speed, and the changes that the broker has acknowledged.
 
-Each client has names of its own and several requests on the way, in order. A request changes two things that belong
-together (two rules, two users, quotas of a user and of a client id), so that half of one shows.
-What a name stands for is one value, another one with each change; None: nothing.
+Each client has its own names and several requests in flight, in order. A request changes two related things (two ACLs,
+two users, quotas of a user and of a client id), so that half of one shows. A name's state is one value, another one
+with each change; None: nothing.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Promises:
         self.acknowledged += 1
 
     def judge(self, found: Mapping[str, Value]) -> Iterable[str]:
-        """What is not as it may be, a sentence each."""
+        """Yield a sentence for each value that no sequence of changes explains."""
         for name in sorted(found.keys() - self.names.keys()):
             yield f"{name} has {found[name]} and was never asked for"
         for name, values in self.names.items():

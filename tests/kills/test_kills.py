@@ -45,7 +45,7 @@ def without_a_rule(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def with_a_stranger(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """With quotas that nobody asked for."""
+    """Return the lines with additional quotas that no client set."""
     entries = [{"entity": {kind: "stranger"}, "key": QUOTA_KEY, "value": 1e9} for kind in ENTITIES]
     return [*lines, {"op": "quota", "changes": entries}]
 

@@ -1,4 +1,4 @@
-"""What a power cut leaves, for the tests of it: they give the directory `root`, and are told of each name and sync."""
+"""Fixtures for power cut tests: the directory `root`, and hooks for each name and sync."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kafkalite log check` and `log repair` on the files of a stopped broker: what is told, mended and kept."""
+"""`kafkalite log check` and `log repair` on the files of a stopped broker: findings, repairs and kept files."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Transactions on a compacted log, in random order, with stops, kills, lost files and time going by, against a model.
+"""Transactions on a compacted log, in random order, with stops, kills, lost files and time passing, against a model.
 
-A read_committed client that reads everything must end up with the newest committed value of each key, whatever
-compaction has dropped; the last stable offset never goes back; and what is known of aborted transactions does not
-outlive their data for ever.
+A read_committed client that reads everything must end up with the newest committed value of each key, after any
+compaction; the last stable offset never goes back; and the list of aborted transactions is dropped in time after their
+data.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PRODUCER_COUNT = 4
 
 
 def committed_values(log: PartitionLog, size_max: int) -> dict[bytes | None, bytes | None]:
-    """What a client knows in the end that reads all of the log as read_committed."""
+    """Return the values that a read_committed client has after reading the whole log."""
     producers = log.ensure_producers()
     known: dict[bytes | None, bytes | None] = {}
     at = log.log_start_offset

@@ -1,7 +1,7 @@
-"""A crash at every file operation of a compaction, damage, and logs with transactions, against what must be left.
+"""A crash at every file operation of a compaction, damage, and logs with transactions, against the expected content.
 
-A crash after the n-th operation is every later one failing, then a start from what the directory holds. Whatever n:
-each key has its newest value, no offset has a wrong record, nothing but the old or the new segments is there.
+A crash after the n-th operation is every later one failing, then a start from the remaining directory. For every n:
+each key has its newest value, no offset has a wrong record, and only the old or the new segments are there.
 """
 
 import errno
@@ -68,7 +68,7 @@ def compact_model(log: PartitionLog, model: CompactedModel, now_ms: int = TIME_M
 
 
 def latest(records: list[ModelRecord]) -> dict[bytes | None, bytes | None]:
-    """What a consumer that reads everything knows in the end."""
+    """Return the values that a consumer has after reading everything."""
     known = {record.key: record.value for record in records}
     return {key: value for key, value in known.items() if value is not None}
 
@@ -112,7 +112,7 @@ def test_every_file_operation(tmp_path: Path, error: int, sticky: bool) -> None:
 
 
 def assert_old_or_new(found: list[ModelRecord], old: list[ModelRecord], new: list[ModelRecord]) -> None:
-    """Groups are swapped one by one, so old and new may stand side by side; each record is one of the old."""
+    """Groups are swapped one by one, so old and new may coexist; each record is one of the old."""
     assert latest(found) == latest(old)
     assert set(found) <= set(old)
     assert set(new) <= set(found)
@@ -223,7 +223,9 @@ DATA, COMMIT, ABORT = "data", "commit", "abort"
 
 
 def transactional_log(harness: LogHarness, steps: list[tuple[str, int, bytes]]) -> PartitionLog:
-    """A closed segment written as Kafka would: (what, producer, key) each in a batch of its own; the next is active."""
+    """Write a closed segment as Kafka would: each (what, producer, key) in a separate batch; the next segment is
+    active.
+    """
     harness.path.mkdir(exist_ok=True)
     written = b""
     for offset, (what, producer, key) in enumerate(steps):

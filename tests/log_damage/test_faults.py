@@ -1,8 +1,8 @@
-"""C3 to C5: the n-th system call fails, once or from then on, with every errno that a disk gives; n = 1, 2, 3 …
+"""C3 to C5: the n-th system call fails, once or from then on, with every errno that a disk returns; n = 1, 2, 3 …
 
-Whatever fails: what was acknowledged before is served afterwards and after the next start; what was not acknowledged as
-durable may be missing, but only at the end; nothing is served that was not written; a failed sync is never followed
-by a success for the same bytes.
+After any failure: records acknowledged before are served afterwards and after the next start; records not acknowledged
+as durable may be missing, but only at the end; only written records are served; after a failed sync no success follows
+for the same bytes.
 """
 
 import errno
@@ -101,7 +101,7 @@ def fault_kinds() -> Iterator[object]:
         for name, error in ERRORS.items():
             for sticky in (False, True):
                 if sticky and name == "EINTR":
-                    continue  # a call interrupted for ever is no fault that a system has
+                    continue  # no system interrupts a call without end
                 label = f"{kinds[0]} {name} {'from then on' if sticky else 'once'}"
                 usual = (name == "EIO" and not sticky) or (kinds[0], name, sticky) in quick
                 yield pytest.param(kinds, error, sticky, id=label, marks=() if usual else pytest.mark.slow)
@@ -162,7 +162,7 @@ def test_failed_sync_is_never_taken_for_success(tmp_path: Path, after: int) -> N
 
 
 def test_full_disk_refuses_appends_and_nothing_else(tmp_path: Path) -> None:
-    """C1 in small: ENOSPC with part of the batch written; reads go on, and appends do once there is space."""
+    """C1 in small: ENOSPC with part of the batch written; reads continue, and appends do once there is space."""
     manager = make_manager(tmp_path)
     manager.open()
     log = manager.create_topic("t", 1, {}).partitions[0]

@@ -27,7 +27,7 @@ PER_SEGMENT = 3
 
 
 def written(tmp_path: Path, **settings: object) -> tuple[LogHarness, PlainLog]:
-    """Segments of three batches, one record each; nothing says how much of it was flushed."""
+    """Segments of three batches, one record each; no record of the flushed offset."""
     harness = LogHarness(tmp_path, **settings)
     log = harness.open()
     model = PlainLog()
@@ -90,7 +90,7 @@ def test_name_of_a_segment_is_missing(tmp_path: Path) -> None:
 
 
 def test_names_in_front_are_missing(tmp_path: Path) -> None:
-    """Nobody was told that those records are on the disk, or their names would be: a flush syncs all names."""
+    """Those records were never acknowledged as durable, or their names would exist: a flush syncs all names."""
     harness, model = written(tmp_path)
     harness.files()[0].unlink()
     log = opened(harness)

@@ -94,7 +94,7 @@ def test_index_of_another_partition_is_not_used(tmp_path: Path) -> None:
 
 
 def test_index_from_before_more_was_appended_covers_its_part(tmp_path: Path) -> None:
-    """What a checkpoint saved of a growing segment, or what lies there after Kafka went on with our directory."""
+    """An index that a checkpoint saved of a growing segment, or that remains after Kafka appended to our directory."""
     harness = LogHarness(tmp_path, index_interval_bytes=200)
     model = PlainLog()
     log = harness.open()

@@ -122,7 +122,7 @@ def test_empty_partition_directory_is_an_empty_partition(tmp_path: Path) -> None
 
 
 def test_unreadable_log_takes_its_partition_offline_only(tmp_path: Path) -> None:
-    """As root permissions stop nobody, so the log is made unreadable by being a symbolic link that leads round."""
+    """Permissions do not stop root, so a symbolic link to itself makes the log unreadable."""
     path = tmp_path / "data"
     prepared(path)
     manager = make_manager(path)

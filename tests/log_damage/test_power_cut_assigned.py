@@ -82,7 +82,7 @@ def written(log: PartitionLog) -> None:
 
 
 def test_acknowledged_after_a_kill(root: Path, recorder: NameRecorder, tmp_path: Path) -> None:
-    """The process that made the names died before it synced them: whoever answers next has to."""
+    """The process that created the names died before it synced them: the next acknowledgement requires a sync."""
     logs = started(root)
     log = given(logs, FIRST)
     log.append(make_batch())
@@ -191,7 +191,7 @@ def test_high_watermark_outlives_a_start_that_ends_early(root: Path) -> None:
     log.append_as_follower(leaders(0, 5), 0, 3)
     logs.close()
     logs = started(root)
-    logs.checkpoints.write_high_watermarks()  # nobody has said yet which partitions are here
+    logs.checkpoints.write_high_watermarks()  # no metadata has listed this broker's partitions yet
     logs.close()
     logs = started(root)
     assert replica(logs, FIRST).high_watermark == 3

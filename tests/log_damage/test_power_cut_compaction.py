@@ -33,7 +33,7 @@ def test_segments_behind_a_compacted_one_are_on_the_disk_before_it_counts(
         fill(log, CompactedModel())
         log.roll()
         log.append(keyed_batch([(b"k", b"v")], timestamp=TIME_MS)[0])
-        log.roll()  # nobody has synced the name of the last segment
+        log.roll()  # the name of the last segment is not synced
         rename = file_ops.rename
         images: list[Path] = []
 

@@ -43,7 +43,7 @@ def started_again(manager: LogManager, root: Path) -> tuple[LogManager, Partitio
 
 
 def acknowledge(log: PartitionLog, end_offset: int) -> None:
-    """Returns when a producer with acks=all is told that everything below `end_offset` is there."""
+    """Return when a producer with acks=all gets the acknowledgement of everything below `end_offset`."""
     codes: list[int] = []
     done = threading.Event()
 
@@ -113,7 +113,7 @@ def test_name_made_while_the_file_system_is_being_synced(root: Path, recorder: N
 
 @pytest.mark.parametrize("how", ["new record", "duplicate"])
 def test_acknowledged_after_a_kill(root: Path, recorder: NameRecorder, tmp_path: Path, how: str) -> None:
-    """The process that made the names died before it synced them: whoever answers next has to."""
+    """The process that created the names died before it synced them: the next acknowledgement requires a sync."""
     manager, log = started_log(root)
     append(log)
     manager, log = started_again(manager, root)
@@ -127,7 +127,7 @@ def test_acknowledged_after_a_kill(root: Path, recorder: NameRecorder, tmp_path:
 def test_acknowledged_after_a_kill_what_a_saved_index_covers(
     root: Path, recorder: NameRecorder, tmp_path: Path
 ) -> None:
-    """A full segment is synced and its index saved as soon as it is full, but nobody has synced its name."""
+    """A full segment is synced and its index saved as soon as it is full, but its name is not synced."""
     manager, log = started_log(root)
     append(log)
     log.roll()

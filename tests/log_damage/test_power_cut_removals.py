@@ -1,4 +1,4 @@
-"""A power cut within a series of renames of one directory: what is left of a log is its end, and all of it is read."""
+"""A power cut within a series of renames of one directory: a log keeps its end, and all of it is readable."""
 
 import shutil
 from pathlib import Path

@@ -179,7 +179,7 @@ def test_saved_index_covers_no_hole(tmp_path: Path) -> None:
 
 
 def test_batches_that_compaction_took_out_are_still_known_as_written(tmp_path: Path) -> None:
-    """Only the snapshot knows them: a producer that sends one again is told that it is there."""
+    """Only the snapshot has them: a producer that resends one gets a duplicate's acknowledgement."""
     harness = make_harness(tmp_path)
     log = transactional_log(harness, [(DATA, 1, b"a"), (COMMIT, 1, b""), (DATA, 1, b"a"), (COMMIT, 1, b"")])
     before = {entry.producer_id: entry.batches() for entry in log.ensure_producers()}

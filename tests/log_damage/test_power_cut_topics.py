@@ -1,4 +1,4 @@
-"""A deleted topic does not come back, and a new one has nothing of an old one's, whatever a power cut leaves."""
+"""After any power cut, a deleted topic does not return, and a new one has no data of an old one."""
 
 import errno
 import os

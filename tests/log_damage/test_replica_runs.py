@@ -1,8 +1,8 @@
-"""A replica's log by chance: appended, cut, begun anew, flushed, killed, held by readers; then a power cut.
+"""Random runs of a replica's log: appended, truncated, restarted, flushed, killed, held by readers; then a power cut.
 
-What it serves is held against a plain list. After a kill nothing is missing. After a power cut, at any change of the
-disk and by each model of what such a cut leaves, the log is a front of what it was when its last finished cut was made:
-nothing that was cut comes back, nothing that was flushed is missing, and epochs and producers are those of the batches.
+Its content is compared with a plain list. After a kill nothing is missing. After a power cut, at any change of the disk
+and by each model of such a cut, the log is a prefix of its state at the last completed truncation: no truncated record
+returns, no flushed one is missing, and epochs and producers are those of the batches.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SIZE_MAX = 1 << 22
 
 
 class Run:
-    """One replica and the list beside it, which go on together."""
+    """One replica and its model, which change together."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self.draw = random.Random(seed)
@@ -142,7 +142,7 @@ class Run:
             self.harness.write_points(self.log)
         release(self.log)
         self.log = self.harness.opened(clean=clean)
-        # A log that was cut where no batch ends has nothing that tells where: it ends with its last batch, as Kafka's.
+        # A log truncated within a batch has no mark of that offset: it ends with its last batch, as Kafka's does.
         last = self.history.batches[-1][1] if self.history.batches else self.history.start
         if last <= self.log.log_end_offset < self.history.end:
             self.history.end = self.log.log_end_offset
@@ -177,10 +177,10 @@ def split_whole(data: bytes) -> Iterator[bytes]:
 
 
 def check_producers(log: ReplicaLog, window: int) -> None:
-    """What is known of producers is what a walk over the whole log finds: so many batches of each.
+    """Check that the producer state matches a scan of the whole log: so it has the same number of batches each.
 
-    Where segments below the log start have gone, more is known of what was in them than a walk finds: then only what
-    lies in those that are left is compared.
+    Where segments below the log start are deleted, the state may have more than a scan finds: then only the entries in
+    the remaining segments are compared.
     """
     known = log.ensure_producers()
     with log.core.locked():
@@ -283,7 +283,7 @@ def cut_power(seed: int, model: str) -> None:
         power.disk.crash("/one", run.draw, model)
         after = run.harness.opened(clean=False)
         judge(run, after)
-        # It goes on from there, and a second start finds the same.
+        # It continues from there, and a second start finds the same.
         run.log, run.before = after, None
         run.epoch += 1
         run.history = History(taken(after), after.log_start_offset, after.log_end_offset)
@@ -318,7 +318,7 @@ def kill_then_cut_power(seed: int, model: str) -> None:
 
 
 def ends_without(power: Power, run: Run) -> None:
-    """Goes on until nothing changes the disk any more."""
+    """Continue until the disk changes no more."""
     with suppress(KafkaError, OSError):
         while power.changes_left >= 0:
             run.step()

@@ -1,7 +1,7 @@
-"""A log that is cut, again and again, while others read it from its map and send it from its file.
+"""A log that is truncated, again and again, while others read it from its map and send it from its file.
 
-Each batch that was ever in the log is known, and what could stand before it. Whatever a reader gets, from any slice and
-as late as he likes, is whole batches of one history: no other byte, no end of file, no fault of a map.
+Each batch that was ever in the log is known, and the batches that could precede it. Whatever slice a reader gets, at
+any time, is whole batches of one history: no other byte, no end of file, no fault of a map.
 """
 
 import os
@@ -25,7 +25,7 @@ SIZE_MAX = 20_000
 
 
 class Known:
-    """Every batch that was given to the log, and which two stood side by side."""
+    """Every batch that was given to the log, and the pairs that were adjacent."""
 
     def __init__(self) -> None:
         self.pairs: set[tuple[bytes, bytes]] = set()

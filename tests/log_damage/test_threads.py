@@ -1,6 +1,6 @@
 """Many threads on one log: appenders, readers from everywhere, rolls, retention, flushes, with few descriptors.
 
-A reader must see batches in order, whole and unchanged, up to the log end it was told; an appender its own offsets; a
+A reader must see batches in order, whole and unchanged, up to the log end it was given; an appender its own offsets; a
 flush callback exactly one call. Bounded by work, not by time.
 """
 
@@ -140,7 +140,7 @@ def follow(log: PartitionLog, at: int) -> list[tuple[int, int, bytes]]:
 
 
 def test_topics_come_and_go_under_appends(tmp_path: Path) -> None:
-    """F4 in small: no record of a deleted topic in the new one of its name; nobody hangs or sees another error."""
+    """F4 in small: no record of a deleted topic in the new one of its name; no client hangs or gets another error."""
     manager = make_manager(tmp_path, clock=SystemClock())
     manager.open()
     crowd = Crowd()

@@ -1,6 +1,6 @@
 """B1 and B6: the end of the last segment cut, zeroed or filled with garbage, as a crash or a power failure leaves it.
 
-Every whole batch before the damage stays, offsets go on from there, and nothing is ever half a batch.
+Every whole batch before the damage stays, offsets continue from there, and nothing is ever half a batch.
 """
 
 import random

@@ -1,8 +1,8 @@
 """Transactions in random order, with stops, kills and damaged files in between, against a plain model.
 
-After every step: how far read_committed reads, which transactions are open, what a read_committed client sees and what
-each range of offsets is told about aborted transactions are the model's, and the last stable offset never goes back.
-That the test can fail is shown by faults put into the log: each must be found.
+After every step, the end of read_committed reads, the open transactions, the records of a read_committed client and the
+aborted transactions of each offset range are the model's, and the last stable offset never goes back. Faults planted in
+the log show that the test can fail: each must be found.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ PRODUCERS = st.integers(1, 5)
 
 
 class TransactionsRun(RuleBasedStateMachine):
-    """One log. Its files may be damaged only while nothing was deleted from its front: what is gone is not rebuilt."""
+    """One log. Its files may be damaged only while nothing was deleted from its front: deleted parts are
+    not rebuilt.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +91,7 @@ class TransactionsRun(RuleBasedStateMachine):
 
     @rule(producer_id=PRODUCERS)
     def append_again(self, producer_id: int) -> None:
-        """A retry of the newest batch, whatever has happened since."""
+        """Retry the newest batch, after any later events."""
         if producer_id in self.newest:
             sequence, count, offset, transactional = self.newest[producer_id]
             assert self.put(producer_id, sequence, count, transactional=transactional, token=-1) == (0, offset)

@@ -1,6 +1,6 @@
-"""Zeros that a segment's file ends in because a broker wrote them ahead of its batches and did not stop cleanly.
+"""Zeros at the end of a segment's file that a broker preallocated before an unclean stop.
 
-They are cut as if they had never been there, in whatever segment they are; zeros in place of batches are not.
+They are cut in any segment; zeros in place of batches are not.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def fill(log: PartitionLog, model: PlainLog, count: int = COUNT, value_size: int
 
 
 def blank_from(path: Path, kept: int) -> None:
-    """The file is as long as it was, with zeros behind so many bytes."""
+    """Overwrite the file with zeros after `kept` bytes; it keeps its size."""
     content = path.read_bytes()
     path.write_bytes(content[:kept] + bytes(len(content) - kept))
 

@@ -21,7 +21,7 @@ def seed() -> int:
 
 @pytest.fixture
 def make_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
-    """`make_broker(settings=…, …)`: a broker not started yet, in a directory of its own."""
+    """`make_broker(settings=…, …)`: a broker not started yet, in a separate directory."""
     brokers: list[BrokerProcess] = []
 
     def make(**options: object) -> BrokerProcess:

@@ -1,7 +1,7 @@
-"""K1, K2: backups while everything goes on, and backups that are killed.
+"""K1, K2: backups under load, and backups that are killed.
 
 What had been acknowledged when a backup began is in it; transactions are whole in it or absent; no committed offset
-lies beyond its log; users, rules and settings hold. The broker itself loses nothing by it.
+lies beyond its log; users, ACLs and settings hold. The broker itself loses nothing by it.
 """
 
 from __future__ import annotations

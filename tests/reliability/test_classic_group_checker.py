@@ -43,7 +43,7 @@ def given(consumer: str, first: int, last: int, at_s: float) -> list[Event]:
 
 
 def honest() -> list[Event]:
-    """a reads 0 to 29 and loses its session; b goes on at 20, which a had stored."""
+    """a reads 0 to 29 and loses its session; b continues at 20, which a had stored."""
     return [
         *log(),
         Claimed(1.0, "0-0", "a", 1),
@@ -189,7 +189,7 @@ def test_planted_fault_is_found(plant) -> None:
 
 
 def test_any_message_left_out_is_found() -> None:
-    """But the last one that `a` was given, which came again to `b`: nobody misses it."""
+    """Except the last message that `a` got: `b` got it again, so it is not lost."""
     events = honest()
     hand_outs = [event for event in events if isinstance(event, Given)]
     spare = given("a", 29, 30, 2.0)[0]

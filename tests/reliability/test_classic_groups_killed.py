@@ -1,7 +1,7 @@
 """Groups of 0.7 consumers and their brokers as processes: the documents' examples, and ten bad minutes.
 
 What happened is read afterwards from ZooKeeper's transaction log, the segment files and the consumers' notes, and
-judged by `tests.kit.checkers.classic_checker`. `KAFKALITE_STORM_S` sets how long the slow test goes on.
+judged by `tests.kit.checkers.classic_checker`. `KAFKALITE_STORM_S` sets the duration of the slow test.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SILENCE_S_MAX = 60.0
 
 
 def progress(cluster: Cluster, count: int) -> None:
-    """So many more messages were handed out."""
+    """Wait until `count` more messages were handed out."""
     target = cluster.given_count() + count
     wait_until(lambda: cluster.given_count() >= target, WAIT_S, f"{count} more messages handed out", 0.05)
 

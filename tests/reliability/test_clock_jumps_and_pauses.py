@@ -191,7 +191,7 @@ def test_jump_that_is_believed_does_expire(make_broker: MakeBroker, tmp_path: Pa
 
 
 def write_segments(broker: BrokerProcess, topic: str, count: int) -> None:
-    """So many batches, about one a segment."""
+    """Write `count` batches, about one a segment."""
     with wire.Connection(broker.port) as connection:
         for number in range(count):
             batch = wire.batch_of([wire.Record(b"%d" % number, bytes(1900))])

@@ -1,8 +1,8 @@
 """F2 at scale: fifty members join, leave and die at random. One owner a generation, nothing skipped, soon stable again.
 
-Members are processes of their own (several members in each), so that they can be killed: a worker is told on its
-standard input which member is to join or leave, and reports each assignment, with its generation, and each position it
-commits. `KAFKALITE_CHURN_S` sets how long the changes go on in the slow test.
+Members run in separate processes (several members in each), so that they can be killed: a worker reads on its standard
+input which member is to join or leave, and reports each assignment, with its generation, and each position it commits.
+`KAFKALITE_CHURN_S` sets the duration of the changes in the slow test.
 """
 
 from __future__ import annotations

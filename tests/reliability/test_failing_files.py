@@ -1,7 +1,7 @@
-"""Files that fail under a broker at work: cut, holed, or on a disk that answers EIO, each kind of file in turn.
+"""Files that fail under a working broker: truncated, holed, or on a disk that returns EIO, each kind of file in turn.
 
-Whatever happens to one file, the process lives, a witness on other partitions sees no error, nobody is given a record
-that was not written, and the log says once which partition is offline. EIO comes from a FUSE file system
+After a fault of one file, the process lives, a witness on other partitions sees no error, no client gets a record that
+was not written, and the log names the offline partition once. EIO comes from a FUSE file system
 (tests/kit/processes/failing_fs.c).
 """
 
@@ -115,7 +115,7 @@ class Stage:
             producer.abort_transaction(60)
 
     def use_coordinators(self) -> None:
-        """Writes into both coordinators' topics; whatever they answer, they answer."""
+        """Write into both coordinators' topics, and accept any response."""
         with wire.Connection(self.port) as connection:
             partition = wire.i32(0) + wire.i64(7) + wire.string(None)
             topics = wire.array([wire.string("t") + wire.array([partition])])
@@ -124,7 +124,7 @@ class Stage:
             connection.call(INIT_PRODUCER_ID, 1, wire.string("id") + wire.i32(60_000))
 
     def read(self, *, size_max: int = 8 << 20) -> tuple[set[int], set[int]]:
-        """(offsets served, error codes met); a record that nobody wrote fails the test. A connection may end."""
+        """Return (offsets served, error codes received); an unknown record fails the test. A connection may end."""
         served: set[int] = set()
         codes: set[int] = set()
         offset = self.start
@@ -154,7 +154,9 @@ class Stage:
         return served, codes
 
     def read_classic(self) -> None:
-        """What is served of the classic topic is what was written; an error or a closed connection is an answer too."""
+        """Check that served records of the classic topic are those written; an error or a closed connection is accepted
+        too.
+        """
         at = 0
         while at < len(self.classic):
             with contextlib.suppress(OSError, EOFError), ClassicClient(self.classic_port) as client:

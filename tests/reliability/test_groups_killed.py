@@ -127,7 +127,7 @@ def test_member_that_was_asleep_may_not_commit(make_broker: MakeBroker, turn_cou
             sleeper.commit(offsets=[TopicPartition("t", 0, 5)], asynchronous=False)
         assert heir.committed([TopicPartition("t", 0)], 5)[0].offset == 9
         heir.close()
-        # Awake it hears of its loss and comes back. (Told in close() alone, librdkafka now and then waits for ever.)
+        # Awake it learns of its loss and returns. (If it learns only in close(), librdkafka sometimes hangs.)
         wait_until(lambda s=sleeper, gone=gone: (s.poll(0.05), gone)[1], 30, "what the sleeper lost")
         wait_until(lambda s=sleeper: (s.poll(0.05), len(s.assignment()) == PARTITION_COUNT)[1], 30, "its return")
         sleeper.close()

@@ -1,7 +1,7 @@
-"""The harness itself, on a broker that cheats: each fault it plants must be found through clients, sockets and checker.
+"""The harness itself, on a broker that cheats: clients, sockets and checker must find each planted fault.
 
-The broker is benchmarks/null_broker in its storing mode, with a fault every so many batches. An honest run of the same
-broker is the control.
+The broker is benchmarks/null_broker in its storing mode, with a fault at a regular number of batches. An honest run of
+the same broker is the control.
 """
 
 from __future__ import annotations

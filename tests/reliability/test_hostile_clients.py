@@ -138,7 +138,7 @@ class Attacker:
 
 @pytest.fixture(scope="module")
 def frames(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
-    """Valid requests of every kind; the recorded ones come from a session of librdkafka with a broker of its own."""
+    """Valid requests of every kind; the recorded ones come from a session of librdkafka with a separate broker."""
     port = free_port()
     tap = FrameTap(port)
     settings = {"advertised.listeners": f"kafka://127.0.0.1:{tap.port}"}
@@ -165,7 +165,7 @@ def test_mutated_frames(
     for number in range(frame_count):
         attacker.send(mutate(chance.choice(corpus), chance))
         if number % 50 == 0:
-            attacker.reconnect()  # a frame that asks for more to come must not swallow the following ones for ever
+            attacker.reconnect()  # an incomplete frame must not swallow all later ones
         if number % 500 == 0:
             canary.check()
             assert broker.alive, f"seed {seed}, frame {number}"
@@ -289,7 +289,7 @@ def test_damaged_batches_are_refused_and_leave_nothing(broker: BrokerProcess, ca
 
 @pytest.mark.scenario("E4")
 def test_mutated_batches_never_become_unreadable_records(broker: BrokerProcess, canary: Canary, seed: int) -> None:
-    """Bits flipped below the CRC, then sealed again: what is accepted has to be readable, in full."""
+    """Bits flipped below the CRC, then sealed again: an accepted batch has to be fully readable."""
     chance = random.Random(seed)
     create_topic(broker.port, "mutated", 1)
     accepted = 0

@@ -482,7 +482,7 @@ def classic_client(broker: AclBroker) -> ClassicClient:
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0"])
 def test_port_of_kafka_0_7_is_not_opened_to_other_machines_where_rules_are_asked(tmp_path: Path, host: str) -> None:
-    """Nobody can sign in there, so that whoever reaches it would be anonymous."""
+    """That listener has no authentication, so each of its clients would be anonymous."""
     settings = {"listeners": f"PLAINTEXT://127.0.0.1:0,kafka07://{host}:0", "log.dirs": str(tmp_path)}
     asked = {**settings, "authorizer.class.name": STANDARD_AUTHORIZER}
     with pytest.raises(ConfigError, match=r"classic\.listener\.allow\.remote"), Broker(asked):

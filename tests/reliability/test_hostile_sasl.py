@@ -42,7 +42,7 @@ def sasl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslBroker]:
 
 @pytest.fixture(autouse=True)
 def others_are_served(sasl: SaslBroker) -> Iterator[None]:
-    """Whatever a test does, a client that was there before and one that comes after are served."""
+    """After the test, a client from before it and one from after it are served."""
     with sasl.connect() as before:
         assert before.plain().error_code == 0
         yield
@@ -488,7 +488,7 @@ def test_answer_that_was_owed_when_the_session_ended_still_comes(tmp_path: Path)
 
 
 def test_flood_of_passwords_leaves_others_their_turn(tmp_path: Path) -> None:
-    """What is hashed at a time is bounded, so that other work of the I/O pool gets its threads."""
+    """The number of concurrent password hashes is limited, so that other work of the I/O pool gets threads."""
     with SaslBroker(tmp_path, num_io_threads="4") as sasl, sasl.connect("STORED") as other:
         assert other.plain("bob").error_code == 0
         flood = [sasl.connect("STORED") for _ in range(100)]

@@ -41,7 +41,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
 
 @pytest.fixture(autouse=True)
 def others_are_served(tls: TlsBroker) -> Iterator[None]:
-    """Whatever a test does, a client that was there before and one that comes after are served."""
+    """After the test, a client from before it and one from after it are served."""
     with tls.secure() as before:
         before.sendall(api_versions(1))
         assert answered(before) == 1
@@ -156,7 +156,7 @@ def test_hello_that_says_it_is_huge_is_refused_at_its_first_bytes(
         if how == "in a second hello":
             sock.sendall(without_key_shares(client_hello(tls)))
             assert sock.recv(65536)[:1] == b"\x16"
-            sock.sendall(b"\x14\x03\x03\0\1\1")  # what a client says in between, for middleboxes
+            sock.sendall(b"\x14\x03\x03\0\1\1")  # a client's message in between, for middleboxes
         sock.sendall(b"".join(record(claim[i : i + 1]) for i in range(4)) if "records" in how else record(claim))
         assert is_closed(sock)
     assert "a handshake message is larger than 32768 bytes" in caplog.text

@@ -137,7 +137,7 @@ def test_second_handshake_in_a_session_is_refused(tls: TlsBroker) -> None:
 
 
 def chained(authority: Authority, depth: int) -> bytes:
-    """Key and certificates, as PEM, of a client that so many authorities vouch for, one for the next."""
+    """Return the key and certificates, as PEM, of a client with a chain of `depth` authorities."""
     issuer_name, issuer_key, between = authority.name, authority.key, b""
     for number in range(depth):
         key = ec.generate_private_key(ec.SECP256R1())

@@ -36,7 +36,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 class Writer:
-    """Writes keys over and over; remembers the last value acknowledged of each, and what stands at each offset."""
+    """Writes keys repeatedly; remembers the last acknowledged value of each, and the value at each offset."""
 
     def __init__(self, bootstrap: str, topic: str, seed: int) -> None:
         self.acknowledged: dict[bytes, tuple[int, bytes | None]] = {}  # key → (offset, value)
@@ -123,7 +123,7 @@ def read_topic(bootstrap: str, topic: str, start: int, timeout_s: float = 30) ->
 
 
 class Reader(threading.Thread):
-    """Reads from offsets here and there while everything else goes on; what it saw is judged afterwards."""
+    """Reads from random offsets during the run; its records are judged afterwards."""
 
     def __init__(self, bootstrap: str, topic: str, seed: int) -> None:
         super().__init__()

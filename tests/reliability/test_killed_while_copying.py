@@ -102,7 +102,7 @@ FULL = pytest.param(10, 250_000, 2000, marks=[pytest.mark.slow, pytest.mark.time
 @pytest.mark.parametrize(("kill_count", "count", "batch"), [CONTROL, (2, 1200, 100), FULL])
 @pytest.mark.scenario("T2")
 def test_output_is_the_input(make_broker: MakeBroker, seed: int, kill_count: int, count: int, batch: int) -> None:
-    """`count` records in each of four partitions; so many kills of the broker and as many of the client."""
+    """`count` records in each of four partitions; `kill_count` kills of the broker and as many of the client."""
     chance = random.Random(seed)
     broker = make_broker(settings=SETTINGS).start()
     for topic in ("source", "target"):

@@ -1,4 +1,6 @@
-"""A7: killed while another client creates and deletes topics. Each is whole or absent, and nobody else is harmed."""
+"""A7: killed while another client creates and deletes topics. Each is complete or absent, and other topics
+are intact.
+"""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class Life:
             self.whole(state == "committed")
             return
         transaction = self.ledger.begin(0)
-        self.ledger.end(transaction, Outcome.ABORTED)  # whoever takes the id over aborts what is open
+        self.ledger.end(transaction, Outcome.ABORTED)  # the next producer with this id aborts the open transaction
         if state == "begun":
             return
         self.producer.add([0, 1])

@@ -1,7 +1,7 @@
 """F2 with members of both group protocols: fifty join, leave and die at random, and so does the broker.
 
 In the end the group settles, nothing was skipped, and all that was written is committed. `KAFKALITE_CHURN_S` sets
-how long the changes go on in the long test.
+the duration of the changes in the long test.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """E8: the peer is gone without a word (its link is taken down). Its connection and its group member end in time.
 
-The client runs in a network namespace of its own, joined to the broker's by a pair of virtual interfaces. Needs root.
+The client runs in a separate network namespace, joined to the broker's by a pair of virtual interfaces. Needs root.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def batch(producer_id: int, epoch: int, sequence: int, count: int = 3) -> bytes:
 
 
 class Idempotent:
-    """One producer id on one partition of a topic of its own."""
+    """One producer id on one partition of a separate topic."""
 
     def __init__(self, broker: BrokerProcess, topic: str, restart: bool) -> None:
         self.broker, self.topic, self.restart = broker, topic, restart

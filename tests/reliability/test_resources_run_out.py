@@ -1,4 +1,4 @@
-"""C1: a disk that is full, C2: descriptors that run out. (C8 stands with the damage tests, C3 to C5 with the log.)"""
+"""C1: a full disk, C2: no free descriptors. (C8 is among the damage tests, C3 to C5 are among those of the log.)"""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ SETTINGS = {
 
 @dataclass
 class Content:
-    """What a broker has of each kind that expires."""
+    """The data of each kind that expires, as a broker has it."""
 
     log_start: int
     committed: int

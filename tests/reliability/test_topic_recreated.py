@@ -18,7 +18,7 @@ TOPIC = "again"
 
 
 class Clients:
-    """A writer and a reader that never stop; each value is unique, and the turn is told from the outside."""
+    """A writer and a reader that never stop; each value is unique, and the test sets the turn."""
 
     def __init__(self, port: int) -> None:
         self.acknowledged: list[tuple[int, bytes]] = []

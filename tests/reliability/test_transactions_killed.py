@@ -1,4 +1,4 @@
-"""T1, T3, T5: transactions under kill -9, two producers with one id, a transaction that nobody ends.
+"""T1, T3, T5: transactions under kill -9, two producers with one id, a transaction that its producer never ends.
 
 The checkers are those that tests/reliability/test_transaction_checkers.py shows to find planted faults.
 """
@@ -101,7 +101,7 @@ def test_the_elder_of_two_producers_is_fenced(make_broker: MakeBroker, seed: int
         for number in range(chance.randint(1, 4)):
             elder.produce("load", b"elder %d/%d" % (turn, number), partition=0)
         if chance.random() < 0.7:
-            elder.flush(30)  # otherwise it may still be in the client, to be sent after the younger one has begun
+            elder.flush(30)  # otherwise it may still be in the client, to be sent after the second producer has begun
         younger = producer(broker)
         younger.begin_transaction()
         younger.produce("load", b"younger %d" % turn, partition=0)
@@ -120,8 +120,10 @@ def test_the_elder_of_two_producers_is_fenced(make_broker: MakeBroker, seed: int
 @pytest.mark.parametrize("killed", [False, True], ids=["running", "killed"])
 @pytest.mark.parametrize("turn_count", [2, slow(20)])
 @pytest.mark.scenario("T5")
-def test_transaction_that_nobody_ends(make_broker: MakeBroker, turn_count: int, killed: bool) -> None:
-    """It is aborted after its timeout, and readers of committed records go on."""
+def test_an_abandoned_transaction_is_aborted_after_its_timeout(
+    make_broker: MakeBroker, turn_count: int, killed: bool
+) -> None:
+    """It is aborted after its timeout, and readers of committed records continue."""
     broker = make_broker(settings=SETTINGS).start()
     create_topic(broker.port, "load", 1)
     expected = []

@@ -1,7 +1,7 @@
 """G4: sessions in ZooKeeper end, of brokers and consumers, by force and by silence.
 
 Their owner nodes go in time, every partition is owned again, by one. Judged from ZooKeeper's own transaction log.
-Beside it: what a broker does when ZooKeeper is away, and when somebody else took its id.
+Also: a broker without ZooKeeper, and a broker whose id another one has taken.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def too_long(
 
 @pytest.mark.slow
 def test_zookeeper_that_is_away_stops_neither_producers_nor_consumers_nor_brokers(tmp_path: Path) -> None:
-    """Sessions long enough that nobody's is over before ZooKeeper is back."""
+    """Sessions are long enough that none expires before ZooKeeper is back."""
     with running_cluster(tmp_path, (2, 1), session_ms=20_000, member_config=CONFIG) as cluster:
         member = join(cluster)
         wait_until(cluster.all_owned, WAIT_S, "a group of one")

@@ -53,7 +53,7 @@ def run(spark, name: str, broker: Broker, topic: str, folder: Path, **more: str)
 
 
 def lose_newest_commit(checkpoint: Path) -> None:
-    """What a driver leaves that died between the sink and the checkpoint."""
+    """Remove the newest commit, as a driver does that dies between the sink and the checkpoint."""
     commits = checkpoint / "commits"
     newest = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
     for path in (commits / str(newest), commits / f".{newest}.crc"):

@@ -54,7 +54,7 @@ class Family:
         return self.pids(b"pyspark.daemon", b"pyspark/daemon")
 
     def end(self) -> None:
-        """Nobody is left."""
+        """Kill all remaining processes."""
 
         def gone() -> bool:
             left = self.pids()

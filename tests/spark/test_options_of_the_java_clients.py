@@ -1,5 +1,6 @@
-"""A query of Spark's own connector with the names of the Java clients: it runs, and the driver's log says what is not
-honoured, once."""
+"""A query of Spark's own connector with the Java clients' option names: it runs, and the driver's log names the ignored
+ones, once.
+"""
 
 import json
 import os

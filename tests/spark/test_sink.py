@@ -15,7 +15,7 @@ TIMEOUT_S = 300
 
 
 def records_of(broker: Broker, topic: str, *, committed: bool = False) -> list[list[Record]]:
-    """What is in each partition; `committed`: what readers of committed data see."""
+    """Return the records of each partition; `committed`: as a read_committed reader sees them."""
     with Client(broker.bootstrap_servers) as client:
         return [
             [
@@ -158,7 +158,7 @@ def numbers(kafka_broker: Broker, kafka_topic: str) -> str:
 
 
 def lose_newest_commit(checkpoint: Path) -> None:
-    """What a driver leaves that died between the sink and the checkpoint."""
+    """Remove the newest commit, as a driver does that dies between the sink and the checkpoint."""
     commits = checkpoint / "commits"
     newest = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
     for path in (commits / str(newest), commits / f".{newest}.crc"):

@@ -101,7 +101,7 @@ def test_a_bounded_run_and_its_restart(
 def test_a_batch_that_was_done_is_the_same_when_done_again(
     spark, kafka_broker: Broker, filled: str, tmp_path: Path
 ) -> None:
-    """What a driver leaves that died between the sink and the checkpoint: the newest commit is not there."""
+    """The newest commit is missing, as after a driver's death between the sink and the checkpoint."""
     seen: list[tuple[int, list[tuple[int, int]]]] = []
 
     def note(batch, number: int) -> None:

@@ -31,7 +31,7 @@ def send(kafka_broker: Broker) -> Iterator[Callable[..., None]]:
 
 
 class Streams:
-    """Frames of topics, and queries over what is there now, which go on from one run to the next."""
+    """Frames of topics, and queries over their current content, which continue from one run to the next."""
 
     def __init__(self, spark, broker: Broker, folder: Path) -> None:
         self.spark = spark

@@ -1,4 +1,4 @@
-"""The public doors: the package's, and those of rooms that are products of their own."""
+"""Public exports: the package's, and those of its subpackages with a public API."""
 
 import ast
 import importlib

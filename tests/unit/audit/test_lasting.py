@@ -1,4 +1,6 @@
-"""Counts that go on: late news give what all at once gives, memory has bounds, and what is saved is what was there."""
+"""Long-running counts: late reports give the same result as all at once, memory is bounded, and a saved
+state restores.
+"""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Marks in headers: what is written is read, beside other headers, and what only looks like a mark is none."""
+"""Marks in headers: written marks are read next to other headers, and similar bytes are not taken for marks."""
 
 import numpy as np
 import pytest

@@ -83,7 +83,7 @@ def test_what_is_not_committed_is_not_reported() -> None:
 def test_a_second_reading_after_a_crash_is_the_same_set() -> None:
     one, two = TakenTally("billing"), TakenTally("billing")
     one.took(KEY, np.arange(0, 100))
-    one.committed(KEY, 60)  # and dies, with 40 that nobody will hear of
+    one.committed(KEY, 60)  # and dies, with 40 more that it never reports
     two.begin(KEY, one.metadata(KEY, 60))
     two.took(KEY, np.arange(60, 120))
     two.took(KEY, np.arange(30, 70))  # it went back

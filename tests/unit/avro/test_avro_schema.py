@@ -1,4 +1,4 @@
-"""Avro schemas: what is one, and the one text that each is known by."""
+"""Avro schemas: valid ones, and the canonical form of each."""
 
 import json
 

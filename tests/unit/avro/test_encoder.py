@@ -1,4 +1,4 @@
-"""Columns to messages, against fastavro, and there and back; what a schema has no place for is told."""
+"""Columns to messages, against fastavro, and there and back; values that do not fit a schema are reported."""
 
 import io
 import json

@@ -43,7 +43,7 @@ NUMBER = 1234
 
 
 def body(schema: Any) -> bytes:
-    """1234 as it is stored, whatever it means."""
+    """Return 1234 in the encoding of any of these schemas."""
     plain = schema["type"] if isinstance(schema, dict) else schema
     out = io.BytesIO()
     fastavro.schemaless_writer(out, plain, NUMBER.to_bytes(2, "big") if plain == "bytes" else NUMBER)

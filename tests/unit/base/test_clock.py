@@ -65,7 +65,7 @@ def test_no_hold_follows_at_once(clock: FakeClock) -> None:
 
 
 def restarted(clock: FakeClock, before: ExpiryTime, *, down_s: float = 0, hold_ms: int = HOLD_MS) -> ExpiryTime:
-    """The next process's, after a stop and so much downtime."""
+    """Return the expiry time of the next process, after a stop and `down_s` seconds of downtime."""
     stored = before.to_store()
     clock.advance(down_s)
     expiry = ExpiryTime(clock, hold_ms)

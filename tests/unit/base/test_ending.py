@@ -1,4 +1,4 @@
-"""The end of a command that serves, in a process of its own: signals before, during and after the wait."""
+"""The end of a command that serves, in a separate process: signals before, during and after the wait."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""Workers of their own thread: turns when called for, when due, and a stop that loses nothing."""
+"""Workers with a thread each: turns on request, when due, and a stop that loses nothing."""
 
 import threading
 import time
@@ -86,7 +86,7 @@ def test_a_call_during_a_turn_brings_one_more() -> None:
 
 
 def test_stop_lets_what_was_called_for_happen() -> None:
-    """Nobody who called before the stop waits for ever."""
+    """Each call before the stop is served."""
     for _ in range(50):
         turns = Turns()
         turns.worker.start()

@@ -1,4 +1,4 @@
-"""Threads that find no memory: each goes on with its work, and what it could not do is reported to its caller."""
+"""Threads without memory: each continues its work, and its caller gets the failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bell rings through whatever waits for sockets, and never too early to be heard."""
+"""A wake-up interrupts any wait for sockets, and is never lost."""
 
 import select
 import selectors

@@ -8,7 +8,7 @@ from benchmarks.enumeration import Try, accuracy, learn
 
 
 def tries(users_s: float, chance: random.Random, count: int = 10_000) -> list[Try]:
-    """Steps of 60 µs or so, in which users take so much longer."""
+    """Return steps of about 60 µs, in which users take `users_s` longer."""
     found = []
     for _ in range(count):
         exists = chance.random() < 0.5

@@ -1,4 +1,4 @@
-"""What the instruction benchmark writes into a data directory before a broker's first start."""
+"""The instruction benchmark's content of a data directory before a broker's first start."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The interval that says whether one tree is slower than another."""
+"""The confidence interval that decides whether one tree is slower than another."""
 
 import sys
 from pathlib import Path

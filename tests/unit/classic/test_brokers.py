@@ -1,4 +1,4 @@
-"""What a producer knows of brokers through ZooKeeper: kept while the connection is away, asked anew when it is back."""
+"""A producer's view of the brokers in ZooKeeper: kept while the connection is away, read again when it is back."""
 
 import pytest
 from kazoo.client import KazooState
@@ -49,7 +49,7 @@ def test_everything_is_asked_anew_when_the_connection_is_back(brokers, client, s
     brokers.partitions("t")
     brokers.address(0)
     client.lose_connection()
-    server.put("/brokers/topics/t/0", b"3", session=-1)  # a watch of the old connection tells nobody any more
+    server.put("/brokers/topics/t/0", b"3", session=-1)  # a watch of the old connection notifies no client any more
     client.tell(KazooState.CONNECTED)
     assert len(brokers.partitions("t")) == 3
 

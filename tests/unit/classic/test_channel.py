@@ -16,7 +16,9 @@ NO_FAMILY = 9999
 
 
 def interrupted(channel, ready):
-    """What a request on the channel ends with when it is interrupted once `ready()`; None when it does not end."""
+    """Return the exception of a request on the channel that is interrupted once `ready()`; None when it
+    does not end.
+    """
     found = []
 
     def ask():

@@ -142,7 +142,7 @@ def test_compressed_topics_are_for_queued_events_alone(broker):
 
 
 class Blocking(CallbackHandler):
-    """Holds the send thread until it may go on."""
+    """Blocks the send thread until the test releases it."""
 
     def __init__(self):
         self.calls = []

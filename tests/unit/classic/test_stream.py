@@ -1,4 +1,4 @@
-"""Streams: what is handed out, what counts as consumed, clearing, ending, timeouts."""
+"""Streams: delivery, consumed offsets, clearing, ending, timeouts."""
 
 import itertools
 import threading
@@ -142,7 +142,7 @@ def test_damaged_message_is_never_handed_out():
 
 
 def test_chunk_that_was_taken_while_the_stream_was_cleared_is_not_handed_out():
-    """A rebalance between the queue and the iterator: nobody but the reader's thread knows of the chunk then."""
+    """A rebalance between the queue and the iterator: only the reader's thread has the chunk then."""
     at = Fixture(timeout_ms=1)
     clear = [at.stream.clear]
 

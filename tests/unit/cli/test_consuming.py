@@ -179,7 +179,7 @@ def test_until_a_time_that_has_passed_needs_no_exit(consume: Consume, days: str,
 def test_until_a_time_that_is_to_come_waits_for_it(
     consume: Consume, client: Client, kafka_broker, kafka_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock stands until the last record was read; what is older than the time is read after it, too."""
+    """The clock does not advance until the last record was read; older records are read after it, too."""
     client.admin.add_partitions(kafka_topic, 2)
     clock = [1_000_000]
     monkeypatch.setattr("kafkalite.cli.consume.now_ms", lambda: clock[0])

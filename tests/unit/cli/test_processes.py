@@ -356,7 +356,7 @@ def test_with_stdout_closed_records_go_nowhere_and_not_into_a_socket(broker: Run
     line = f"{' '.join(KAFKALITE)} consume -t x -o beginning -e -b {broker.bootstrap} <&- >&-"
     result = subprocess.run(["sh", "-c", line], stderr=subprocess.PIPE, env=ENVIRONMENT, timeout=DEADLINE_S)
     assert (result.returncode, result.stderr) == (0, LEVEL)
-    assert "kafkalite.broker.net" not in broker.err.read_text()  # which tells of requests that are none
+    assert "kafkalite.broker.net" not in broker.err.read_text()  # which logs malformed requests
 
 
 # --- log dump ---------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
-"""What a command cannot begin with: one sentence on stderr, exit status 2, and nothing done; all commands.
+"""Invalid arguments of every command: one sentence on stderr, exit status 2, and no effect.
 
-What each family of flags means is tested beside it; here is one promise, over everything that a user may mistype.
+The tests of each family of flags cover their meaning; this file checks one promise for every input that a user may
+mistype.
 """
 
 import shlex

@@ -38,7 +38,7 @@ def test_a_start_that_fails_leaves_the_collector_on() -> None:
 @pytest.mark.slow  # its collections visit all that the tests of a run have imported
 @pytest.mark.usefixtures("nothing_frozen")
 def test_logs_are_left_out_of_collections_until_one_of_them_goes() -> None:
-    """They are cycles, with what may be megabytes of indexes: what is set aside for ever would never be given back."""
+    """They are cycles, with possibly megabytes of indexes: permanently excluded, they would never be freed."""
     with Broker() as broker:
         broker.create_topic("left-out")
         kind = type(broker.logs.topics["left-out"].partitions[0])

@@ -1,4 +1,4 @@
-"""Charts: what is drawn, what is a gap, what a scale says, and what stands there for whoever cannot see the picture."""
+"""Charts: lines, gaps, scale labels, and the text alternative for screen readers."""
 
 from __future__ import annotations
 

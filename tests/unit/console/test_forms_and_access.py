@@ -1,4 +1,4 @@
-"""What is taken of a body, who may do what, jobs that end, and bytes that come back from a form as they were."""
+"""Form bodies, permissions, jobs that end, and bytes that survive a form unchanged."""
 
 import io
 import json

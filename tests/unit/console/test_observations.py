@@ -1,4 +1,4 @@
-"""What looks at a cluster say together: rates, lags, ages, trouble, and what a topic made anew forgets."""
+"""Observations of a cluster over time: rates, lags, ages, problems, and the state dropped with a recreated topic."""
 
 from __future__ import annotations
 

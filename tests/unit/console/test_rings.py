@@ -1,4 +1,4 @@
-"""Rings of numbers: what is in a slot, what is a gap, which series are kept, and what a file of them may hold."""
+"""Ring buffers of numbers: slots, gaps, the series kept, and the limits of a stored file."""
 
 from __future__ import annotations
 

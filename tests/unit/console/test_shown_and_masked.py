@@ -1,4 +1,4 @@
-"""What the console shows of bytes, and what masks take out of records."""
+"""The console's display of bytes, and the fields that masks remove from records."""
 
 import json
 from pathlib import Path

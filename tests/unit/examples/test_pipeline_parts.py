@@ -29,7 +29,7 @@ def parts_in(folder: Path) -> Parts:
 
 
 def is_running(process: int) -> bool:
-    """Not gone, and not a zombie that nobody has asked about yet."""
+    """Return whether the process exists and is no zombie."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The client matrix says what was seen: every cell has a test, and the page is the record's."""
+"""The client matrix shows the recorded results: every cell has a test, and the page matches the record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMPAT = matrix.ROOT / "tests" / "compat"
 
 @pytest.fixture(scope="module")
 def collected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, object]]:
-    """The record of a run that only collects: each cell that some test stands for."""
+    """The record of a run with --collect-only: each cell that some test fills."""
     path = tmp_path_factory.mktemp("matrix") / "record.json"
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", str(COMPAT)],

@@ -1,4 +1,4 @@
-"""What was told is read back, and two reads give rates."""
+"""Exported metrics are parsed again, and two samples give rates."""
 
 import pytest
 from hypothesis import given

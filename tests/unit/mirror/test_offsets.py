@@ -51,7 +51,7 @@ class Copying:
         return made
 
     def source_offsets(self) -> list[int]:
-        """What a transaction copies; the frontier moves behind it, and maybe beyond."""
+        """Return the offsets that a transaction copies; the frontier moves past them, and maybe further."""
         found = []
         for _ in range(self.dice.randrange(30)):
             if self.dense or self.dice.random() < 0.7:
@@ -61,7 +61,7 @@ class Copying:
         return found
 
     def copy(self, *, commit: bool = True, mapped: bool = True) -> None:
-        """A transaction, its batches cut anew on the way."""
+        """Copy a transaction, whose batches are split differently on the way."""
         began, sent = self.next, self.source_offsets()
         if sent and mapped:
             cuts = sorted(self.dice.sample(range(1, len(sent) + 1), len(sent) // 9))

@@ -1,4 +1,4 @@
-"""What a plan goes by while an earlier one is under way, and what its throttles hold back."""
+"""A plan's inputs while an earlier one is in progress, and the traffic its throttles limit."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_what_an_earlier_command_has_begun_stays_throttled() -> None:
 
 
 class Cluster:
-    """Tells what moves, if it does, and no topics; keeps what it was asked."""
+    """A fake cluster that reports the current moves and no topics, and records its requests."""
 
     def __init__(self, failure: Exception | None = None) -> None:
         self.asked: list[str] = []

@@ -1,4 +1,4 @@
-"""Plans of where replicas go: what has to hold of each, whatever the cluster is like."""
+"""Properties of every replica placement plan, for any cluster."""
 
 from __future__ import annotations
 

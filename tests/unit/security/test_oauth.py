@@ -1,4 +1,4 @@
-"""Bearer tokens: which are believed, by which keys, and how seldom keys are asked for."""
+"""Bearer tokens: accepted tokens, their keys, and the limited rate of key requests."""
 
 from __future__ import annotations
 
@@ -306,7 +306,7 @@ def test_file_of_keys_is_read_at_the_start(tmp_path: Any) -> None:
 
 @pytest.fixture
 def key_server(tmp_path: Path) -> Iterator[KeyServer]:
-    """Its certificate is by an authority of its own, in authority.pem, for 127.0.0.1 and localhost."""
+    """A key server whose certificate is by a separate authority, in authority.pem, for 127.0.0.1 and localhost."""
     authority = Authority()
     authority.write_pem(tmp_path / "authority.pem")
     Authority("another").write_pem(tmp_path / "another.pem")

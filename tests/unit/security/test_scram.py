@@ -1,4 +1,4 @@
-"""SCRAM: the published exchanges, what is refused, and that nobody learns who exists."""
+"""SCRAM: the published exchanges, refusals, and that responses do not reveal which users exist."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_user_may_name_itself_as_the_one_it_acts_for() -> None:
     client = ScramClient(MECHANISM, "a,b=c", "pencil", "abc")
     client.respond(b"")
     final = client.respond(challenge)
-    with pytest.raises(Refused, match="malformed"):  # what is bound is not what was said
+    with pytest.raises(Refused, match="malformed"):  # the channel binding differs from the first message
         one.respond(final.replace(b"c=biws", b"c=" + base64.b64encode(b"n,a=x,")))
 
 

@@ -1,4 +1,4 @@
-"""Key and trust stores: what is read, and what is wrong with one in a sentence that names the setting."""
+"""Key and trust stores: valid ones, and an error message for each invalid one that names the setting."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_pem_file_inline_and_encrypted(tmp_path: Path) -> None:
 
 
 def test_inline_text_of_millions_of_blanks_is_read_at_once() -> None:
-    """Whoever may change settings gives it: a search that starts again at each blank would hold every thread up."""
+    """An administrator may set it: a search that restarted at each blank would block every thread."""
     blanks = " " * 4_000_000
     key, chain = SERVER.key_pem.decode(), SERVER.chain_pem.decode()
     inline = settings(keystore_type="PEM", keystore_key=f"{blanks}{key}", keystore_certificate_chain=chain)

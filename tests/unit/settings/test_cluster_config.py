@@ -1,4 +1,4 @@
-"""process.roles and what goes with it: who stands alone, who is in a cluster, and what is refused in words."""
+"""process.roles and related settings: standalone brokers, brokers of a cluster, and refused combinations."""
 
 import pytest
 

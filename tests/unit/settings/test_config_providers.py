@@ -1,4 +1,4 @@
-"""Values that stand elsewhere: the environment, properties files, files of a directory; and what is refused."""
+"""Values from config providers: the environment, properties files, files of a directory; and refusals."""
 
 from pathlib import Path
 

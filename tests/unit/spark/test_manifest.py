@@ -57,7 +57,7 @@ def test_a_change_is_read_by_others(tmp_path: Path) -> None:
 def test_a_writer_that_ends_at_any_step_has_done_all_or_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    """Renames and syncs are counted; at one of them the process is gone. Afterwards the next writer goes on."""
+    """Renames and syncs are counted; the process dies at one of them. Afterwards the next writer continues."""
     load(Target(tmp_path), 0)
     calls = iter(range(100))
     rename, sync = Path.rename, local_disk.sync_folder

@@ -150,7 +150,7 @@ VALUES = dict.fromkeys(JAVA_NUMBERS, "1") | dict.fromkeys(JAVA_FLAGS, "true")
 
 @pytest.mark.parametrize("kind", [SourceOptions, StreamOptions])
 def test_every_name_of_the_java_clients_is_honoured_refused_or_listed(kind: type) -> None:
-    """In any case, and whatever client it configures, as Spark's connector hands all of them on."""
+    """In any case, and for every kind of client, as Spark's connector passes all of them on."""
     names = JAVA_NAMES - {*HONOURED, *REFUSED}
     parsed = kind.parse({**BASE, **{name.upper(): VALUES.get(name, "x") for name in names}})
     source = parsed.source if isinstance(parsed, StreamOptions) else parsed

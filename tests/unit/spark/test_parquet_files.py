@@ -1,4 +1,4 @@
-"""What a load's task does with record batches: the right hour, every row once and in order, files of bounded size."""
+"""A load task's handling of record batches: the right hour, every row once and in order, files of bounded size."""
 
 import datetime as dt
 import json

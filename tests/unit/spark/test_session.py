@@ -1,4 +1,4 @@
-"""What a session says when Java is missing. Nothing here needs PySpark."""
+"""A session's error message without Java. Nothing here needs PySpark."""
 
 import logging
 import subprocess

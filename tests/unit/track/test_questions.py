@@ -63,7 +63,7 @@ def avro(schema_id: int, value: dict[str, object]) -> bytes:
 
 
 def places_found(question: Question, record: Record) -> list[str]:
-    documents = Documents(Registry())  # type: ignore[arg-type]  # it is asked for schemas alone
+    documents = Documents(Registry())  # type: ignore[arg-type]  # it is used for schemas alone
     columns = RecordColumns.from_records([record])
     return [str(place) for _, _, places in Matcher(question, documents).found(columns) for place in places]
 
@@ -311,7 +311,7 @@ def test_what_readers_look_for_hides_no_record_that_fits(
     raw = encode_batch(RecordColumns.from_records(records), codec=codec)[0]
     hits = []
     for needles in (needles_of([question]), None):
-        matcher = Matcher(question, Documents(Registry()))  # type: ignore[arg-type]  # it is asked for schemas alone
+        matcher = Matcher(question, Documents(Registry()))  # type: ignore[arg-type]  # it is used for schemas alone
         with BatchReader(needles=needles) as reader:
             reader.read(raw, 0)
             hits.append([(record.offset, places) for record, _, places in matcher.found(reader.take())])

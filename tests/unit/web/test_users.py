@@ -1,4 +1,4 @@
-"""The file of users: what it takes, what it refuses, and that no secret stands in it."""
+"""The users file: accepted lines, refused lines, and no plaintext secrets."""
 
 import pytest
 

@@ -18,8 +18,8 @@ def server(monkeypatch):
     return made
 
 
-def test_more_partitions_are_told_to_who_watches_the_topic(server):
-    """Consumers watch which brokers a topic has, not how many partitions each says: the node is made anew."""
+def test_more_partitions_notify_the_watchers_of_a_topic(server):
+    """Consumers watch the brokers of a topic, not each one's number of partitions: the node is recreated."""
     one = BrokerRegistration(
         "memory", 0, "127.0.0.1", 9, SystemClock(), session_timeout_s=1.0, connection_timeout_s=1.0,
         on_fatal=lambda _error: None,

@@ -15,7 +15,7 @@ COUNT = 10_000
 
 
 class Ended(BaseException):
-    """What a pace raises."""
+    """The exception that a pace raises."""
 
 
 class Pace:
