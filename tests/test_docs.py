@@ -68,7 +68,7 @@ def test_make_targets_named_in_prose_exist() -> None:
 # --- ARCHITECTURE.md --------------------------------------------------------------------------------------------------
 
 LINES_MAX = 250
-"""Of ARCHITECTURE.md: what is longer belongs to the docstring of a package or module."""
+"""Lines of ARCHITECTURE.md: further detail belongs in the docstring of a package or module."""
 
 LISTED_BY_MODULE = {
     "kafkalite/settings",

@@ -403,7 +403,7 @@ AT_IMPORT = {
     "testing/": {"pytest"},
     "web/channels.py": {"waitress"},
 }
-"""Module or room → what it imports beside the core install and extras, since nobody without it has a use for it."""
+"""Module or package → its imports outside the core install and extras, without which it would be useless."""
 
 
 def packages_of(requirements: list[str]) -> set[str]:

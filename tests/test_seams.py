@@ -136,7 +136,7 @@ def test_a_system_call_of_native_code_is_found() -> None:
 
 KIT = ROOT / "tests" / "kit"
 SWAPS = re.compile(r"\bfile_ops\.(?:arm|use_disk)\(|\bdisk\.instead\(|\bchance\.drawn_from\(")
-"""What swaps a seam for a whole process. tests/kit/harness/seams.py does, where nobody else runs in it."""
+"""Calls that replace a seam for a whole process; tests/kit/harness/seams.py checks that no broker runs in it."""
 PATCHES = re.compile(r"\bsetattr\(\s*(?:file_ops|disk|randomness)\b")
 ALONE = re.compile(r"\bmark\.own_process\b|\bassert_alone\(")
 

@@ -12,7 +12,7 @@ MODULE = re.compile(r"(?<![\w./-])((?:tests|tools|benchmarks)(?:\.\w+)+)|-m (kaf
 SECTION_LINK = re.compile(r"\]\(([^)#:\s]*)#([^)\s]+)\)")
 NUMBERED_SECTION = re.compile(r"([\w.-]+\.md),? sections? (\d+(?:\.\d+)*)")
 PLACEHOLDER = re.compile(r"\b[A-Z][A-Z_]+\b|\*")
-"""NAME, ROOM, FOLDER: what the reader is to put in."""
+"""NAME, ROOM, FOLDER: placeholders for the reader's values."""
 
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 EXAMPLES = ("tests/test_", "tests/unit/test_tools.py", "tests/unit/kit/")

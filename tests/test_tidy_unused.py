@@ -26,7 +26,7 @@ DECORATED = ("rule(", "invariant(", "initialize(", "autouse=True", "hookimpl", "
 """What Hypothesis, pytest and FastStream call because of a decorator."""
 
 KEPT: dict[str, str] = {}
-"""`path:name` → why it stays although nobody here names it."""
+"""`path:name` → the reason to keep a name without a use here."""
 
 STANDALONE = {
     ".editorconfig": "editors read it",

@@ -50,7 +50,7 @@ class Series:
     whole_s: float = 0.0
     """The longest time from a fault's end until all was in sync and every client had gone on."""
     pauses: list[tuple[str, dict[str, float]]] = field(default_factory=list)
-    """The longest in seconds, by what stood still, of each exchange of a broker; of a moment before the first."""
+    """The longest pauses in seconds, by activity, at each replacement of a broker; also shortly before the first."""
     renumbered: list[str] = field(default_factory=list)
     """Records that a client was right to send as new ones, and the log has twice: `tests.cluster.judge`."""
     findings: list[str] = field(default_factory=list)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SHORT_S = (0.3, 0.7 * SESSION_S)
 LONG_S = (1.3 * SESSION_S, 2.5 * SESSION_S)
-"""Nobody or everybody notices."""
+"""Shorter and longer than a session: no session expires, or each one does."""
 ANY_S = (0.0, 2.0 * SESSION_S)
 
 

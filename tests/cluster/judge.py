@@ -65,7 +65,7 @@ class Final(NamedTuple):
     positions: Mapping[str, Mapping[int, int]]
     """Of groups, by place."""
     written: Mapping[int, Mapping[int, Written]] = {}
-    """As whose the records of `plain` stand there, by place and offset."""
+    """The producer and sequence number of each record of `plain`, by place and offset."""
 
 
 class Refusal(NamedTuple):

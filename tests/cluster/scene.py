@@ -58,7 +58,7 @@ CLIENTS = 200
 SESSION_S = 3.0
 """Without a word from a broker, after which the controller takes it for dead."""
 PATIENCE_S = 180.0
-"""For a cluster to be whole again and for clients to go on: many times what a quiet machine takes."""
+"""Time for a cluster to be in sync again and for clients to continue: many times that of a quiet machine."""
 KINDS_OF_BROKERS = {
     "java": ("java", "java", "java"),
     "mixed": ("kafkalite", "kafkalite", "java"),
@@ -129,7 +129,7 @@ class Workers:
     history: History = field(default_factory=History)
     pauses: Pauses = field(default_factory=Pauses)
     told: Counter[str] = field(default_factory=Counter)
-    """How often each event was told, those of groups by group."""
+    """The number of reports of each event, those of groups by group."""
     problems: list[str] = field(default_factory=list)
     _processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
     _threads: list[threading.Thread] = field(default_factory=list)

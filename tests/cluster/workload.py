@@ -40,7 +40,7 @@ PRODUCERS = 2
 RATE_PER_S = 150
 """Records a second of each producer."""
 SIZES = (40, 100, 400)
-"""Bytes of a value: enough for a record to be told by its value alone."""
+"""Bytes of a value: enough for its value alone to identify a record."""
 TRANSACTIONAL_PRODUCERS = 2
 TRANSACTION_PAUSE_S = 0.05
 FIRST_TRANSACTIONAL = 100
@@ -68,9 +68,9 @@ READING = {
 """More between two tries than it takes to learn who coordinates: see README.md, of librdkafka."""
 
 EARLY_ANSWERS = "early-answers"
-"""A cheat: records are told to be acknowledged once a leader has them."""
+"""A cheat: records are reported as acknowledged once a leader has them."""
 EARLY_COMMITS = "early-commits"
-"""A cheat: commits are told to be acknowledged once they are on their way."""
+"""A cheat: commits are reported as acknowledged once they are sent."""
 
 _telling = threading.Lock()
 _ending = threading.Event()

@@ -37,7 +37,7 @@ from tests.kit.processes.broker import BrokerProcess, free_port
 
 USER, PASSWORD = "compat", 'correct horse, "battery"; staple='
 STRANGER = "stranger"
-"""Whom a closed broker knows and allows nothing; of the same password."""
+"""A user without any permission on a closed broker; its password is the same."""
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 DOORS = ("TLS", "client certificates", *MECHANISMS)
 SETTINGS = {"message.max.bytes": "4194304", "num.partitions": "1", "group.consumer.heartbeat.interval.ms": "300"}

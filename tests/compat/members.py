@@ -32,7 +32,7 @@ class Taken:
         self.offsets: dict[int, set[int]] = defaultdict(set)
         self._last: dict[int, float] = {}
         self.longest_s = 0.0
-        """Between one reading of a partition and the next, whoever did it."""
+        """The longest time between two reads of a partition, by any member."""
 
     def add(self, partition: int, offsets: Iterable[int]) -> None:
         now = time.monotonic()

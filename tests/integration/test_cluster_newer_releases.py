@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 NEWEST = "4.4.0"
 LEVELS = {"4.0.0": 25, "4.2.0": 29, "4.3.1": 30, NEWEST: 33}
-"""Release → metadata.version of its own; 4.1 is what all other tests of a cluster run on."""
+"""Release → its newest metadata.version; all other tests of a cluster run on 4.1."""
 SHARES_BY_DEFAULT = ("4.2.0", NEWEST)
 ADVICE = re.compile(
     r"when the controllers are formatted \((?P<format>--feature .*?)\),"

@@ -185,7 +185,7 @@ PREPARATIONS: dict[Load, Callable[[], object]] = {
     kafkajs_produces: lambda: (toolchains.any_node(), node_checks.installed("kafkajs", "kafkajs")),
     platformatic_produces: lambda: (toolchains.node(), node_checks.installed("platformatic", "@platformatic/kafka")),
 }
-"""What has to be fetched or built first: NotAvailable where that cannot be."""
+"""Fetch or build these first; NotAvailable where that fails."""
 CONSUMERS = [confluent_consumes, kafka_python_consumes]
 
 

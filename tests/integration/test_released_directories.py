@@ -21,7 +21,7 @@ ENDED = {
     "transactions-1: watermarks",
     "transactions-1: stable, newest, at a time",
 }
-"""What a transaction changes that was open when the directory was kept: its time was over long ago."""
+"""Changes by a transaction that was open when the directory was saved: its timeout has passed long ago."""
 
 
 def test_every_release_of_the_changelog_is_kept() -> None:

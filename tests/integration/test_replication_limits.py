@@ -30,7 +30,7 @@ LEADER_EPOCH = 4
 OF_TOPIC, OF_BROKER = 2, 4
 RATE, NAMED = "leader.replication.throttled.rate", "leader.replication.throttled.replicas"
 NEVER_PAID = {"replication.quota.window.num": 1_000_000_000}
-"""What is owed at a byte a second is owed for the length of a test."""
+"""A throttle debt at a byte a second outlasts the test."""
 
 
 @pytest.fixture

@@ -176,7 +176,7 @@ COMMANDS = [
     ["--describe", "--entity-type", "users", "--entity-type", "clients"],
     ["--describe", "--entity-type", "users", "-", "a"],
 ]
-"""Arguments of kafka-configs; `-` stands for --entity-name."""
+"""Arguments of kafka-configs; `-` means --entity-name."""
 
 
 def ended(port: int, arguments: list[str]) -> tuple[list[str], bool]:

@@ -62,7 +62,7 @@ DIFFERENT = {
     "produce count below": "the same",
     "produce gzip count": "the same",
 }
-"""Step → why the answers differ on purpose. Kafka appends in some of these: they go to a topic of their own."""
+"""Step → the reason for an intended difference. Kafka appends in some of these: they use separate topics."""
 
 
 def records(*values: bytes, key: bytes | None = None) -> list[wire.Record]:

@@ -40,7 +40,7 @@ CODES_FOR = {
     "deleted": {False: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, True: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION},
     "made anew": {False: 0, True: ErrorCode.INCONSISTENT_TOPIC_ID},
 }
-"""What the first partition answers in the end, by name and by id; Kafka takes a moment to get there."""
+"""The first partition's final error code, by name and by id; Kafka takes a moment to return it."""
 
 Part = tuple[str, int, int]
 """Topic, partition, offset."""

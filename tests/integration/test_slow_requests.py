@@ -31,7 +31,7 @@ def lines() -> Iterator[list[logging.LogRecord]]:
 
 
 MANY = 500
-"""Partitions: no machine makes so many in a millisecond."""
+"""Partitions: no machine creates that many in a millisecond."""
 
 
 def test_a_client_of_any_name_makes_one_line(lines: list[logging.LogRecord], monkeypatch: pytest.MonkeyPatch) -> None:

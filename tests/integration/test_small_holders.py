@@ -316,7 +316,7 @@ MISTAKES = {
     "produce": lambda number: wire.header(0, 9, number) + bytes(1 + number % 30),
     "fetch": lambda number: wire.header(1, 11, number) + bytes(number % 30),
 }
-"""What a client may send again and again, each time a little different."""
+"""Requests that a client may repeat, each time with a small difference."""
 
 
 @pytest.mark.parametrize("kind", MISTAKES)

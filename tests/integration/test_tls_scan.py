@@ -18,7 +18,7 @@ from tests.kit.harness.tls_broker import TlsBroker
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 UNREMARKABLE = {"OK", "INFO", "DEBUG"}
 OF_THE_CERTIFICATE = {"cert_chain_of_trust", "cert_expirationStatus", "cert_notAfter", "cert_revocation"}
-"""Ours is made for the test: its authority is nobody's, and it ends soon."""
+"""The test's certificate: its authority is not trusted, and it expires soon."""
 NOT_ALWAYS_MADE = {"sessionresumption_ticket", "sessionresumption_ID"}
 """Checks for which the scanner's client leaves before TLS 1.3 has given it a ticket, or after, as it happens."""
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 ASKER = "asker"
-"""Who is allowed to describe the topics that rules are about."""
+"""The user that may describe the topics of the ACLs."""
 KINDS = ("acl", "user", "quota")
 CLIENTS_PER_KIND = 2
 NAMES_PER_CLIENT = 6
@@ -45,7 +45,7 @@ TWIN = "-twin"
 MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 PASSWORDS = 40
 RATE_MIN = 10**9
-"""Bytes a second: so many that nobody is held up."""
+"""Bytes a second: enough that no client is throttled."""
 QUOTA_KEY = "producer_byte_rate"
 ENTITIES = ("user", "client-id")
 

@@ -54,7 +54,7 @@ QUIET = {
     "num.network.threads": "1",
     "num.recovery.threads.per.data.dir": "1",
 }
-"""What the judged broker is told beside the recorded one's settings: to do nothing of its own while it is looked at."""
+"""Additional settings of the judged broker: no background work while it is examined."""
 INTERNAL = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 
 LOADED_LATE = (
@@ -63,7 +63,7 @@ LOADED_LATE = (
     "kafkalite.broker.log.classic.host",
     "kafkalite.broker.security.authorizer",
 )
-"""What a broker imports when it is first needed, beside handlers."""
+"""Modules that a broker imports on first use, in addition to handlers."""
 
 for name in LOADED_LATE:
     import_module(name)

@@ -91,7 +91,7 @@ class Look:
         self.stored: StoredTime | None = None
         """The expiry time that the state has."""
         self.expiry_ms = 0
-        """What the broker on it began with, and has advanced since."""
+        """The broker's expiry time, which began at the stored one and has advanced since."""
 
     def close(self) -> None:
         self.connection.close()

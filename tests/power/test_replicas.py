@@ -230,7 +230,7 @@ PLANTED: dict[Callable[[Planted], str], Callable[[ReplicaRecording], int]] = {
     be_another_directory: the_end,
     claim_a_clean_stop: after_it_told,
 }
-"""What is spoiled → at which moment."""
+"""Planted fault → its moment."""
 
 
 def test_untouched_directory_is_as_it_should_be(recording: ReplicaRecording, place: Path) -> None:

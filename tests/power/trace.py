@@ -19,7 +19,7 @@ SYNC_BEGIN, SYNC_END, DUP, SEND, MARK, PROCESS, UNSUPPORTED, TRUNCATE_PATH = ran
 FSYNC, FDATASYNC, SYNCFS, SYNC_ALL, SYNC_RANGE = range(5)
 FLAG_ZEROS, FLAG_FAILED = 1, 2
 MARK_KILL, MARK_STOP, MARK_GONE, MARK_READY = range(4)
-"""What the recording process notes: it is about to kill, to stop; the process is gone; it serves."""
+"""Marks of the recording process: it is about to kill, to stop; the process is gone; it serves."""
 
 
 class TraceError(Exception):

@@ -48,7 +48,7 @@ def durable(disk: Disk, draw: random.Random) -> Tree:
 
 
 LEFT: dict[str, Callable[[Disk, random.Random], Tree]] = {**MODELS, "durable": durable}
-"""What a crash may leave, by the name of the model."""
+"""A model's name → the function that draws one of the states a crash may leave."""
 
 
 @dataclass(frozen=True)

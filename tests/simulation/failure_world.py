@@ -96,7 +96,7 @@ class Scenario:
     outage: tuple[int, int] = (0, 0)
     """Handler calls during which a system is down."""
     call_fates: list[str] | None = None
-    """What the dead-letter handler does about the letters of records, by offset, over and over; None: there is none."""
+    """The dead-letter handler's results by offset, repeated; None: there is no handler."""
 
     def call_fate(self, offset: int) -> str:
         assert self.call_fates is not None
@@ -126,7 +126,7 @@ class World:
         """What members have marked as in hand."""
         self.owner: dict[TopicPartition, Member] = {}
         self.pending: dict[Member, frozenset[TopicPartition]] = {}
-        """Whose transaction is about to end, and the offsets that nobody else is told before."""
+        """Members whose transaction is about to end, and the offsets that are not returned to others before."""
         self.calls: Counter[tuple[TopicPartition, int]] = Counter()
         self.call_count = 0
         self.successes: list[tuple[TopicPartition, int]] = []
@@ -295,9 +295,9 @@ class Member:
             by_partition=world.rng.random() < 0.3,
         )
         self.writes_beside = world.rng.random() < 0.7
-        """Whether it goes on while a transaction is under way."""
+        """Whether it continues to work while a transaction is open."""
         self.commits_beside = world.rng.random() < 0.7
-        """Whether it goes on while plain commits are."""
+        """Whether it continues to work while plain commits are in flight."""
         self.giving_up = False
 
     # --- the group ----------------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ class Promises:
     """What was answered with success, by who may rely on it."""
 
     records: dict[tuple[str, int], list[tuple[int, bytes]]] = field(default_factory=lambda: defaultdict(list))
-    """What the CRC covers of each acknowledged batch, by its offset."""
+    """The CRC-covered bytes of each acknowledged batch, with its offset."""
     topics: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     commits: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Promises:
     """(partition, offset) of records whose transaction is committed."""
     aborted: set[tuple[int, int]] = field(default_factory=set)
     noted: list[str] = field(default_factory=list)
-    """What a client itself found broken."""
+    """Faults that a client itself found."""
     answers: int = 0
 
 

@@ -41,7 +41,7 @@ MAIN_CLASSES = {
 }
 """Script → the class that it runs."""
 EXITS_BY_ITSELF = {"kafka-verifiable-consumer", "kafka-verifiable-producer"}
-"""Those that end their JVM without Kafka's Exit: each needs one of its own."""
+"""Tools that end their JVM without Kafka's Exit: each needs a separate JVM."""
 RUNS_UNTIL = {"kafka-replica-verification": "max lag is 0 "}
 """Those that run until they are stopped → what they have printed by then."""
 NOT_CALLED = {

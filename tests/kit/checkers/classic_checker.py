@@ -90,7 +90,7 @@ class Killed(NamedTuple):
 
 
 Event = Stored | Claimed | Released | Committed | Given | Stalled | Killed
-"""Claims, releases and commits stand in ZooKeeper's order; what one consumer was given in its own."""
+"""Claims, releases and commits are in ZooKeeper's order; a consumer's messages are in its own order."""
 
 
 @dataclass
@@ -119,7 +119,7 @@ class ClassicVerdict(Verdict):
     backward_count: int = 0
     in_hand: set[str] = field(default_factory=set)
     overlaps: list[tuple[float, float]] = field(default_factory=list)
-    """(running, wall) seconds of each stretch that went on behind its end."""
+    """(running, wall) seconds of each stretch that continued after its end."""
 
     def __str__(self) -> str:
         running, wall = max(self.overlaps, default=(0.0, 0.0))

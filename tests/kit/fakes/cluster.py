@@ -74,7 +74,7 @@ class Fault:
     action: str | int
     times: int = 1
     skip: int = 0
-    """So many requests of the kind are served first."""
+    """The number of requests of the kind that are served first."""
 
 
 @dataclass
@@ -142,7 +142,7 @@ class FakeCluster:
         self.group = FakeGroup()
         self.transactions = FakeTransactions(second=self.versions[END_TXN][1] >= 5)
         self.metadata_lags = 0
-        """So many Metadata answers call a topic leaderless."""
+        """The number of Metadata responses that show a topic without a leader."""
         self._listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(nodes)]
         self.ports = [listener.getsockname()[1] for listener in self._listeners]
         self._connections: list[socket.socket] = []

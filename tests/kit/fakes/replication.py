@@ -56,7 +56,7 @@ class Node:
     fetchers: Fetchers
     executors: FakeExecutors
     news: list[Assignment] = field(default_factory=list)
-    """What the controllers decided and this broker has not heard."""
+    """The controllers' decisions that this broker has not received."""
     ends: dict[int, int] = field(default_factory=dict)
     """Where it knows the others' logs to end, as a leader."""
     sessions: dict[int, list[Any]] = field(default_factory=dict)

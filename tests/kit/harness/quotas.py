@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SETTER = "setter"
-"""The client id of whoever sets quotas here, so that a test can leave it out."""
+"""The client id of the client that sets quotas here, so that a test can leave it out."""
 
 
 def set_quotas(port: int, entity: Mapping[str, str | None], **values: float | None) -> None:

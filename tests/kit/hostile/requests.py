@@ -24,7 +24,7 @@ from kafkalite.wire.protocol.schema import covers
 from tests.kit.harness import wire
 
 EXISTING, UNKNOWN, REPEATED, NULL, EMPTY = NAMES = ("existing", "unknown", "repeated", "null", "empty")
-"""What a list holds: all names that exist, in turn; names that do not exist; the same one each time; nothing."""
+"""A list's content: all existing names, in turn; unknown names; the same name each time; nothing."""
 
 CLIENT_ID: Final = "hostile"
 CORRELATION_ID: Final = 7

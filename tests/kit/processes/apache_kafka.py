@@ -30,7 +30,7 @@ NEWEST_VERSION = "4.4.0"
 JARS = REPOSITORY / "build" / "kafka"
 HEAP = "-Xmx512m"
 SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-"""What a JVM does not live long enough to gain from is left out."""
+"""Options that leave out work from which a short-lived JVM does not gain."""
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>io.kafkalite.tests</groupId><artifactId>interchange</artifactId><version>1</version><packaging>pom</packaging>

@@ -24,7 +24,7 @@ TOPIC_TYPE, BROKER_TYPE, CLIENT_METRICS_TYPE, GROUP_TYPE = 2, 4, 16, 32
 LARGE = 10_000_000_000
 """Values are this and more: nothing is removed because of them."""
 SHORT = 45_000
-"""The same of a group's session: nobody is in the group."""
+"""The same for a group's session: the group has no members."""
 OFTEN = 300_000
 """The same of an interval: its default."""
 PLACES = (

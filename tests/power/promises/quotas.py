@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 VERSION = 1
 KEY = "producer_byte_rate"
 RATES = range(10**9, 2 * 10**9)
-"""So many bytes a second that nobody is held up by them; each change has another number, so that it is known by it."""
+"""Bytes a second, enough that no client is throttled; each change has a unique number, which identifies it."""
 NAMES_MAX = 8
 PLACE = "metadata.journal"
 

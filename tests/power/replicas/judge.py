@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from tests.power.recording import Recording
 
 PATIENCE_S = 60.0
-"""So long copies may take until they are equal."""
+"""The time in which copies must become equal."""
 PATIENCE_S_WITH_FINDINGS = 3.0
-"""Where something is wrong already: what may never be equal is only told, too."""
+"""The same after other findings: a difference is only reported as one more."""
 NOW = 1 << 60
 """In place of a moment of the trace: behind all of it."""
 ALWAYS_QUIET = {key: text for key, text in QUIET.items() if not key.startswith("log.retention")}

@@ -64,7 +64,7 @@ BROKER = {
     "enable.zookeeper": False, "zookeeper.connect": "127.0.0.1:2181/kafka", "zk.connectiontimeout.ms": 8000,
     "zk.sessiontimeout.ms": 7000,
 }  # fmt: skip
-"""What has an effect, under the key that the broker knows it by."""
+"""Settings with an effect, by the broker's own key."""
 
 WITHOUT_EFFECT = {"monitoring.period.secs": 60, "max.topic.name.length": 200, "zk.synctime.ms": 3000}
 

@@ -47,7 +47,7 @@ UNSERVED: dict[int, set[Question]] = {
     api.ALTER_CONFIGS: {(AclOperation.ALTER_CONFIGS, GROUP)},
     api.INCREMENTAL_ALTER_CONFIGS: {(AclOperation.ALTER_CONFIGS, GROUP)},
 }
-"""What is not asked for want of something: topics to lose, members, versions; and WRITE of any topic has no name."""
+"""Questions not asked for lack of topics, members or versions; and WRITE on any topic, which has no name."""
 TELLS_OPERATIONS: dict[int, ResourceType] = {
     api.METADATA: TOPIC,
     api.DESCRIBE_TOPIC_PARTITIONS: TOPIC,

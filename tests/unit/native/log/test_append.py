@@ -37,7 +37,7 @@ def compressed(batch: bytes, codec: Codec) -> bytes:
 GOOD = make_batch(3, value_size=20)
 
 ASKED = 0
-"""In place of an error code: it is asked for, not refused."""
+"""Instead of an error code: the append asks for admission."""
 REFUSED = [
     pytest.param(b"", ErrorCode.INVALID_RECORD, id="nothing"),
     pytest.param(GOOD[:16], ErrorCode.INVALID_RECORD, id="too short for a magic byte"),

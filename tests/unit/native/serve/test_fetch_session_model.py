@@ -55,9 +55,9 @@ class Sessions(RuleBasedStateMachine):
         self.clients = [self.harness.client(worker) for worker in range(2)]
         self.session, self.epoch = 0, OPEN_EPOCH
         self.positions: dict[Key, int] = {}
-        """What the client wants now."""
+        """The client's current partitions and positions."""
         self.sent: dict[Key, int] = {}
-        """What the session holds, as the client believes."""
+        """The session's partitions and positions as the client knows them."""
         self.known: dict[Key, tuple[int, int]] = {}
         """High watermark and log start as last told."""
 

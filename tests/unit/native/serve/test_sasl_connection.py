@@ -18,7 +18,7 @@ from tests.kit.harness.sasl_broker import RawClient, SaslBroker, answer, request
 
 COUNT = 500
 LOOP = {"BareSelector.ready", "Worker._change_interest", "Worker._linger", "Worker._timeout"}
-"""What a turn of the loop calls or not, by whether it had to sleep, and whether there was another one."""
+"""Functions that a turn of the loop calls or not, depending on whether it slept and on further turns."""
 
 
 class Calls:

@@ -32,7 +32,7 @@ from tests.kit.harness.wire import frame, header
 
 STEPS_A_TURN = 8
 CROWD = 90
-"""More than the selector is asked for though they cannot go on."""
+"""More handshakes than one turn of the loop serves, so that most of them wait."""
 ANSWER = b"\0\0\0\4\0\0\0\7"
 BUFFERS_MIN = 24_000
 """libssl gives one connection 30 KB of them: more than either, to receive into or to seal into, has by itself."""
@@ -67,7 +67,7 @@ class Server:
             keys, None, asks=False, demands=False, oldest=version, newest=version, ciphers="", suites=""
         )
         self.interests: dict[Connection, int] = {}
-        """What the selector was told to look for, where that is not reading alone."""
+        """The events registered with the selector, where they are not reading alone."""
         out, mailbox, table = OutBuffer(), Mailbox(), TopicTable()
         sessions = FetchSessionCache(slots_max=2, partitions_max=100, eviction_ms=1000)
         self.io = WorkerResources(
