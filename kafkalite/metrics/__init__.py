@@ -1,11 +1,11 @@
-"""Metrics over HTTP, for a broker and for commands: the page, its text, and what is read out of such pages.
+"""Metrics over HTTP, for a broker and for commands: the pages, their text format, and a parser.
 
-page.py       the paths `/metrics`, `/health/live`, `/health/ready`, whosever they are
-command.py    the page of a command that goes on until it is ended
+page.py       the paths `/metrics`, `/health/live`, `/health/ready`
+command.py    the page of a long-running command
 text.py       families to text, in both formats
-process.py    what the system knows of the process
+process.py    metrics of the process
 latency.py    quantiles of the last minutes from histograms
-reading.py    the other way round: what was told, and rates of two reads
+reading.py    the reverse of text.py, and rates between two readings
 
-What a broker tells of itself is in `kafkalite.broker.metrics`.
+`kafkalite.broker.metrics` has the broker's own metrics.
 """

@@ -1,11 +1,11 @@
-"""`/metrics` and `/health/…` of a command that goes on until it is told to end, such as an audit or a mirror.
+"""Serve `/metrics` and `/health/…` for a long-running command, such as an audit or a mirror.
 
-    CommandPage("127.0.0.1:9645", [families], ready=not_ready)   bound where it is made, serving inside `with`
+    CommandPage("127.0.0.1:9645", [families], ready=not_ready)   binds when created, serves inside `with`
 
-Everybody on this machine may ask; an address beyond it needs a file of those who may (`kafkalite web`). What the
-process itself uses (`process_…`) is told beside the command's own families. waitress serves, as everywhere.
+On a loopback address no login is required; any other address requires a users file (`kafkalite web`). The process's
+own metrics (`process_…`) are added to the command's. waitress serves the page, as everywhere.
 
-Threads: sources and checks are asked on threads of the HTTP server, so what they read is theirs to guard.
+Threads: sources and checks are called on threads of the HTTP server, so they must guard the data they read.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ PORT: Final = 9645
 
 
 def nothing_wrong() -> list[str]:
-    """A check that never has a reason."""
+    """Return no reasons: the check of a command that has none."""
     return []
 
 
 class CommandPage:
-    """See the module.
+    """The page of a command.
 
-    `address`        HOST:PORT, port 0 for a free one
-    `sources`        asked at each scrape; one that fails is logged and left out
-    `alive`, `ready` reasons why it is not, none when it is
-    `users`          the file of those who may ask
+    `address`        HOST:PORT; port 0 selects a free port
+    `sources`        called at each scrape; one that fails is logged and left out
+    `alive`, `ready` return reasons why the command is not alive or ready, none if it is
+    `users`          the users file
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class CommandPage:
         ready: Callable[[], list[str]] = nothing_wrong,
         users: str | None = None,
     ) -> None:
-        """ValueError for an address that is none, or is open to other machines without `users`; StartupError."""
+        """ValueError if the address is invalid, or open to other machines without `users`. StartupError."""
         where = parse_address(f"http://{address}", PORT)
         if users is None and open_addresses([where]):
             raise ValueError(
@@ -67,11 +67,11 @@ class CommandPage:
 
     @property
     def url(self) -> str:
-        """Where it listens, without a path."""
+        """Return the URL without a path."""
         return self._web.addresses[0].url
 
     def __enter__(self) -> Self:
-        """StartupError when waitress is not there."""
+        """Start serving. StartupError if waitress is not installed."""
         self._web.start(lambda: logger.error("the metrics server has stopped"))
         return self
 

@@ -1,8 +1,8 @@
-"""Quantiles of the last minutes, from histograms that count since the start.
+"""Compute quantiles of the last minutes from histograms that count since the start.
 
-A scrape looks at the histograms; what it saw is kept, and the next ones subtract it. So a quantile is of the requests
-since the oldest look that is not older than WINDOW_S, or the last one; Kafka's own forget what is older than some five
-minutes.
+Each scrape keeps a snapshot of the histograms, and later scrapes subtract it. A quantile covers the requests since the
+oldest snapshot that is at most WINDOW_S old, or since the last snapshot. Kafka's histograms forget values older than
+about five minutes.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 Numbers: TypeAlias = tuple[int, tuple[int, ...]]
-"""As Histogram.numbers gives them: sum, counts of the buckets."""
+"""The result of Histogram.numbers: the sum, and the counts of the buckets."""
 
 WINDOW_S: Final = 300.0
 LOOK_EVERY_S: Final = 10.0
-"""Looks that are closer together are not kept."""
+"""Snapshots closer together than this are not kept."""
 QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
-"""Those of Kafka's histograms."""
+"""The quantiles of Kafka's histograms."""
 NOTHING: Final[Numbers] = (0, (0,) * BUCKETS)
 
 
 def added(numbers: Iterable[Numbers]) -> Numbers:
-    """Of several workers together."""
+    """Return the sum of several workers' numbers."""
     found = list(numbers)
     return sum(total for total, _ in found), tuple(map(sum, zip(*(counts for _, counts in found), strict=True)))
 
 
 def quantile(counts: Sequence[int], share: float) -> float:
-    """The value below which a share of what was counted lies, in the histogram's unit; NaN where nothing was.
+    """Return the value below which a share of the counted values lies, in the histogram's unit; NaN without values.
 
-    Between the bounds of a bucket values are taken to be spread evenly; those of the last one to be at its lower bound.
+    Values are assumed to be spread evenly within a bucket, and those of the last bucket to equal its lower bound.
     """
     total = sum(counts)
     if total == 0:
@@ -53,7 +53,7 @@ def quantile(counts: Sequence[int], share: float) -> float:
 
 
 def cumulative(counts: Sequence[int], scale: float = 1e-6) -> Iterator[tuple[str, int]]:
-    """(`le` of a bucket, values up to it), the last one +Inf; `scale` makes seconds of µs."""
+    """Yield (`le` of a bucket, number of values up to it), the last one +Inf; `scale` converts µs to seconds."""
     below = 0
     for at, count in enumerate(counts):
         below += count
@@ -61,15 +61,15 @@ def cumulative(counts: Sequence[int], scale: float = 1e-6) -> Iterator[tuple[str
 
 
 class Window:
-    """What earlier looks saw, by key. Any thread."""
+    """Snapshots of earlier scrapes, by key. Any thread."""
 
     def __init__(self, now: float) -> None:
-        """`now`: when nothing had been counted yet; in seconds, monotonic, as all times here."""
+        """`now` is the start of counting, in monotonic seconds, as all times here."""
         self._lock = threading.Lock()
         self._looks: deque[tuple[float, Mapping[Hashable, Numbers]]] = deque([(now, {})])
 
     def recent(self, now: float, numbers: Mapping[Hashable, Numbers]) -> dict[Hashable, tuple[int, ...]]:
-        """The counts of the buckets since the window began. Where nobody has looked for long, since the last look."""
+        """Return the bucket counts since the window began, or since the last snapshot if that is older."""
         with self._lock:
             while len(self._looks) > 1 and self._looks[0][0] < now - WINDOW_S:
                 self._looks.popleft()

@@ -1,8 +1,8 @@
-"""The paths `/metrics`, `/health/live` and `/health/ready` as a WSGI application, for a broker and for commands.
+"""Serve `/metrics`, `/health/live` and `/health/ready` as a WSGI application, for a broker and for commands.
 
-    families ─▶ text, for whoever scrapes      alive, ready ─▶ 200, or 503 and the reasons
+    families ─▶ text for Prometheus      alive, ready ─▶ 200, or 503 and the reasons
 
-Nothing can be changed here, so there is nothing but GET and HEAD. Any thread.
+All paths are read-only: GET and HEAD. Any thread.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 logger = RepeatLogger(logging.getLogger(__name__))
 
 LIMITS: Final = Limits(threads=2, connections=16, header_size=16 * 1024, body_size=1024, request_timeout_s=15.0)
-"""Limits of a server of this alone."""
+"""Limits of a server that serves only this application."""
 REASONS: Final = {
     200: "OK",
     404: "Not Found",
@@ -40,11 +40,12 @@ Answer = tuple[int, list[tuple[str, str]], list[bytes]]
 
 
 class Page:
-    """See the module.
+    """The WSGI application; see the module.
 
-    `families`       all that is told, asked at each scrape
-    `alive`, `ready` reasons why it is not, none when it is; whoever supervises the process ends one that is not alive
-    `notes`          what stands in the way of readiness no more than that: told with it
+    `families`       called at each scrape
+    `alive`, `ready` return reasons why the process is not alive or ready, none if it is; a supervisor restarts a
+                     process that is not alive
+    `notes`          returns remarks that do not affect readiness, reported with it
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Page:
     def _metrics(self, environ: Mapping[str, Any]) -> Answer:
         openmetrics = wants_openmetrics(str(environ.get("HTTP_ACCEPT", "")))
         headers = [("Content-Type", OPENMETRICS if openmetrics else PROMETHEUS), ("Vary", "Accept, Accept-Encoding")]
-        with self._scraping:  # one after the other, so that askers cannot pile up work
+        with self._scraping:  # one scrape at a time, which bounds the work that clients can cause
             pieces: Iterable[bytes] = render(self._families(), openmetrics=openmetrics)
             if takes_gzip(str(environ.get("HTTP_ACCEPT_ENCODING", ""))):
                 headers.append(("Content-Encoding", "gzip"))
@@ -95,7 +96,7 @@ class Page:
 
 
 def told(sources: Iterable[Source]) -> Iterator[Family]:
-    """One after the other. One that fails is left out and logged; the others are told all the same."""
+    """Yield the families of each source. A source that fails is logged and left out."""
     began = time.thread_time()
     failed = 0
     for source in sources:
@@ -116,7 +117,7 @@ def told(sources: Iterable[Source]) -> Iterator[Family]:
 
 
 def takes_gzip(accept_encoding: str) -> bool:
-    """Whether an Accept-Encoding header has gzip, and not with q=0."""
+    """Return whether an Accept-Encoding header includes gzip, and not with q=0."""
     for part in accept_encoding.split(","):
         name, _, rest = part.partition(";")
         if name.strip().lower() in {"gzip", "*"}:

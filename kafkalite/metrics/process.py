@@ -1,4 +1,4 @@
-"""What the system knows of this process, by the names that Prometheus's own clients use."""
+"""Yield metrics of this process from the kernel, with the names of Prometheus's client libraries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 PROC: Final = Path("/proc/self")
 _STARTED_AT: Final = 19
-"""Place of the start, in ticks after the system's, behind the name in /proc/self/stat."""
+"""Index of the start time, in clock ticks since boot, after the name in /proc/self/stat."""
 
 
 class _Config(Protocol):
@@ -30,7 +30,7 @@ class _Logs(Protocol):
 
 
 class BrokerParts(Protocol):
-    """What `Process` tells of a broker."""
+    """The parts of a broker that `Process` reports on."""
 
     @property
     def config(self) -> _Config: ...
@@ -40,7 +40,7 @@ class BrokerParts(Protocol):
 
 
 class Process:
-    """A source; with `parts` it says what broker the process is."""
+    """A source of metrics; with `parts` it also identifies the broker."""
 
     def __init__(self, parts: BrokerParts | None = None) -> None:
         self._parts = parts
@@ -76,7 +76,7 @@ class Process:
 
 
 def _disk_bytes() -> Iterator[tuple[str, int]]:
-    """("read" or "write", bytes), as Kafka's LinuxIoMetricsCollector has them; none where the system tells nobody."""
+    """Yield ("read" or "write", bytes), as Kafka's LinuxIoMetricsCollector; nothing if the kernel denies access."""
     try:
         lines = (PROC / "io").read_text().splitlines()
     except OSError:

@@ -1,6 +1,6 @@
-"""Reads what `/metrics` tells, and makes rates of two reads: for `kafkalite top`.
+"""Parse `/metrics`, and compute rates between two readings, for `kafkalite top`.
 
-Pure functions on text and numbers; nothing of a broker is looked at.
+Pure functions on text and numbers.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ BROKER_TOPIC: Final = "kafka_server_brokertopicmetrics"
 
 
 class Read(NamedTuple):
-    """What was told at a moment."""
+    """The samples of a page at one moment."""
 
     at: float
-    """Seconds, monotonic."""
+    """Monotonic seconds."""
     samples: Mapping[str, list[tuple[Mapping[str, str], float]]]
     """Name → (labels, value)."""
 
     def total(self, name: str, **labels: str) -> float:
-        """The sum of a name's samples that have these labels; "" means: does not have it."""
+        """Return the sum of the samples of a name that have these labels; "" matches samples without the label."""
         return sum(
             value
             for given, value in self.samples.get(name, ())
@@ -36,23 +36,23 @@ class Read(NamedTuple):
         )
 
     def values(self, name: str, label: str) -> list[str]:
-        """What a label is in the samples of a name, each once, in their order."""
+        """Return the distinct values of a label in the samples of a name, in order."""
         return list(dict.fromkeys(given[label] for given, _ in self.samples.get(name, ()) if label in given))
 
 
 class RequestRate(NamedTuple):
-    """Of an API between two reads."""
+    """The requests of an API between two readings."""
 
     api: str
     per_s: float
     errors_per_s: float
     median_ms: float | None
-    """None where there was no request."""
+    """None if there was no request."""
     p99_ms: float | None
 
 
 class TopicRate(NamedTuple):
-    """Of a topic between two reads; bytes and records a second."""
+    """A topic's traffic between two readings, in bytes and records per second."""
 
     topic: str
     records_in: float
@@ -61,7 +61,7 @@ class TopicRate(NamedTuple):
 
 
 class GroupLag(NamedTuple):
-    """Of a group in a topic, at the second read."""
+    """A group's lag in a topic, at the second reading."""
 
     group: str
     topic: str
@@ -70,7 +70,7 @@ class GroupLag(NamedTuple):
 
 
 def parse(text: str, at: float) -> Read:
-    """Of the text format; ValueError for a line that is none."""
+    """Parse the text format. ValueError for an invalid line."""
     samples: dict[str, list[tuple[Mapping[str, str], float]]] = {}
     for line in text.splitlines():
         if not line or line.startswith("#"):
@@ -84,7 +84,7 @@ def parse(text: str, at: float) -> Read:
 
 
 def requests(before: Read, now: Read) -> list[RequestRate]:
-    """The busiest APIs first; those without a request at any time are left out."""
+    """Return the request rates, the busiest APIs first; APIs that never had a request are omitted."""
     rows = []
     name, seconds = "kafka_network_requestmetrics_requests_total", now.at - before.at
     for api in now.values(name, "request"):
@@ -109,7 +109,7 @@ def requests(before: Read, now: Read) -> list[RequestRate]:
 
 
 def topics(before: Read, now: Read) -> list[TopicRate]:
-    """Those with the most bytes first."""
+    """Return the traffic of topics, the one with the most bytes first."""
     seconds = now.at - before.at
 
     def rate(what: str, topic: str) -> float:
@@ -124,7 +124,7 @@ def topics(before: Read, now: Read) -> list[TopicRate]:
 
 
 def groups(now: Read) -> list[GroupLag]:
-    """Those with the most lag first."""
+    """Return the lags, the largest first."""
     members = {given["consumergroup"]: count for given, count in now.samples.get("kafka_consumergroup_members", ())}
     rows = [
         GroupLag(given["consumergroup"], given["topic"], int(lag), int(members.get(given["consumergroup"], 0)))
@@ -134,12 +134,12 @@ def groups(now: Read) -> list[GroupLag]:
 
 
 def _rate(change: float, seconds: float) -> float:
-    """A second; a broker that was started anew in between has counted from 0."""
+    """Return a rate per second. A counter that fell, because the broker restarted, counts as 0."""
     return max(0.0, change) / seconds
 
 
 def _bucket_counts(before: Read, now: Read, api: str) -> list[int]:
-    """Requests between the reads by bucket, of those that are a power of two of µs each."""
+    """Return the requests between the readings by bucket; the buckets' bounds are powers of two of µs."""
     return [
         max(0, round(value - old))
         for value, old in zip(_steps(now, api), _steps(before, api) or [0.0] * len(_steps(now, api)), strict=True)

@@ -1,7 +1,7 @@
-"""Families to text: Prometheus's format 0.0.4, or OpenMetrics 1.0 where the asker takes that.
+"""Render metric families as text: Prometheus's format 0.0.4, or OpenMetrics 1.0 if the client accepts it.
 
-The text comes in pieces of some thousand lines. Between two of them, and after each family, the GIL is given away: a
-network worker waits for one piece, or one family, at most. Any thread.
+The text is yielded in pieces of a few thousand lines. Between pieces, and after each family, the thread releases the
+GIL, so a network worker waits for at most one piece or family. Any thread.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 PIECE_LINES: Final = 1000
 BREATH_S: Final = 0.00005
-"""Long enough for who waits to wake up: after a sleep of 0 this thread would have the GIL again before."""
+"""Long enough for a waiting thread to wake up: after a sleep of 0, this thread would get the GIL back first."""
 GZIP_LEVEL: Final = 1
 _GZIP_BITS: Final = 31
-"""zlib's own number for deflate in gzip's wrapping."""
+"""zlib's wbits for deflate in the gzip format."""
 
 
 def breathe() -> None:
-    """Lets others have the GIL, who may have waited for it."""
+    """Release the GIL to threads that wait for it."""
     time.sleep(BREATH_S)
 
 
 def wants_openmetrics(accept: str) -> bool:
-    """Whether an Accept header likes OpenMetrics 1.0 at least as much as the plain format."""
+    """Return whether an Accept header prefers OpenMetrics 1.0 to the plain format, or accepts both equally."""
     best: dict[bool, float] = {}
     for part in accept.split(","):
         kind, *parameters = [text.strip() for text in part.split(";")]
@@ -51,7 +51,7 @@ def wants_openmetrics(accept: str) -> bool:
 
 
 def render(families: Iterable[Family], *, openmetrics: bool) -> Iterator[bytes]:
-    """The whole text, in pieces. Families of one name are told together, under the first one's help."""
+    """Yield the whole text in pieces. Families with the same name are merged, with the first one's help text."""
     for family in _joined(families).values():
         yield from _lines(family, openmetrics=openmetrics)
     if openmetrics:
@@ -59,7 +59,7 @@ def render(families: Iterable[Family], *, openmetrics: bool) -> Iterator[bytes]:
 
 
 def compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same in gzip's format."""
+    """Yield the pieces compressed with gzip."""
     packer = zlib.compressobj(GZIP_LEVEL, zlib.DEFLATED, _GZIP_BITS)
     for piece in pieces:
         yield packer.compress(piece)
@@ -67,7 +67,7 @@ def compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def number(value: float) -> str:
-    """As both formats have it."""
+    """Format a number for both formats."""
     if isinstance(value, int):
         return str(value)
     if math.isfinite(value):

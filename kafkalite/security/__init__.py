@@ -1,4 +1,6 @@
-"""Who clients are and how they show it: key stores and TLS contexts, distinguished names, the rules that map them to
-principals (`ssl_principal_mapping`), SASL mechanisms as tokens in and tokens out. Settings in, native TLS contexts and
-principals out; it knows no sockets or logs, and of requests only the two by which a client signs in (`sasl_client`).
+"""Authentication: key stores and TLS contexts, distinguished names and their mapping to principals
+(`ssl_principal_mapping`), and SASL mechanisms as exchanges of tokens.
+
+Settings go in; native TLS contexts and principals come out. This package uses no sockets and writes no logs. Of Kafka's
+requests it knows only the two of a SASL exchange (`sasl_client`).
 """

@@ -1,8 +1,8 @@
-"""The text of a certificate's subject, as Java's X500Principal.getName() writes it (RFC 2253), which Kafka's rules see.
+"""Format a certificate's subject like Java's X500Principal.getName() (RFC 2253): Kafka's mapping rules see this text.
 
-The most specific part comes first, with commas and no blanks between. Nine attributes have names; any other is its OID
-and the hexadecimal DER of its value. OpenSSL and Python's libraries write three other texts for the same name, so the
-DER is read here. Pure functions; bad input is a ValueError.
+The most specific part comes first; parts are separated by commas without blanks. Nine attributes have names; any other
+is written as its OID and the hexadecimal DER of its value. OpenSSL and Python's libraries write the same name in three
+other forms, so this module decodes the DER. Pure functions; bad input is a ValueError.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.1": "UID",
 }
 SIZE_MAX: Final = 65536
-"""A longer name is nobody's."""
+"""Bytes; a longer name is refused."""
 
 _SEQUENCE, _SET, _OID = 0x30, 0x31, 0x06
 _VERSION: Final = 0xA0
@@ -35,7 +35,7 @@ _ESCAPED: Final = frozenset(',=+<>#;"\\')
 
 
 def java_text(der: bytes) -> str:
-    """The text of a DER-encoded X.501 Name."""
+    """Return the text of a DER-encoded X.501 Name."""
     if len(der) > SIZE_MAX:
         raise ValueError(f"a distinguished name of {len(der)} bytes is too long")
     tag, content, behind = _value(der, 0)
@@ -50,7 +50,7 @@ def java_text(der: bytes) -> str:
 
 
 def subject_of(certificate: bytes) -> bytes:
-    """The subject, as DER, of a DER-encoded certificate (RFC 5280, 4.1)."""
+    """Return the subject, as DER, of a DER-encoded certificate (RFC 5280, 4.1)."""
     _, signed, _ = _value(certificate, 0)
     _, fields, _ = _value(signed, 0)
     rows = list(_values(fields))
@@ -61,7 +61,7 @@ def subject_of(certificate: bytes) -> bytes:
 
 
 def alternative_names(der: bytes) -> frozenset[bytes]:
-    """The members of a DER-encoded GeneralNames, each as its DER; none of empty input."""
+    """Return the members of a DER-encoded GeneralNames, each as DER; none for empty input."""
     if not der:
         return frozenset()
     tag, content, _ = _value(der, 0)
@@ -108,7 +108,7 @@ def _oid_text(content: bytes) -> str:
 
 
 def _values(content: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """(tag, content, DER) of each value in a row."""
+    """Yield (tag, content, DER) for each of the consecutive values."""
     at = 0
     while at < len(content):
         tag, inner, behind = _value(content, at)
@@ -117,7 +117,7 @@ def _values(content: bytes) -> Iterator[tuple[int, bytes, bytes]]:
 
 
 def _value(data: bytes, at: int) -> tuple[int, bytes, int]:
-    """(tag, content, where it ends) of the value at `at`."""
+    """Return (tag, content, end position) of the value at `at`."""
     if at + 2 > len(data):
         raise ValueError("truncated DER")
     tag, size, start = data[at], data[at + 1], at + 2

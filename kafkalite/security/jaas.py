@@ -1,9 +1,9 @@
-"""Java's login configuration as Kafka's settings hold it: one login module and its options.
+"""Parse a JAAS login configuration, as in Kafka's sasl.jaas.config: one login module and its options.
 
     org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret" user_bob="other";
 
-Words stand bare or in quotation marks with Java's escapes; comments are Java's. Nothing of a text is ever shown in an
-error, for it holds passwords. Pure functions; any thread. Source: Kafka's JaasConfig and JDK's StreamTokenizer.
+Words are bare or in quotation marks with Java's escapes; comments are Java's. Errors never quote the text, because it
+contains passwords. Pure functions; any thread. Source: Kafka's JaasConfig and JDK's StreamTokenizer.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "
 
 
 class LoginModule(NamedTuple):
-    """One entry. `kind` is PLAIN, SCRAM or OAUTHBEARER."""
+    """A login module and its options. `kind` is PLAIN, SCRAM or OAUTHBEARER."""
 
     kind: str
     options: dict[str, str]
 
 
 def parse(text: str, key: str = KEY) -> LoginModule:
-    """The one entry of a text; ConfigError, which names `key`, when it is none."""
+    """Parse a text with one entry. ConfigError, which names `key`, if it is invalid."""
     if len(text) > SIZE_MAX:
         raise ConfigError(key, f"is longer than {SIZE_MAX} characters")
     tokens = _tokens(text, key)
@@ -76,7 +76,7 @@ def _word(tokens: Iterator[tuple[str, str]], key: str, what: str) -> str:
 
 
 def _tokens(text: str, key: str) -> Iterator[tuple[str, str]]:
-    """("", word) or (mark, "")."""
+    """Yield ("", word) or (mark, "") for each token."""
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)

@@ -1,17 +1,17 @@
-"""OAUTHBEARER (RFC 7628, KIP-255, KIP-768): bearer tokens that are JSON Web Tokens, and the keys that check them.
+"""OAUTHBEARER (RFC 7628, KIP-255, KIP-768): check bearer tokens, which are JSON Web Tokens, and fetch the keys for it.
 
     client                                       server
     n,,^Aauth=Bearer <token>^A^A          ─▶     signature, times, issuer, audience
-                                          ◀─     nothing: signed in; else {"status":"invalid_token"}
+                                          ◀─     nothing: authenticated; else {"status":"invalid_token"}
     ^A                                    ─▶     refused
 
-Algorithms are those of a fixed list that fit the type of the key; `none` is refused, unless a setting for development
-allows it, and what a token says of where keys are is not read. Keys come from a document of the operator's, at an https
-address or in a file, within bounds of time and size; a key that is not known has it fetched again, but not often. As in
-Kafka's BrokerJwtValidator, a token that names a key (`kid`) is checked by that key alone; one that names none is
-checked by each key that fits its algorithm.
+Only algorithms of a fixed list that match the key's type are accepted. `none` is rejected, unless a development setting
+allows it. A token's own statements about key locations are ignored. The keys come from a document that the operator
+configures, an https address or a file, with limits on time and size. A token with an unknown key triggers a new fetch,
+at a limited rate. As in Kafka's BrokerJwtValidator, a token that names a key (`kid`) is checked with that key only, and
+a token that names none with each key that fits its algorithm.
 
-PyJWT and cryptography are the extra `oauth`, imported here alone. Checking a token is for the I/O pool; the thread
+Only this module imports PyJWT and cryptography (the extra `oauth`). Tokens are checked in the I/O pool; the thread
 `kafkalite-jwks` fetches keys.
 """
 
@@ -53,17 +53,17 @@ ALGORITHMS: Final = {
     "EC": frozenset({"ES256", "ES384", "ES512"}),
     "OKP": frozenset({"EdDSA"}),
 }
-"""Type of a key → the algorithms that it is for. Keys that are shared secrets are nobody's here."""
+"""Key type → its algorithms. Shared secrets are not supported."""
 FETCH_INTERVAL_S_MIN: Final = 10.0
-"""Between two fetches because of keys that are not known."""
+"""The minimum interval between fetches for unknown keys."""
 FETCH_WAIT_S: Final = 5.0
-"""How long a token whose key is not known waits for them."""
+"""How long a token with an unknown key waits for a fetch."""
 FETCH_S_MAX: Final = 10.0
-"""For one fetch as a whole, however slowly the document comes."""
+"""The time limit of a whole fetch."""
 DOCUMENT_SIZE_MAX: Final = 1024 * 1024
 KEYS_MAX: Final = 1000
 TIME_S_MAX: Final = 2**43
-"""Seconds since 1970 that still fit into milliseconds of 64 bits, with room."""
+"""Seconds since 1970 that fit into 64-bit milliseconds with a margin."""
 INVALID: Final = b'{"status":"invalid_token"}'
 
 _NAME: Final = rb"(?:[^\x00,=]|=2C|=3D)+"
@@ -73,7 +73,7 @@ _FIRST: Final = re.compile(
 
 
 class BearerServer:
-    """One exchange on the server's side."""
+    """The server side of one exchange."""
 
     mechanism = OAUTHBEARER
 
@@ -86,11 +86,11 @@ class BearerServer:
 
     @property
     def quick(self) -> bool:
-        """Checking a token takes long; the word after a refusal does not."""
+        """Return False before the token, whose check takes long, and True after a failure."""
         return self._refusal is not None
 
     def respond(self, token: bytes) -> bytes:
-        """Nothing for a good token; what is wrong for a bad one, then Refused."""
+        """Return b"" for a valid token; for an invalid one an error report, and Refused at the next call."""
         if self._refusal is not None:
             raise self._refusal
         try:
@@ -122,7 +122,7 @@ class BearerServer:
 
 
 class VerificationKey(NamedTuple):
-    """A public key of the document, its id (None: it has none), and the algorithms that it may check."""
+    """A public key, its id or None, and the algorithms that it may verify."""
 
     key_id: str | None
     key: Any
@@ -130,7 +130,7 @@ class VerificationKey(NamedTuple):
 
 
 class KeySet:
-    """The keys of a document; see the module. `read` gives its bytes: OSError or ValueError where it cannot."""
+    """The keys of a document; see the module. `read` returns the document's bytes; OSError or ValueError on failure."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class KeySet:
         *,
         tls: Mapping[str, str] | None = None,
     ) -> None:
-        """`tls` has Kafka's ssl. settings of a client, for an https address; ConfigError."""
+        """`tls` has a client's ssl. settings for an https address. ConfigError if they are invalid."""
         self._url = settings.sasl_oauthbearer_jwks_endpoint_url or ""
         self._refresh_s = settings.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000
         self._retry_s = settings.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms / 1000
@@ -155,7 +155,7 @@ class KeySet:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Fetches the keys, now and again and again; ConfigError for a file that holds none."""
+        """Fetch the keys now and periodically. ConfigError if a key file cannot be used."""
         if urllib.parse.urlsplit(self._url).scheme == "file":
             try:
                 self._keys = _parse_keys(self._read(self._url))
@@ -165,7 +165,7 @@ class KeySet:
         self._thread.start()
 
     def stop(self) -> None:
-        """Idempotent."""
+        """Stop fetching. Idempotent."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -174,9 +174,9 @@ class KeySet:
             self._thread = None
 
     def find(self, key_id: str | None, algorithm: str) -> list[Any]:
-        """Return the keys for a token with this `kid` (None: it has none) and algorithm, in the document's order.
+        """Return the keys for a token with this `kid` (None: without one) and algorithm, in the document's order.
 
-        Where there is none, the document is fetched again, but not often.
+        If there is none, the document is fetched again, at most once in FETCH_INTERVAL_S_MIN.
         """
         found = self._fitting(key_id, algorithm)
         if found:
@@ -228,7 +228,7 @@ class KeySet:
 
 
 def _context(settings: Mapping[str, str]) -> ssl.SSLContext | None:
-    """None: what the system trusts. ConfigError."""
+    """Return the TLS context for the address; None selects the system's CAs. ConfigError."""
     if not settings:
         return None
     known = {*TLS_SETTINGS, NAME_CHECK_KEY}
@@ -239,13 +239,13 @@ def _context(settings: Mapping[str, str]) -> ssl.SSLContext | None:
 
 
 def read_document(url: str, *, context: ssl.SSLContext | None = None) -> bytes:
-    """The document at an https or file address, within bounds; nothing is followed elsewhere. OSError, ValueError."""
+    """Read the document at an https or file address, with limits and without redirects. OSError or ValueError."""
     parts = urllib.parse.urlsplit(url)
     match parts.scheme:
         case "file":
             path = Path(urllib.request.url2pathname(parts.path))
             if path.exists() and not path.is_file():
-                raise ValueError("it is not a regular file")  # a pipe would be waited for
+                raise ValueError("it is not a regular file")  # reading a pipe would block
             with urllib.request.urlopen(url) as file:  # noqa: S310  # a file's
                 data: bytes = file.read(DOCUMENT_SIZE_MAX + 1)
             if len(data) > DOCUMENT_SIZE_MAX:
@@ -278,7 +278,7 @@ def _parse_keys(data: bytes) -> list[VerificationKey]:
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None
     if not isinstance(found, dict) or not isinstance(found.get("keys"), list):
-        raise ValueError("it is not a JSON Web Key Set")  # noqa: TRY004  # a document's fault, as any other
+        raise ValueError("it is not a JSON Web Key Set")  # noqa: TRY004  # a fault of the document, like the others
     keys: list[VerificationKey] = []
     for item in found["keys"][:KEYS_MAX]:
         usable = isinstance(item, dict) and isinstance(item.get("kid", ""), str) and item.get("use", "sig") == "sig"
@@ -298,10 +298,10 @@ def _parse_keys(data: bytes) -> list[VerificationKey]:
 
 
 class TokenChecker:
-    """Who a token says its bearer is, if it is to be believed."""
+    """Validates tokens and returns their claims."""
 
     def __init__(self, settings: SaslSettings, keys: KeySet | None) -> None:
-        """ConfigError where nothing says whom to believe."""
+        """StartupError if PyJWT is not installed."""
         try:
             import jwt
         except ImportError:
@@ -316,7 +316,7 @@ class TokenChecker:
         self._scope_claim = settings.sasl_oauthbearer_scope_claim_name
 
     def check(self, token: str) -> Mapping[str, Any]:
-        """The claims of a good token; Refused."""
+        """Return the claims of a valid token. Refused otherwise."""
         try:
             claims = self._decode(token)
             if not 0 < claims["exp"] < TIME_S_MAX:

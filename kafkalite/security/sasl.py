@@ -1,7 +1,7 @@
-"""What SASL mechanisms have in common, and PLAIN (RFC 4616).
+"""The server side of SASL: the interface of its mechanisms, and PLAIN (RFC 4616).
 
-A mechanism's server is made for one exchange: tokens in, tokens out, until it says who the client is or raises Refused.
-Where `quick` is false the next `respond` takes long, and does not belong on a network worker. Bytes in, bytes out.
+A mechanism server serves one exchange: it takes and returns tokens, until it sets the user or raises Refused. If
+`quick` is false, the next `respond` takes long and must not run on a network worker. Bytes in, bytes out.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"
 TOKEN_SIZE_MAX: Final = 64 * 1024
 REMEMBERED_MAX: Final = 1000
-"""Passwords that were right, remembered so that they are not hashed again."""
+"""Number of correct passwords that are remembered, so that they are not hashed again."""
 
 
 class Refused(Exception):
-    """The exchange ends without a user. The text is for the log of whoever refuses; the peer is told no reason."""
+    """The exchange failed. The text is for the log of the side that refuses; the peer gets no reason."""
 
 
 class MechanismServer(Protocol):
-    """One exchange on the server's side."""
+    """The server side of one exchange."""
 
     mechanism: str
     user: str | None
-    """Who the client is, once the exchange has come to its end."""
+    """The authenticated user, None until the exchange succeeded."""
     expires_ms: int | None
-    """When what the client has shown loses its force, milliseconds since 1970; None never."""
+    """When the client's credential expires, in ms since 1970; None for never."""
 
     @property
     def quick(self) -> bool:
         """Whether the next `respond` may run on a network worker."""
 
     def respond(self, token: bytes) -> bytes:
-        """The answer to a client's token; Refused."""
+        """Return the answer to a client's token. Refused ends the exchange."""
 
 
 class PlainServer:
-    """PLAIN: the password itself, in one token. `check` says whether it is the user's."""
+    """PLAIN: the client sends the password in one token. `check` returns whether it is the user's."""
 
     mechanism = PLAIN
 
@@ -56,7 +56,7 @@ class PlainServer:
         self._check = check
 
     def respond(self, token: bytes) -> bytes:
-        """Nothing, or Refused."""
+        """Return an empty token for a correct password. Refused otherwise."""
         if len(token) > TOKEN_SIZE_MAX:
             raise Refused("the PLAIN message is too long")
         try:
@@ -75,18 +75,18 @@ class PlainServer:
 
 
 class GivenPasswords:
-    """Users and passwords of a settings file."""
+    """Users and passwords from a settings file."""
 
     quick = True
 
     def __init__(self, passwords: Mapping[str, str]) -> None:
-        # Digests of one length: comparing them tells nothing, not even how long a password is.
+        # Digests have the same length, so the time of a comparison reveals nothing about a password.
         self._salt = secrets.token_bytes(32)
         self._digests = {user: self._digest(password) for user, password in passwords.items()}
         self._nobody = secrets.token_bytes(32)
 
     def check(self, user: str, password: str) -> bool:
-        """Whether it is this user's."""
+        """Return whether the password is this user's."""
         return hmac.compare_digest(self._digests.get(user, self._nobody), self._digest(password))
 
     def _digest(self, password: str) -> bytes:
@@ -94,7 +94,7 @@ class GivenPasswords:
 
 
 class Remembered:
-    """Passwords that were right for what was kept of them, as keyed digests; the oldest go. Any thread."""
+    """Correct passwords as keyed digests, bound to the stored hashes; the oldest are dropped. Any thread."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
@@ -102,7 +102,7 @@ class Remembered:
         self._lock = threading.Lock()
 
     def digest(self, user: str, password: str, kept: bytes) -> bytes:
-        """Of a password beside what is kept of it: another one is kept after a change."""
+        """Return the digest of a password and the stored hash `kept`: after a password change it no longer matches."""
         parts = (user.encode(), password.encode(), kept)
         sizes = b"".join(len(part).to_bytes(4, "big") for part in parts)
         return hashlib.blake2b(sizes + b"".join(parts), key=self._key, digest_size=32).digest()

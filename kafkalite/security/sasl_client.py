@@ -1,9 +1,9 @@
-"""A client's side of SASL: the exchange over Kafka's requests, PLAIN and OAUTHBEARER. SCRAM's is in `scram`.
+"""The client side of SASL: the exchange in Kafka's requests, and the mechanisms PLAIN and OAUTHBEARER.
 
     ask(SaslHandshake) ─▶ respond(b"") ─▶ ask(SaslAuthenticate) ─▶ respond(challenge) ─▶ … ─▶ done
 
-Used by clients, and by brokers that sign in at controllers and at other brokers. A mechanism's client is made for one
-exchange. One thread at a time.
+Clients use it, and brokers that authenticate to controllers and other brokers. `scram` has SCRAM's client. A mechanism
+client serves one exchange. One thread at a time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HANDSHAKE_VERSION: Final = 1
-"""The first version that is followed by SaslAuthenticate requests."""
+"""The first version after which tokens are sent in SaslAuthenticate requests."""
 AUTHENTICATE_VERSION: Final = 2
 
 Token = str
@@ -28,19 +28,19 @@ Token = str
 
 
 class MechanismClient(Protocol):
-    """One exchange on the client's side."""
+    """The client side of one exchange."""
 
     done: bool
-    """Whether the broker has shown what it had to."""
+    """Whether the server has proved what the mechanism requires."""
 
     def respond(self, challenge: bytes) -> bytes:
-        """The next token; the first answers an empty challenge. Refused: the broker cannot be trusted."""
+        """Return the next token; the first call has an empty challenge. Refused if the broker cannot be trusted."""
 
 
 def sign_in(mechanism: str, client: MechanismClient, ask: Callable[[int, int, object], Any]) -> int:
-    """Run the whole exchange; return how long the session lasts in ms, 0 without an end. Refused.
+    """Run the whole exchange; return the session lifetime in ms, 0 if it is unlimited. Refused.
 
-    `ask` sends a request of (API key, newest version) and returns its answer.
+    `ask` sends a request of (API key, newest version) and returns the response.
     """
     shaken = ask(api.SASL_HANDSHAKE, HANDSHAKE_VERSION, SaslHandshakeRequest(mechanism=mechanism))
     if shaken.error_code == ErrorCode.ILLEGAL_SASL_STATE:
@@ -65,7 +65,7 @@ class PlainClient:
         self._token = f"\0{user}\0{password}".encode()
 
     def respond(self, challenge: bytes) -> bytes:
-        """The password, then nothing."""
+        """Return the password's token, then nothing."""
         if self._token:
             token, self._token = self._token, b""
             return token
@@ -85,7 +85,7 @@ class BearerClient:
         self._first = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
 
     def respond(self, challenge: bytes) -> bytes:
-        """The token; where the broker says what is wrong with it, that this was understood."""
+        """Return the token; after an error report of the broker, return the acknowledgement of RFC 7628."""
         if self._first:
             token, self._first = self._first, b""
             return token

@@ -1,4 +1,4 @@
-"""SCRAM (RFC 5802, RFC 7677) as Kafka speaks it: what is kept of a password, the server's side, the client's.
+"""SCRAM (RFC 5802, RFC 7677) as in Kafka: stored credentials, and the server and client side of the exchange.
 
     client                                          server
     n,,n=alice,r=<nonce>                 ─▶
@@ -6,8 +6,8 @@
     c=biws,r=<nonce><more>,p=<proof>     ─▶
                                          ◀─         v=<signature>
 
-Nothing is prepared (RFC 4013) and no channel is bound, as in Kafka. An unknown user gets a salt all the same, and fails
-where a wrong password does. Bytes in, bytes out: no I/O, no clock. An object is used by one thread at a time.
+As in Kafka, there is no SASLprep (RFC 4013) and no channel binding. An unknown user also gets a salt, and fails at the
+same step as a wrong password. Bytes in, bytes out: no I/O, no clock. An object is used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-"""Mechanism → its hash."""
+"""Mechanism → its hash function."""
 ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 16384
-"""What Kafka lets an administrator choose."""
+"""Kafka's upper limit for iterations."""
 CLIENT_ITERATIONS_MAX: Final = 1_000_000
-"""A server that asks a client for more wants its time."""
+"""A client refuses more iterations: the server would only waste its CPU time."""
 MESSAGE_SIZE_MAX: Final = 64 * 1024
 
 _NAME: Final = rb"(?:[^\x00,=]|=2C|=3D)+"
@@ -54,12 +54,12 @@ _SERVER_FINAL: Final = re.compile(rb"v=(?P<signature>[A-Za-z0-9+/=]+)(?:,.*)?", 
 
 
 def salted_password(mechanism: str, password: bytes, salt: bytes, iterations: int) -> bytes:
-    """Hi() of RFC 5802. It takes long: milliseconds for thousands of rounds."""
+    """Return Hi() of RFC 5802. It takes milliseconds for thousands of iterations."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password, salt, iterations)
 
 
 def credential(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """What is kept, from a salted password."""
+    """Return the stored credential of a salted password."""
     hash_name = HASHES[mechanism]
     client_key = hmac.digest(salted, b"Client Key", hash_name)
     return ScramCredential(
@@ -68,18 +68,18 @@ def credential(mechanism: str, salted: bytes, salt: bytes, iterations: int) -> S
 
 
 def new_credential(mechanism: str, password: str, iterations: int = ITERATIONS_MIN) -> ScramCredential:
-    """What is kept of a password, with a salt of its own. Takes as long as a hash."""
+    """Return the stored credential of a password, with a new salt. Takes as long as `salted_password`."""
     salt = new_salt()
     return credential(mechanism, salted_password(mechanism, password.encode(), salt, iterations), salt, iterations)
 
 
 def new_salt() -> bytes:
-    """A random salt in the form of Kafka's tools: 130 bits as digits and letters."""
+    """Return a random salt in the form of Kafka's tools: 130 bits as digits and letters."""
     return _salt(secrets.randbits(130))
 
 
 def decoy(mechanism: str, secret: bytes, name: str) -> ScramCredential:
-    """What an unknown user is asked with: always the same salt for a name, and keys that no password gives."""
+    """Return the credential of an unknown user: a constant salt for each name, and keys that match no password."""
     hash_name = HASHES[mechanism]
     seed = hmac.digest(secret, mechanism.encode() + b"\0" + name.encode(), "sha512")
     keys = hmac.digest(seed, b"keys", "sha512")
@@ -96,7 +96,7 @@ def _salt(number: int) -> bytes:
 
 
 class ScramServer:
-    """One exchange on the server's side. `find` gives a user's credential, or a decoy's."""
+    """The server side of one exchange. `find` returns a user's credential, or a decoy."""
 
     quick = True
 
@@ -107,13 +107,13 @@ class ScramServer:
         self._find = find
         self._nonce = (nonce or secrets.token_urlsafe(32)).encode()
         self._doubled = b""
-        """What librdkafka before 2.6.1 sends: the client's part twice. The proof covers it, and ours ends it."""
+        """librdkafka before 2.6.1 sends the client's nonce twice: the proof covers that, and the check accepts it."""
         self._name = ""
         self._credential: ScramCredential | None = None
         self._first = b""
 
     def respond(self, token: bytes) -> bytes:
-        """The next message; Refused ends the exchange. `user` is set by the last one."""
+        """Return the next message and, with the last one, set `user`. Refused ends the exchange."""
         if len(token) > MESSAGE_SIZE_MAX:
             raise Refused("the SCRAM message is too long")
         return self._begin(token) if self._credential is None else self._finish(token)
@@ -125,7 +125,7 @@ class ScramServer:
         self._name = _unescape(match["name"])
         if match["authzid"] is not None and match["authzid"] != match["name"]:
             raise Refused("the SCRAM authorization id differs from the user")
-        # A delegation token (tokenauth=true) is no user's name, and there are none.
+        # Delegation tokens (tokenauth=true) are not supported, and such a name is no user's.
         of_token = b",tokenauth=true" in (match["extensions"] or b"").lower()
         self._credential = found = self._find("" if of_token else self._name)
         self._nonce = match["nonce"] + self._nonce
@@ -157,7 +157,7 @@ class ScramServer:
 
 
 class ScramClient:
-    """One exchange on the client's side, which also checks that the server knows the user."""
+    """The client side of one exchange, which also verifies that the server knows the credential."""
 
     def __init__(self, mechanism: str, user: str, password: str, nonce: str | None = None) -> None:
         self.mechanism = mechanism
@@ -169,7 +169,7 @@ class ScramClient:
         self.done = False
 
     def respond(self, challenge: bytes) -> bytes:
-        """The next message; Refused for a server that cannot be trusted."""
+        """Return the next message. Refused if the server cannot be trusted."""
         self._steps += 1
         if self._steps == 1:
             return b"n,," + self._bare
@@ -217,7 +217,7 @@ def _unescape(name: bytes) -> str:
 
 
 def _decoded(text: bytes) -> bytes | None:
-    """What base64 stands for; None where it is none."""
+    """Decode base64; None if it is invalid."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -1,6 +1,7 @@
-"""Certificates and suites for the standard library's contexts: of our clients, of our HTTP server, of fetches by https.
+"""Build ssl.SSLContext objects for our clients, our HTTP server, and fetches over https.
 
-The broker's own listeners have another kind (`kafkalite._native.tls`). Errors are ConfigError, naming the setting.
+The broker's listeners use another kind of context (`kafkalite._native.tls`). Errors are ConfigErrors that name the
+setting.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ _EPHEMERAL_KEYS: Final = {"kx-ecdhe", "kx-dhe"}
 
 
 def choose_versions(context: ssl.SSLContext, config: TlsSettings) -> None:
-    """ssl.enabled.protocols and ssl.protocol."""
+    """Apply ssl.enabled.protocols and ssl.protocol."""
     oldest, newest = config.versions
     context.minimum_version, context.maximum_version = _VERSIONS[oldest], _VERSIONS[newest]
 
 
 def choose_suites(context: ssl.SSLContext, config: TlsSettings) -> None:
-    """The standard library chooses among suites up to TLS 1.2 only; those of 1.3 are all safe, and stay."""
+    """Apply the cipher suites up to TLS 1.2. Python cannot select those of TLS 1.3, which are all secure."""
     names = [cipher_name(suite) for suite in config.ssl_cipher_suites]
     if None in names:
         raise ConfigError(
@@ -42,7 +43,7 @@ def choose_suites(context: ssl.SSLContext, config: TlsSettings) -> None:
 
 
 def load_key(context: ssl.SSLContext, config: TlsSettings) -> None:
-    """The library takes keys from files alone: it gets one in memory, which no other process can open by name."""
+    """Load the key and certificates. The library reads files only, so they go through an anonymous file in memory."""
     key, chain = read_key_store(config).to_pem()
     fd = os.memfd_create("kafkalite-key", os.MFD_CLOEXEC)
     with os.fdopen(fd, "wb") as file:
@@ -55,7 +56,7 @@ def load_key(context: ssl.SSLContext, config: TlsSettings) -> None:
 
 
 def context_of_client(settings: Mapping[str, str]) -> ssl.SSLContext:
-    """By Kafka's ssl. settings of clients; without a trust store, the authorities that the system trusts."""
+    """Return a client's context from Kafka's ssl. settings; without a trust store it trusts the system's CAs."""
     config = TlsSettings(**parse_all(TLS_SETTINGS, settings))  # type: ignore[arg-type]  # each field's own type
     trusted = read_trust_store(config)
     context = ssl.create_default_context()
@@ -75,11 +76,11 @@ def context_of_client(settings: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def server_context(config: TlsSettings) -> ssl.SSLContext:
-    """What an HTTPS listener shakes hands with."""
+    """Return the context of an HTTPS listener."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     choose_versions(context, config)
-    # Up to TLS 1.2 the same as the broker's own listeners take by default.
+    # Up to TLS 1.2, the default suites are those of the broker's own listeners.
     strong = [suite for suite in context.get_ciphers() if suite["aead"] and suite["kea"] in _EPHEMERAL_KEYS]
     context.set_ciphers(":".join(suite["name"] for suite in strong))
     if config.ssl_cipher_suites:
@@ -97,7 +98,7 @@ def server_context(config: TlsSettings) -> ssl.SSLContext:
 
 
 def _load_revocations(context: ssl.SSLContext, path: str) -> None:
-    read_file("ssl.crl.location", path)  # says in a sentence why it cannot be read
+    read_file("ssl.crl.location", path)  # reports an unreadable file as a ConfigError
     try:
         context.load_verify_locations(cafile=path)
     except (OSError, ssl.SSLError) as error:

@@ -1,7 +1,7 @@
-"""What a client with a certificate is called: Kafka's ssl.principal.mapping.rules (KIP-371, SslPrincipalMapper).
+"""Map certificate subjects to principals by Kafka's ssl.principal.mapping.rules (KIP-371, SslPrincipalMapper).
 
-Patterns are RE2's, so that none can be made to run for ever by a name; what RE2 does not have (look-around, references
-inside a pattern) is refused when the rules are read. Immutable; any thread.
+Patterns are RE2's, so no name can make one run for a long time. A pattern that RE2 does not support (look-around,
+back-references) is rejected when the rules are parsed. Immutable; any thread.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _REPLACEMENT: Final = re.compile(r"\\(?P<plain>.)|\$(?P<digits>[0-9]+)", re.DOTA
 
 
 class Rule(NamedTuple):
-    """One rule; `pattern` None is DEFAULT."""
+    """One rule; its `pattern` is None for DEFAULT."""
 
     pattern: Any
     replacement: str
     case: str
 
     def apply(self, name: str) -> str | None:
-        """The name that this rule makes of a distinguished name; None where it does not match."""
+        """Return the name that the rule makes of a distinguished name, None if it does not match."""
         if self.pattern is None:
             return name
         match = self.pattern.fullmatch(name)
@@ -43,14 +43,14 @@ class Rule(NamedTuple):
 
 
 class PrincipalRules:
-    """The rules of a listener."""
+    """The mapping rules of a listener."""
 
     def __init__(self, text: str) -> None:
-        """ConfigError for rules that are none."""
+        """Parse the rules. ConfigError if they are invalid."""
         self._rules = list(_parse(text or "DEFAULT"))
 
     def name_of(self, distinguished_name: str) -> str:
-        """What the client is called; ValueError when no rule names it."""
+        """Return the principal's name. ValueError if no rule matches."""
         for rule in self._rules:
             name = rule.apply(distinguished_name)
             if name is not None:
@@ -79,7 +79,7 @@ def _compiled(pattern: str) -> Any:
 
 
 def _replaced(found: re.Match[str], groups: tuple[str | None, ...]) -> str:
-    """`\\x` is x; `$12` is the longest number that there is a group of, and what has none stays text."""
+    """Expand a replacement: `\\x` is x; `$12` is the longest group number that exists, else literal text."""
     if found["plain"] is not None:
         return found["plain"]
     digits = found["digits"]

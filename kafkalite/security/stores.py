@@ -1,7 +1,7 @@
-"""Key and trust stores: from settings to certificates in libcrypto's memory, with what is wrong in one sentence.
+"""Load key and trust stores from files or settings into libcrypto, and report errors as ConfigErrors.
 
-A file is known by its first bytes, as Java does: `30` is PKCS#12 whatever the type says, `FE ED FE ED` Java's own
-format, `-----` PEM. Every problem is a ConfigError that names the setting. May block; not for network workers.
+The first bytes of a file decide its format, as in Java: `30` is PKCS#12, whatever its type setting, `FE ED FE ED` is
+Java's JKS, `-----` is PEM. Each ConfigError names the setting. May block: do not call it on network workers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PEM_BLOCK: Final = re.compile(r"-----BEGIN (?P<what>[A-Z0-9 ]+)-----(?P<body>[^
 
 
 class FileStamp(NamedTuple):
-    """By what a change of a file is noticed."""
+    """The file attributes that reveal a change."""
 
     mtime_ns: int
     size: int
@@ -35,7 +35,7 @@ class FileStamp(NamedTuple):
 
 
 def stamp_of(path: str) -> FileStamp | None:
-    """None when there is no such file now."""
+    """Return a file's stamp, None if the file does not exist."""
     try:
         found = os.stat(path)
     except OSError:
@@ -44,7 +44,7 @@ def stamp_of(path: str) -> FileStamp | None:
 
 
 def read_key_store(config: TlsSettings, now: float | None = None) -> KeyStore:
-    """The key and chain that a listener shows. `now` in seconds since 1970, for the dates of the certificates."""
+    """Load a listener's key and certificate chain. `now`, in s since 1970, is compared with the certificates' dates."""
     key = "ssl.keystore.location"
     inline = config.ssl_keystore_key or config.ssl_keystore_certificate_chain
     if inline:
@@ -73,7 +73,7 @@ def read_key_store(config: TlsSettings, now: float | None = None) -> KeyStore:
 
 
 def read_trust_store(config: TlsSettings) -> TrustStore | None:
-    """Whom a listener trusts; None when that is not said."""
+    """Load a listener's trusted CAs, None if none are configured."""
     key = "ssl.truststore.location"
     path = config.ssl_truststore_location
     if config.ssl_truststore_certificates:
@@ -112,7 +112,7 @@ def _key_file(key: str, config: TlsSettings) -> KeyStore:
 
 
 def read_file(key: str, path: str) -> bytes:
-    """The contents of a plain file; what is none (a directory, a pipe that would never end) is refused."""
+    """Read a regular file. ConfigError for anything else, such as a directory or a pipe without an end."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
@@ -130,11 +130,11 @@ def read_file(key: str, path: str) -> bytes:
 
 
 def wrapped(text: str) -> bytes:
-    """PEM text with its line breaks put right: in a .properties file they may be blanks, or gone."""
+    """Restore the line breaks of PEM text: in a .properties file they may be blanks or missing."""
 
     def block(match: re.Match[str]) -> str:
         if ":" in match["body"]:
-            return "\n" + match[0]  # headers of an older encryption, whose lines mean something
+            return "\n" + match[0]  # headers of legacy encryption: their line breaks matter
         body = "".join(match["body"].split())
         lines = [body[i : i + 64] for i in range(0, len(body), 64)]
         return "\n".join(["", f"-----BEGIN {match['what']}-----", *lines, f"-----END {match['what']}-----\n"])
@@ -187,5 +187,5 @@ def _check_dates(key: str, path: str, validity: tuple[int, int], now: float) -> 
 
 
 def utc_date(seconds: int) -> str:
-    """Return a time in seconds since 1970 as text in UTC."""
+    """Format a time in seconds since 1970 in UTC."""
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
