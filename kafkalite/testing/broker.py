@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kafkalite.testing.own_process import OwnProcess, RemoteEvent
 
 IN_PROCESS: Final = "in_process"
-"""The option, which the fixture's settings may have, too. No setting of Kafka's has an underscore."""
+"""The option's name, also accepted in the fixture's settings. No setting of Kafka contains an underscore."""
 OBJECTS: Final = ("clock", "companions", "retention_policies")
 """Arguments of Broker that are objects."""
 
@@ -176,7 +176,7 @@ class KafkaBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client's `bootstrap.servers` takes."""
+        """The value for a client's `bootstrap.servers`."""
         return str(self._get("bootstrap_servers"))
 
     @property

@@ -1,7 +1,7 @@
-"""What brokers in their own processes write to stdout and stderr: kept in memory, for the reports of pytest.
+"""Capture stdout and stderr of brokers in their own processes for pytest's reports.
 
-The file has no name and no reader thread: pytest's hooks ask what is new in it. Without pytest nothing is captured and
-a broker's log goes to this program's stderr.
+The output goes to an anonymous file without a reader thread: pytest's hooks read what is new. Without pytest nothing is
+captured, and a broker's log goes to this program's stderr.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The broker's process of the test kit: obeys a pipe, and ends with the process that started it.
+"""Run the broker in its own process: execute requests from a pipe, and exit with the process that started it.
 
     descriptor 3   requests, the first of which describes the broker (kafkalite.testing.control)
     descriptor 4   answers
     1 and 2        the log
 
-The main thread serves requests one by one. Start, stop and restart may take long, so a thread of their own runs them;
-the asker looks again whether they are done, and other threads of a test are served meanwhile. The process ends when
-the pipe or its parent does. The parent counts because a program that a test has forked may keep the pipe open.
+The main thread serves requests one by one. Start, stop and restart may take long, so each runs in its own thread; the
+parent polls until it is done, and other threads of a test are served meanwhile. The process exits when the pipe is
+closed or its parent has ended. The parent is watched because a program that a test forked may keep the pipe open.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ DONE: Final = frozenset({"add_user", "create_topic", "delete_topic", "give_up_st
 
 def main() -> None:
     """Serve until the pipe or the parent ends."""
-    gc.disable()  # modules stay, and collections would look through them again and again
+    gc.disable()  # modules are permanent, and collections would scan them repeatedly
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     close_from(ANSWERS + 1)
     for descriptor in (REQUESTS, ANSWERS):
@@ -58,24 +58,24 @@ def main() -> None:
     while (request := requests.next()) is not None and request["call"] != END:
         try:
             value = host.serve(request["call"], request["arguments"], request["named"])
-        except Exception as error:  # noqa: BLE001  # raised by the asker
+        except Exception as error:  # noqa: BLE001  # raised in the parent
             send({"id": request["id"], "error": described(error)})
         else:
             send({"id": request["id"], "value": value})
     threading.Thread(target=exit_late, daemon=True).start()
     host.end()
     sys.stderr.flush()
-    os._exit(0)  # nothing is left that an interpreter's end would put in order
+    os._exit(0)  # skips the interpreter's shutdown, which has nothing to do
 
 
 def exit_late() -> None:
-    """Exit although the broker's stop has not returned: no test is left that could wait for it."""
+    """Exit although the broker's stop has not returned: the tests have ended."""
     time.sleep(STOP_S_MAX)
     os._exit(1)
 
 
 def send(message: object) -> None:
-    """Write an answer. A reader that is gone is noticed by who reads requests."""
+    """Write an answer. If the parent is gone, the reader of requests notices it."""
     left = frame(message)
     with contextlib.suppress(BrokenPipeError):
         while left:
@@ -83,15 +83,15 @@ def send(message: object) -> None:
 
 
 def close_from(first: int) -> None:
-    """Close descriptors from this one on: libraries of the parent open some that programs inherit."""
+    """Close all descriptors from `first` on: libraries of the parent may have opened inheritable ones."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) >= first:
-            with contextlib.suppress(OSError):  # the directory's own
+            with contextlib.suppress(OSError):  # the directory's own descriptor
                 os.close(int(name))
 
 
 class Requests:
-    """What comes over the pipe while the parent lives."""
+    """The requests from the pipe, while the parent lives."""
 
     def __init__(self, parent: int) -> None:
         self._parent = parent
@@ -104,7 +104,7 @@ class Requests:
             self._poll.register(self._watched, select.POLLIN)
 
     def next(self) -> Any:
-        """Wait for the next request; None when none will come."""
+        """Wait for the next request; None after the last one."""
         while (message := self._frames.next()) is None:
             if os.getppid() != self._parent:
                 return None
@@ -137,7 +137,7 @@ class Job:
             self._done.set()
 
     def wait(self) -> bool:
-        """Wait a moment; whether it is done. Raises what the call did."""
+        """Wait at most PATIENCE_S; return whether the call is done. Raises the call's exception."""
         done = self._done.wait(PATIENCE_S)
         if self._error is not None:
             raise self._error
@@ -145,7 +145,7 @@ class Job:
 
 
 class Host:
-    """The broker, and what tests hold of it: faults, events and jobs, by number."""
+    """The broker, and the faults, events and jobs that tests refer to by number."""
 
     def __init__(self) -> None:
         self._made: InProcessBroker | None = None
@@ -171,7 +171,7 @@ class Host:
         return self._made
 
     def serve(self, call: str, arguments: list[Any], named: dict[str, Any]) -> Any:
-        """Do what a request asks for; returns its value for the answer."""
+        """Execute a request; return the value for the answer."""
         if call in LONG:
             number = next(self._numbers)
             self._jobs[number] = Job(lambda: getattr(self._broker, call)(*arguments, **named))
@@ -188,12 +188,12 @@ class Host:
         return self._calls[call](*arguments)
 
     def end(self) -> None:
-        """Stop the broker, whose parent has ended without doing so."""
+        """Stop the broker after its parent has ended without doing so."""
         if self._made is not None:
             self._made.stop("the program that started it ended")
 
     def _make(self, settings: Mapping[str, object], level: str, path: list[str]) -> None:
-        """The first request. `path` is the parent's sys.path, for classes that settings name."""
+        """Create the broker (the first request). `path` is the parent's sys.path, for classes named in settings."""
         sys.path += [place for place in path if place not in sys.path]
         from kafkalite.base import logging
         from kafkalite.broker.process import own_process
@@ -206,7 +206,7 @@ class Host:
         gc.enable()
 
     def _wait(self, number: int) -> int:
-        """The job's number while it runs, 0 when it is done."""
+        """Return the job's number while it runs, 0 when it is done."""
         try:
             if not self._jobs[number].wait():
                 return number
@@ -243,7 +243,7 @@ class Host:
 
 
 def made(settings: Mapping[str, object]) -> InProcessBroker:
-    """Make the broker. An error about a class that cannot be imported says how it could be."""
+    """Create the broker. If a class cannot be imported, the error explains how to make it importable."""
     from kafkalite.errors import StartupError
     from kafkalite.testing.in_process import InProcessBroker
 

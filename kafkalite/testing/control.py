@@ -1,10 +1,10 @@
-"""Frames between a test and its broker's process: JSON after its size. An error keeps its class, arguments and text.
+"""Encode messages between a test and its broker's process: the size, then JSON. Errors keep class, arguments and text.
 
     request   {"id": [process, number], "call": NAME, "arguments": [...], "named": {...}}
     answer    {"id": the same, "value": ...}    or    {"id": the same, "error": {...}}
 
-The number belongs to the asking process: an exchange that a time-out or Ctrl-C has cut short leaves an answer behind,
-which the next one skips.
+The id contains the requesting process and a number: if a timeout or Ctrl-C interrupts an exchange, its answer stays in
+the pipe, and the next exchange skips it.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from kafkalite.errors import KafkaError, error_for
 
 SIZE_BYTES: Final = 4
 HOME: Final = frozenset({"builtins", "kafkalite"})
-"""Packages whose exceptions are made again on the other side."""
+"""Packages whose exceptions are recreated in the parent."""
 END: Final = "end"
 """The call that ends the process, without an answer: a forked child may keep the pipe open."""
 PLAIN: Final = str | int | float | None
 
 
 def frame(message: object) -> bytes:
-    """Return a message's bytes. TypeError: something in it cannot cross."""
+    """Return a message's bytes. TypeError if a value cannot be encoded."""
     body = json.dumps(message).encode()
     return len(body).to_bytes(SIZE_BYTES, "big") + body
 
 
 class Frames:
-    """Cuts the bytes of a pipe into messages."""
+    """Splits the bytes of a pipe into messages."""
 
     def __init__(self) -> None:
         self._bytes = b""
 
     def add(self, data: bytes) -> None:
-        """Append what was read."""
+        """Append bytes read from the pipe."""
         self._bytes += data
 
     def next(self) -> Any:
@@ -63,7 +63,7 @@ def described(error: BaseException) -> dict[str, object]:
 
 
 def rebuilt(message: dict[str, Any]) -> BaseException:
-    """Return the exception that `described` had; RuntimeError for a class that this process cannot know."""
+    """Recreate the exception that `described` encoded; RuntimeError if its class is not in HOME."""
     module, name, text = message["module"], message["class"], message["text"]
     if message["code"] is not None:
         return error_for(message["code"], text)

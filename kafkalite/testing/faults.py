@@ -1,14 +1,14 @@
-"""Faults at the wire, for tests of programs that use Kafka: errors, delays and lost connections, by API.
+"""Inject faults into a test's broker: errors, delays and lost connections, by API.
 
-    broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)     answered so twice, nothing is written, then as ever
-    broker.delay("Fetch", 0.5)                                    each answer waits so long, what is behind it too
-    broker.disconnect("JoinGroup")                                the connection closes instead of an answer
+    broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)     fails two requests without writing, then works again
+    broker.delay("Fetch", 0.5)                                    delays each answer, and later ones of its connection
+    broker.disconnect("JoinGroup")                                closes the connection instead of an answer
 
-    frame ─▶ FaultyConnection ─▶ meet ─▶ a failure or disconnection that is left: it is the answer
-                                   └──▶ a delay: a place in the queue of answers, kept until its time is over
+    frame ─▶ FaultyConnection ─▶ meet ─▶ an armed failure or disconnection: it is the answer
+                                   └──▶ a delay: a place in the queue of answers, held for its time
 
-Requests that a fault answers have no effect; one that is delayed takes effect at once, only its answer is late, which
-is what a client whose request timed out has to cope with. Kafka 0.7's port has no faults.
+A request that a fault answers has no effect. A delayed request takes effect at once, and only its answer is late: a
+client whose request timed out has to cope with that. Kafka 0.7's port has no faults.
 
 Thread rule: `meet` runs on network workers, everything else on any thread.
 """
@@ -36,11 +36,11 @@ Code = ErrorCode | int | str | type[KafkaError] | KafkaError
 F = TypeVar("F", bound="Fault")
 
 _TEXT: Final = "a fault that the test asked for"
-"""What an answer says of the error, and the log of a connection that is closed."""
+"""The error message of an answer, and the reason in the log for a closed connection."""
 
 
 class Fault:
-    """One fault that a test asked for. `count` requests met it; `end` takes it back, as does the end of a `with`."""
+    """One fault that a test requested. `count` requests met it; `end`, or the end of a `with`, removes it."""
 
     def __init__(self, faults: Faults, key: int, times: int | None) -> None:
         if times is not None and times < 1:
@@ -52,11 +52,11 @@ class Fault:
 
     @property
     def ended(self) -> bool:
-        """Whether no request meets it any more."""
+        """Whether no further request meets it."""
         return self._times is not None and self.count >= self._times
 
     def end(self) -> None:
-        """Ends it. Idempotent."""
+        """Remove it. Idempotent."""
         self._faults.end(self)
 
     def __enter__(self) -> Self:
@@ -79,11 +79,11 @@ class Failure(Fault):
 
 
 class Disconnection(Fault):
-    """Requests are answered with the end of the connection."""
+    """Closes the connection of requests instead of answering them."""
 
 
 class Delay(Fault):
-    """Answers come late."""
+    """Delays answers."""
 
     def __init__(self, faults: Faults, key: int, times: int | None, seconds: float) -> None:
         super().__init__(faults, key, times)
@@ -93,7 +93,7 @@ class Delay(Fault):
 
 
 class Faults:
-    """The faults of one broker. `view` is asked for what an answer to Metadata has to tell."""
+    """The faults of one broker. `view` returns the metadata that an answer to Metadata needs."""
 
     def __init__(self, view: Callable[[Connection], MetadataView]) -> None:
         self._view = view
@@ -116,20 +116,20 @@ class Faults:
         return self._add(Delay(self, key_of(name), times, seconds))
 
     def end(self, fault: Fault) -> None:
-        """Takes one back."""
+        """Remove a fault."""
         with self._lock:
             self._faults = [other for other in self._faults if other is not fault]
             self._arm()
 
     def end_all(self) -> None:
-        """Takes all back; what is delayed already leaves at once."""
+        """Remove all faults; delayed answers leave at once."""
         with self._lock:
             self._faults = []
             self._arm()
         self.let_go()
 
     def let_go(self) -> None:
-        """What is delayed leaves at once."""
+        """Release the delayed answers at once."""
         with self._lock:
             held = dict(self._held)
         for place, timer in held.items():
@@ -137,7 +137,7 @@ class Faults:
             self._complete(place)
 
     def meet(self, connection: Connection, frame: bytes) -> bytes | str | None:
-        """What a request gets in place of being served: an answer, why its connection is closed, or None."""
+        """Return what a request gets instead of being served: an answer, or why its connection is closed; or None."""
         try:
             head = header.decode_request_header(frame)
             row = table.find(head.api_key)
@@ -145,9 +145,9 @@ class Faults:
                 return None
             request = row.decode(head.api_version, frame[head.body_position :])
         except ValueError:
-            return None  # whoever serves it says what is wrong
+            return None  # the handler reports the error
         if row.key == api.FETCH and request.session_id and not request.topics and self._waits(Failure, row.key):
-            # Nothing in it names a partition that could fail: the client is made to name them all (KIP-227).
+            # The request names no partition that could fail: this error makes the client name them all (KIP-227).
             return self._answer(connection, row, head, request, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         delay = self._take(Delay, row.key)
         if isinstance(delay, Delay):
@@ -166,7 +166,7 @@ class Faults:
         return protocol.encode_response_frame(row.key, head.api_version, head.correlation_id, answer)
 
     def _hold(self, place: Answer, seconds: float) -> None:
-        """Keeps a place before an answer; whoever stands after it waits."""
+        """Hold a place in the queue of answers; later answers of the connection wait for it."""
         timer = threading.Timer(seconds, self._complete, [place])
         timer.daemon = True
         with self._lock:
@@ -190,7 +190,7 @@ class Faults:
             return any(isinstance(fault, kind) and fault.key == key for fault in self._faults)
 
     def _take(self, kind: type[Fault] | tuple[type[Fault], ...], key: int) -> Fault | None:
-        """The oldest fault of a kind for an API, counted."""
+        """Return the oldest fault of a kind for an API, None without one, and count the request."""
         with self._lock:
             for fault in self._faults:
                 if fault.key == key and isinstance(fault, kind):
@@ -206,7 +206,7 @@ class Faults:
 
 
 def key_of(name: str | int) -> int:
-    """An API's key, by its name as Kafka spells it or by its number; ValueError when this broker does not serve it."""
+    """Return an API's key for its name in Kafka or its key. ValueError if this broker does not serve it."""
     names = {row.name.lower(): row.key for row in table.ROWS}
     if isinstance(name, int):
         if name in names.values():
@@ -218,7 +218,7 @@ def key_of(name: str | int) -> int:
 
 
 def code_of(code: Code) -> int:
-    """An error's number on the wire, from its name, its number, or one of kafkalite's exceptions; ValueError."""
+    """Return an error's code for its name, its code or an exception of kafkalite. ValueError if it is unknown."""
     if isinstance(code, KafkaError) or (isinstance(code, type) and issubclass(code, KafkaError)):
         return int(code.code)
     try:

@@ -1,7 +1,7 @@
-"""The broker of the test kit itself: restarted in place, killed, and made to fail.
+"""The test kit's broker: a Broker that tests can restart in place, kill, and make fail.
 
-It runs in the process of a test (`in_process=True`) or in one of its own (kafkalite.testing.child). It keeps its port
-while it is down, so that no other program gets it: clients are refused meanwhile, and find it again where it was.
+It runs in the process of a test (`in_process=True`) or in its own process (kafkalite.testing.child). While it is down,
+it keeps its port so that no other program takes it: clients are refused, and find the broker at the same address later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class InProcessBroker(Broker):
-    """A Broker, whose arguments it takes, that a test can restart, kill and make fail. See KafkaBroker for each."""
+    """A Broker, with its arguments, that a test can restart, kill and make fail. KafkaBroker documents each method."""
 
     def __init__(self, *args: object, **settings: object) -> None:
         super().__init__(*args, **settings)  # type: ignore[arg-type]  # Broker's own
@@ -48,7 +48,7 @@ class InProcessBroker(Broker):
         self.start()
 
     def stop(self, reason: str = "stop was called") -> None:
-        """As Broker.stop; the port is free again."""
+        """Stop like Broker.stop, and release the port."""
         if not self._origin.is_here:
             return
         super().stop(reason)
@@ -78,7 +78,7 @@ class InProcessBroker(Broker):
 
     def _stop_parts(self, *, crash: bool = False) -> bool:
         clean = super()._stop_parts(crash=crash)
-        self.faults.let_go()  # for connections that are gone
+        self.faults.let_go()  # of closed connections
         return clean
 
     def _place(self, wanted: Listener) -> Listener:
@@ -95,12 +95,12 @@ class InProcessBroker(Broker):
 
 
 def keep_files() -> None:
-    """Have pyfakefs, if it is loaded, leave the modules of a running broker their files.
+    """Exclude the modules of a running broker from pyfakefs, if it is loaded.
 
-    It replaces `os` and others in every module that has them, unless it skips the module by its name.
+    pyfakefs replaces `os` and other names in every module that uses them, except modules that it skips by name.
     """
     patcher: Any = getattr(sys.modules.get("pyfakefs.fake_filesystem_unittest"), "Patcher", None)
     names = {name for name in sys.modules if name.startswith("kafkalite.")}
     if patcher is not None and not names <= patcher.SKIPNAMES:
         patcher.SKIPNAMES.update(names)
-        patcher.clear_fs_cache()  # it keeps what it found in modules
+        patcher.clear_fs_cache()  # it caches its findings in modules

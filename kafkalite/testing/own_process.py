@@ -1,10 +1,11 @@
-"""A broker in its own process: started, asked over a pair of pipes, and ended.
+"""Start a broker in its own process, send it requests over two pipes, and end it.
 
-The process imports the same kafkalite, ignores Ctrl-C, is in another process group and ends with this one, even if this
-one is killed (kafkalite.testing.child). A child that a test forks may ask it, too; a lock on a file, which belongs to a
-process, keeps their exchanges apart. Only the process that started the broker ends it.
+The process imports the same kafkalite, ignores Ctrl-C, has its own process group and exits with this process, even if
+this one is killed (kafkalite.testing.child). A child that a test forks may send requests, too; a file lock, which
+belongs to a process, separates their exchanges. Only the process that started the broker ends it.
 
-The process knows nothing of a test's tools, and this side calls the system by `Unpatched` alone. It has no thread.
+The broker's process is not affected by a test's tools, and this side calls the system only through `Unpatched`. It has
+no thread.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ LOOK_S: Final = 0.02
 HINT: Final = "with in_process=True the broker runs in this process"
 CONFTEST: Final = "conftest"
 QUIET_LEVEL: Final = "warning"
-"""What a program without pytest sees of the broker's log."""
+"""The level of the broker's log in a program without pytest."""
 AT_REST: Final[Mapping[str, object]] = {
     "bootstrap_servers": "",
     "classic_endpoint": None,
@@ -52,7 +53,7 @@ AT_REST: Final[Mapping[str, object]] = {
     "progress": "",
     "running": False,
 }
-"""What a broker without a process says of itself."""
+"""The properties of a broker without a process."""
 WITHOUT_EFFECT: Final = frozenset({"give_up_start", "heal", "reload_certificates", "stop"})
 """Calls that do nothing if there is no process."""
 FAILED: Final = 0
@@ -104,7 +105,7 @@ class Process:
         self._lock = threading.Lock()
 
     def ask(self, call: str, arguments: tuple[object, ...], named: Mapping[str, object]) -> Any:
-        """Return what the process answers; raises what it raised, RuntimeError if it has ended."""
+        """Return the process's answer; raise its exception, or RuntimeError if it has ended."""
         with self._lock:
             if self.ended:
                 raise RuntimeError("the broker is not running")
@@ -140,7 +141,7 @@ class Process:
         return f"the broker's process {self.number} ended{f'; it wrote: {last}' if last else ''}"
 
     def end(self) -> None:
-        """Close the pipes and wait until the process has ended. In a forked child nothing happens. Idempotent."""
+        """Close the pipes and wait until the process has ended. Does nothing in a forked child. Idempotent."""
         if self.ended or not self._origin.is_here:
             return
         self.ended = True
@@ -154,26 +155,26 @@ class Process:
             Unpatched.kill(self.number, SIGKILL)
         Unpatched.close(self._answers)
         Unpatched.close(self._file)
-        with contextlib.suppress(ChildProcessError):  # a handler of SIGCHLD was faster
+        with contextlib.suppress(ChildProcessError):  # a SIGCHLD handler reaped it first
             Unpatched.wait_for(self.number, 0)
         if self.log is not None:
             self.log.end()
 
 
 class RemoteEvent:
-    """An event in the broker's process, with the methods of threading.Event that look at it."""
+    """An event in the broker's process, with threading.Event's methods `is_set` and `wait`."""
 
     def __init__(self, is_set: Callable[[], bool]) -> None:
         self._is_set = is_set
 
     def is_set(self) -> bool:
-        """Whether it is set. An event of a process that has ended by itself is set."""
+        """Return whether it is set. If the process has ended by itself, it is."""
         return self._is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, at most so many seconds; whether it is."""
+        """Wait until it is set, at most `timeout` seconds; return whether it is."""
         left = math.inf if timeout is None else math.ceil(timeout / LOOK_S)
-        while not self._is_set():  # counted, since a test may have stopped the clock
+        while not self._is_set():  # counts polls, because a test may have stopped the clock
             if left <= 0:
                 return False
             Unpatched.sleep(LOOK_S)
@@ -218,7 +219,7 @@ class RemoteFault:
 class OwnProcess:
     """A broker's process as KafkaBroker uses it: `do` calls a method there, `get` reads a property.
 
-    The process exists from the first use to `stop`; the next `start` begins another one.
+    The process exists from the first use to `stop`; the next `start` creates another one.
     """
 
     def __init__(self, settings: Mapping[str, object]) -> None:
@@ -228,7 +229,7 @@ class OwnProcess:
         self._origin = forks.Origin()
         self._beginning = threading.Lock()
         self._process: Process | None = None
-        self._begin()  # so that a wrong setting is reported here
+        self._begin()  # reports an invalid setting at once
 
     @property
     def failed(self) -> RemoteEvent:
@@ -247,7 +248,7 @@ class OwnProcess:
         return {key: _endpoint(item) for key, item in value.items()} if name == "endpoints" else value
 
     def do(self, name: str, *arguments: object, **named: object) -> Any:
-        """Call a method; a start, a stop or a restart is waited for."""
+        """Call a method; wait for the end of a start, stop or restart."""
         if not self._origin.is_here and name in LONG:
             if name == "stop":
                 return None
@@ -310,14 +311,14 @@ class OwnProcess:
 
 
 def _above(descriptor: int) -> int:
-    """The same file under a number that the process does not get."""
+    """Duplicate a descriptor to a number that the process does not receive."""
     raised = Unpatched.control_file(descriptor, F_DUPFD_CLOEXEC, DESCRIPTOR_MIN)
     Unpatched.close(descriptor)
     return raised
 
 
 def _flags() -> list[str]:
-    """Flags of this interpreter that its environment may have set, which -I hides."""
+    """Return the interpreter flags that the environment may have set, since -I ignores it."""
     prefix = [] if sys.pycache_prefix is None else ["-X", f"pycache_prefix={sys.pycache_prefix}"]
     return (["-B"] if sys.dont_write_bytecode else []) + prefix
 
@@ -329,7 +330,7 @@ def _endpoint(parts: list[Any]) -> Any:
 
 
 def _check_classes(key: str, value: object) -> None:
-    """Refuse a class of a conftest.py: the process would import the file again, and have another class."""
+    """Reject a class of a conftest.py: the process would import the file again and get another class."""
     for item in value if isinstance(value, list) else str(value).split(","):
         module, colon, name = item.strip().partition(":")
         if colon and module.rpartition(".")[2] == CONFTEST:
@@ -337,7 +338,7 @@ def _check_classes(key: str, value: object) -> None:
 
 
 def _plain(value: object) -> object:
-    """A value as JSON has it; what a setting or a fault takes has a plain form."""
+    """Convert a value to JSON's types."""
     match value:
         case None | bool() | float() | str():
             return value

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kafkalite.testing.broker import KafkaBroker
 
 TEST_NAME_SIZE_MAX: Final = 150
-"""Characters of the test's name that go into its topic's; a topic name has 249 at most."""
+"""Maximum characters of the test's name in its topic's name; a topic name has at most 249."""
 INI_SETTINGS: Final = "kafkalite_settings"
 FLUSH: Final = "flush.on.acks.all"
 LOG_LEVEL: Final = "info"
@@ -42,12 +42,12 @@ _IN_FORCE: Final = pytest.StashKey[set[str]]()
 
 
 class TopicFactory(Protocol):
-    """What `kafka_topic_factory` is."""
+    """The type of `kafka_topic_factory`."""
 
     def __call__(self, partitions: int = 1, *, name: str | None = None, **settings: object) -> str:
-        """Makes a topic and returns its name, which begins with the test's unless it is given.
+        """Create a topic and return its name, which begins with the test's name unless `name` is given.
 
-        Settings are Kafka's, with underscores: `cleanup_policy="compact"`. KafkaError when the topic cannot be made.
+        Settings have Kafka's names, with underscores: `cleanup_policy="compact"`. KafkaError if that fails.
         """
         ...
 
@@ -84,9 +84,9 @@ def kafka_broker(
 
 @pytest.fixture
 def kafka_topic_factory(kafka_broker: KafkaBroker, request: pytest.FixtureRequest) -> TopicFactory:
-    """Makes fresh topics, named after the test: `kafka_topic_factory(3, retention_ms=1000)`.
+    """Creates topics named after the test: `kafka_topic_factory(3, retention_ms=1000)`.
 
-    They stay until the broker goes, so that a client still closing down meets no surprise.
+    They exist until the broker stops, so that clients that are still closing see no deletion.
     """
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", request.node.name).strip("-.") or "topic"
 
@@ -106,9 +106,9 @@ def kafka_topic(kafka_topic_factory: TopicFactory) -> str:
 
 @pytest.fixture(scope="session")
 def kafka_registry(kafka_broker: KafkaBroker) -> Iterator[RegistryServer]:
-    """A running schema registry, kept in `kafka_broker`; `kafka_registry.url` is its address.
+    """A running schema registry, stored in `kafka_broker`; `kafka_registry.url` is its address.
 
-    Needs the extra `registry`. Faults of Produce and Fetch concern it too: it is a client of the broker.
+    Requires the extra `registry`. Faults of Produce and Fetch affect it too, because it is a client of the broker.
     """
     from kafkalite.schema_registry.server import RegistryServer
 
@@ -117,15 +117,15 @@ def kafka_registry(kafka_broker: KafkaBroker) -> Iterator[RegistryServer]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The setting of pytest's own file."""
+    """Register the ini option `kafkalite_settings`."""
     parser.addini(INI_SETTINGS, "settings of kafka_broker, one key=value per line", type="linelist", default=[])
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have kafkalite's own modules imported as they are, and the log of brokers captured.
+    """Import kafkalite's modules without assertion rewriting, and capture the log of brokers.
 
-    pytest parses and rewrites the modules of a plugin's whole package. Here that is of no use; a broker imports some in
-    threads that serve, and CPython 3.11 fails at times where two threads parse at once.
+    pytest parses and rewrites all modules of a plugin's package. That is of no use here, and a broker imports some
+    modules in its threads, where CPython 3.11 sometimes fails if two threads parse at once.
     """
     level = str(config.getoption("log_level") or config.getini("log_level") or "").lower()
     captured_log.capture(level if level in LOG_LEVELS else LOG_LEVEL)
@@ -171,7 +171,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A pytest-xdist worker tells its controller what was in force."""
+    """Send the durability in force from a pytest-xdist worker to its controller."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output[INI_SETTINGS] = sorted(_in_force(session.config))
@@ -179,7 +179,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: object, error: object) -> None:
-    """The controller hears of it."""
+    """Receive the durability in force from a worker."""
     del error
     told = getattr(node, "workeroutput", {}).get(INI_SETTINGS, [])
     config: pytest.Config = node.config  # type: ignore[attr-defined]  # an xdist WorkerController
@@ -187,7 +187,7 @@ def pytest_testnodedown(node: object, error: object) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """What held while tests ran, where the header could not know."""
+    """Report the durability in force, if the header could not know it."""
     for text in sorted(_in_force(config)):
         terminalreporter.write_line(f"kafkalite: kafka_broker {text}")
 
@@ -209,7 +209,7 @@ def _ini_settings(config: pytest.Config) -> dict[str, object]:
 
 
 def _conftests(config: pytest.Config) -> Iterator[object]:
-    """Plugins but this one."""
+    """Yield the plugins other than this one."""
     return (plugin for plugin in config.pluginmanager.get_plugins() if getattr(plugin, "__name__", "") != __name__)
 
 
@@ -218,6 +218,6 @@ def _in_force(config: pytest.Config) -> set[str]:
 
 
 def _durability(*, flush: bool) -> str:
-    """What the header and the summary say of a broker."""
+    """Return the line about a broker's durability for the header and the summary."""
     value = "true" if flush else "false"
     return f"answers acks=all from the {'disk' if flush else 'page cache'} ({FLUSH}={value})"

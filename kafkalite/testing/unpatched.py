@@ -1,7 +1,7 @@
-"""Functions of the system as they were when the plugin was loaded, which is before any test.
+"""Keep functions of the operating system as they were when the plugin was loaded, before any test.
 
-pyfakefs replaces modules and functions among the names of every module, pytest-socket and gevent replace functions in
-their modules. Names of a class stay.
+pyfakefs replaces modules and functions in the namespaces of all modules; pytest-socket and gevent replace functions in
+their own modules. Attributes of a class are not replaced.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 
 
 class Unpatched:
-    """What the parent of a broker's process calls, as attributes that stay when a test replaces the functions."""
+    """The functions that the parent of a broker's process calls, as attributes that tests' tools do not replace."""
 
     close = staticmethod(os.close)
     control_file = staticmethod(fcntl.fcntl)
