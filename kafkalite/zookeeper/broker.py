@@ -1,16 +1,16 @@
-"""A broker's entry in ZooKeeper: its address and its classic topics, kept there as long as it runs.
+"""Register a broker and its classic topics in ZooKeeper, and keep them registered while the broker runs.
 
     start ─▶ connected ─▶ id registered ─▶ topics registered ─▶ keeping ─▶ stop (session ends, nodes vanish)
                                                   ▲                 │
                                                   └─ session lost ──┘   a new creator stamp, everything again
 
-What ought to be registered is state (the id, and the topics that were told), and one thread makes ZooKeeper follow it:
-a lost connection is waited out, a lost session means that all of it is made again. Serving never waits for any of it.
+The desired state is the id and the topics passed to this class; one thread makes ZooKeeper match it. After a lost
+connection it waits; after a lost session it registers everything again. Serving clients never waits for this.
 
-An id that is taken is fatal when the broker starts. Its own node of a run that was killed is waited for until that
-session must have expired, which 0.7 did not do. Source: `kafkalite.classic`, fact 3.
+If another broker has the id at start, the start fails. If the node belongs to a killed run of this broker, the start
+waits until that session must have expired, which 0.7 did not do. Source: `kafkalite.classic`, fact 3.
 
-Thread rule: any thread may call `topic_created`; `_changed` guards what it shares with the registry thread.
+Thread rule: any thread may call `topic_created`; `_changed` guards the state shared with the registry thread.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.5
-"""Pause after ZooKeeper did not do what was asked."""
+"""Pause after a failed operation."""
 STALE_WAIT_FACTOR: Final = 2.0
-"""Session timeouts that an earlier run's node is given to vanish: the server checks sessions in steps."""
+"""How many session timeouts to wait for the node of an earlier run: the server checks sessions in steps."""
 
 
 class BrokerRegistration:
-    """One broker in one ZooKeeper."""
+    """A broker's registration in one ZooKeeper."""
 
     def __init__(
         self,
@@ -69,15 +69,15 @@ class BrokerRegistration:
         self._client: KazooClient | None = None
         self._changed = threading.Condition(threading.Lock())
         self._wanted: dict[str, int] = {}  # guarded by _changed
-        self._session = 0  # how many sessions were lost, guarded by _changed
+        self._session = 0  # number of lost sessions, guarded by _changed
         self._stopping = False
         self._thread: threading.Thread | None = None
-        self._registered: dict[str, int] = {}  # the registry thread's
+        self._registered: dict[str, int] = {}  # used by the registry thread only
 
     def start(self, topics: Mapping[str, int]) -> None:
-        """Registers the broker, then (by itself) the topics: name to number of partitions here.
+        """Register the broker; the thread then registers the topics: name → number of partitions on this broker.
 
-        StartupError when ZooKeeper cannot be reached in the time for connections, or another broker has this id.
+        StartupError if ZooKeeper cannot be reached within the connection timeout, or another broker has this id.
         """
         self._wanted = dict(topics)
         self._client = client = zookeeper.connect(
@@ -96,19 +96,19 @@ class BrokerRegistration:
         self._thread.start()
 
     def topic_created(self, topic: str, partition_count: int) -> None:
-        """A topic came, or has another number of partitions: registered soon."""
+        """Register a new topic, or a changed number of partitions, soon."""
         with self._changed:
             self._wanted[topic] = partition_count
             self._changed.notify()
 
     def topic_deleted(self, topic: str) -> None:
-        """A topic went: its entry goes soon."""
+        """Remove a deleted topic's node soon."""
         with self._changed:
             self._wanted.pop(topic, None)
             self._changed.notify()
 
     def stop(self) -> None:
-        """Leaves ZooKeeper at once."""
+        """End the session at once."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
@@ -135,11 +135,11 @@ class BrokerRegistration:
             if not self._follow(wanted, lost=lost):
                 with self._changed:
                     if lost:
-                        session = -1  # the id has to be registered again all the same
+                        session = -1  # the id must be registered again in any case
                     self._changed.wait(RETRY_S)
 
     def _follow(self, wanted: dict[str, int], *, lost: bool) -> bool:
-        """Makes ZooKeeper hold what is wanted; False when it has to be tried again."""
+        """Make ZooKeeper match `wanted`; return False to try again."""
         assert self._client is not None
         try:
             if lost:
@@ -157,7 +157,7 @@ class BrokerRegistration:
                     self._register_topic(self._client, topic, count)
                     self._registered[topic] = count
         except NodeConflict as error:
-            # Somebody took the id while we were away: two brokers must not answer for one id.
+            # Another broker took the id meanwhile: two brokers must not use one id.
             self._on_fatal(StartupError(self._conflict_text(error)))
             return False
         except ZooKeeperError as error:
@@ -166,7 +166,7 @@ class BrokerRegistration:
         return True
 
     def _register_at_start(self, client: KazooClient) -> None:
-        """Registers the id, again where the connection went meanwhile: a server that is busy may lose one."""
+        """Register the id; retry after a lost connection, which a busy server may cause."""
         began = time.monotonic()
         while True:
             try:
@@ -179,7 +179,7 @@ class BrokerRegistration:
                 return
 
     def _register_id(self, client: KazooClient, deadline: float) -> None:
-        """Registers the broker's id; an earlier run's node of this very broker is waited for until the deadline."""
+        """Register the broker's id. If an earlier run of this broker left a node, wait for its end or the deadline."""
         while True:
             creator = f"{self._host}-{self._clock.time_ms()}"
             node = BrokerNode(self._broker_id, creator, self._host, self._port)
@@ -193,7 +193,7 @@ class BrokerRegistration:
                 return
 
     def _is_ours(self, value: bytes) -> bool:
-        """Whether a node shows this broker's address, so that it can only be of an earlier run or session of it."""
+        """Return whether a node has this broker's address, so that it is from an earlier run or session of it."""
         try:
             found = BrokerNode.decode(self._broker_id, value)
         except ValueError:
@@ -201,10 +201,10 @@ class BrokerRegistration:
         return (found.host, found.port) == (self._host, self._port)
 
     def _register_topic(self, client: KazooClient, topic: str, count: int) -> None:
-        """Registers one topic. Whoever holds the broker's id may replace what an earlier run of it left behind."""
+        """Register one topic. The owner of the broker id may replace the node of an earlier run."""
         path = topic_broker_path(topic, self._broker_id)
         if topic in self._registered:
-            zookeeper.delete(client, path)  # consumers watch which nodes there are, not what they hold
+            zookeeper.delete(client, path)  # recreated, because consumers watch the list of nodes, not their values
         while True:
             try:
                 zookeeper.create_ephemeral(client, path, str(count).encode())
@@ -214,7 +214,7 @@ class BrokerRegistration:
                 return
 
     def _on_state(self, state: str) -> None:
-        """On kazoo's thread: nothing may wait here."""
+        """Record a lost session. Runs on kazoo's thread, so it must not block."""
         if state == KazooState.LOST and not self._stopping:
             with self._changed:
                 self._session += 1

@@ -1,6 +1,6 @@
-"""What a consumer group has in ZooKeeper: subscriptions, owners, offsets, and the brokers they are about.
+"""Read and write a consumer group's nodes in ZooKeeper: subscriptions, owners, offsets, and the brokers.
 
-Reads are made afresh each time: a rebalance has to see what is there now. Every function may wait, and raises
+Nothing is cached, because a rebalance must see the current nodes. Every function may wait, and raises
 `ZooKeeperError`. Source: `kafkalite.classic`, facts 3 and 5.
 """
 
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 def brokers(client: KazooClient, watch: Callable[[object], None] | None = None) -> dict[int, BrokerNode]:
-    """The live brokers by id. One whose value makes no sense is left out, and said so."""
+    """Return the live brokers by id. A broker with an invalid value is logged and left out."""
     found = {}
     for name in zookeeper.children(client, BROKER_IDS, watch):
         number = broker_number(name)
@@ -52,12 +52,12 @@ def brokers(client: KazooClient, watch: Callable[[object], None] | None = None) 
 
 
 def topics(client: KazooClient, watch: Callable[[object], None] | None = None) -> list[str]:
-    """Every topic that has, or had, a broker."""
+    """Return every topic that has or had a broker."""
     return zookeeper.children(client, BROKER_TOPICS, watch)
 
 
 def partitions(client: KazooClient, topic: str, watch: Callable[[object], None] | None = None) -> list[BrokerPartition]:
-    """A topic's partitions on the live brokers, by broker and number."""
+    """Return a topic's partitions on the live brokers, ordered by broker and number."""
     found = []
     for name in zookeeper.children(client, topic_path(topic), watch):
         broker = broker_number(name)
@@ -72,13 +72,13 @@ def partitions(client: KazooClient, topic: str, watch: Callable[[object], None] 
 
 
 def subscription(client: KazooClient, group: GroupPaths, consumer_id: str) -> Subscription | None:
-    """What one consumer reads, None when it is gone; NodeError when its node makes no sense."""
+    """Return a consumer's subscription, None if it is gone. NodeError if its node is invalid."""
     value = zookeeper.read(client, group.id_of(consumer_id))
     return None if value is None else decode_subscription(value)
 
 
 def threads_by_topic(client: KazooClient, group: GroupPaths, all_topics: Iterable[str]) -> dict[str, list[str]]:
-    """Topic to the ids of all threads of the group that read it. A member whose node makes no sense is left out."""
+    """Return the ids of all threads of the group for each topic. A member with an invalid node is left out."""
     known = list(all_topics)
     found: dict[str, list[str]] = {}
     for consumer_id in zookeeper.children(client, group.ids):
@@ -94,17 +94,17 @@ def threads_by_topic(client: KazooClient, group: GroupPaths, all_topics: Iterabl
 
 
 def owner(client: KazooClient, group: GroupPaths, topic: str, partition: BrokerPartition) -> str | None:
-    """The thread that owns a partition."""
+    """Return the thread that owns a partition, None without an owner."""
     value = zookeeper.read(client, group.owner(topic, partition))
     return None if value is None else value.decode("utf-8", "replace")
 
 
 def offset(client: KazooClient, group: GroupPaths, topic: str, partition: BrokerPartition) -> int | None:
-    """The next offset that the group stored, None before its first commit; NodeError when it is no number."""
+    """Return the next offset stored by the group, None before its first commit. NodeError if it is invalid."""
     value = zookeeper.read(client, group.offset(topic, partition))
     return None if value is None else decode_offset(value)
 
 
 def store_offset(client: KazooClient, group: GroupPaths, topic: str, partition: BrokerPartition, value: int) -> None:
-    """Stores the next offset; the last writer wins."""
+    """Store the next offset; the last writer wins."""
     zookeeper.write(client, group.offset(topic, partition), str(value).encode())

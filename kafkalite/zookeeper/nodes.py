@@ -1,4 +1,4 @@
-"""The nodes that Kafka 0.7 keeps in ZooKeeper: paths, and values as text. Pure functions, nothing is read here.
+"""Build the paths and encode the values of Kafka 0.7's ZooKeeper nodes. Pure functions, without I/O.
 
     /brokers/ids/<broker id>                              creator:host:port        ephemeral
     /brokers/topics/<topic>/<broker id>                   partition count          ephemeral
@@ -6,7 +6,7 @@
     /consumers/<group>/owners/<topic>/<broker>-<part>     consumer thread id       ephemeral
     /consumers/<group>/offsets/<topic>/<broker>-<part>    next offset              persistent
 
-Values are UTF-8. A broker's value has exactly two colons, so a host may hold none. Source: `kafkalite.classic`, fact 3.
+Values are UTF-8. A broker's value is split at colons, so a host contains none. Source: `kafkalite.classic`, fact 3.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BROKER_TOPICS: Final = "/brokers/topics"
 CONSUMERS: Final = "/consumers"
 
 COUNT_MAX: Final = 100_000
-"""Partitions of a topic at one broker, streams of one member: whoever writes into ZooKeeper sizes our lists."""
+"""The maximum partitions of a topic on one broker, or streams of a member. Node values are untrusted."""
 
 _NUMBER: Final = re.compile(r"[0-9]{1,10}")
 _PARTITION: Final = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
@@ -32,11 +32,11 @@ _HOST: Final = re.compile(r"[^:/\s]+")
 
 
 class NodeError(ValueError):
-    """A node's value is not what 0.7 writes there."""
+    """A node's value does not have 0.7's format."""
 
 
 class BrokerPartition(NamedTuple):
-    """One partition of a topic, by the broker that has it. As text `<broker id>-<partition>`."""
+    """One partition of a topic on a broker. Its text is `<broker id>-<partition>`."""
 
     broker_id: int
     partition: int
@@ -46,7 +46,7 @@ class BrokerPartition(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> BrokerPartition:
-        """NodeError unless it is `<broker id>-<partition>`."""
+        """Parse `<broker id>-<partition>`. NodeError if it is invalid."""
         found = _PARTITION.fullmatch(text)
         if found is None:
             raise NodeError(f"{text!r} is not of the form <broker id>-<partition>")
@@ -55,7 +55,7 @@ class BrokerPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerNode:
-    """A broker as `/brokers/ids/<broker_id>` shows it. `creator` tells one run of the broker from another."""
+    """A broker's node `/brokers/ids/<broker_id>`. `creator` distinguishes the runs of a broker."""
 
     broker_id: int
     creator: str
@@ -75,7 +75,7 @@ class BrokerNode:
 
     @classmethod
     def decode(cls, broker_id: int, value: bytes) -> BrokerNode:
-        """Parts 0, 1 and 2 of what colons separate; what follows is ignored. NodeError when they are not there."""
+        """Decode the first three fields; further ones are ignored. NodeError if one is missing."""
         parts = value.decode("utf-8", "replace").split(":")
         if len(parts) < 3 or not _NUMBER.fullmatch(parts[2]):
             raise NodeError(f"the ZooKeeper node of broker {broker_id} is not of the form creator:host:port: {value!r}")
@@ -83,27 +83,27 @@ class BrokerNode:
 
 
 def broker_path(broker_id: int) -> str:
-    """Where a broker registers."""
+    """Return the path of a broker's node."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
 def topic_path(topic: str) -> str:
-    """The parent of a topic's brokers."""
+    """Return the path of a topic, whose children are its brokers."""
     return f"{BROKER_TOPICS}/{topic}"
 
 
 def topic_broker_path(topic: str, broker_id: int) -> str:
-    """Where a broker says how many partitions of a topic it has."""
+    """Return the path of the node with a broker's partition count for a topic."""
     return f"{BROKER_TOPICS}/{topic}/{broker_id}"
 
 
 def broker_number(name: str) -> int | None:
-    """The id that a node of a broker is named by; None for a name that is none."""
+    """Return the broker id in a node's name, None if it is invalid."""
     return int(name) if _NUMBER.fullmatch(name) else None
 
 
 def decode_count(value: bytes) -> int:
-    """A partition count; NodeError when it is none, or more than COUNT_MAX."""
+    """Decode a partition count. NodeError if it is invalid or exceeds COUNT_MAX."""
     text = value.decode("ascii", "replace").strip()
     if not _NUMBER.fullmatch(text) or int(text) > COUNT_MAX:
         raise NodeError(f"not a partition count: {value[:80]!r}")
@@ -111,7 +111,7 @@ def decode_count(value: bytes) -> int:
 
 
 def decode_offset(value: bytes) -> int:
-    """A stored offset; NodeError when it is none. -1 stands for a broker that could not be asked."""
+    """Decode a stored offset. NodeError if it is invalid. -1 means that the broker could not be reached."""
     try:
         return int(value)
     except ValueError:
@@ -119,7 +119,7 @@ def decode_offset(value: bytes) -> int:
 
 
 class GroupPaths:
-    """The nodes of one consumer group."""
+    """The paths of a consumer group's nodes."""
 
     def __init__(self, group: str) -> None:
         self.group = group
@@ -143,7 +143,7 @@ class GroupPaths:
 
 @dataclass(frozen=True, slots=True)
 class TopicCounts:
-    """A consumer's static subscription: topic to its number of streams."""
+    """A static subscription: the number of streams for each topic."""
 
     streams: dict[str, int]
 
@@ -152,14 +152,14 @@ class TopicCounts:
         return f"{{ {pairs} }}".encode()
 
     def streams_of(self, topics: list[str], *, only_linear: bool = False) -> dict[str, int]:
-        """Topic to number of streams; which topics there are makes no difference."""
+        """Return the number of streams for each topic; `topics` has no influence."""
         del topics, only_linear
         return dict(self.streams)
 
 
 @dataclass(frozen=True, slots=True)
 class FilterCounts:
-    """A consumer's subscription by filter: every topic that the filter allows, with the same number of streams."""
+    """A subscription by filter, with the same number of streams for each topic that the filter allows."""
 
     marker: str
     stream_count: int
@@ -169,8 +169,10 @@ class FilterCounts:
         return f"{self.marker}{self.stream_count}{self.marker}{self.pattern}".encode()
 
     def streams_of(self, topics: list[str], *, only_linear: bool = False) -> dict[str, int]:
-        """Topic to number of streams, for those of `topics` that are allowed. ValueError: the filter is none, or may
-        take for ever where it may not (`only_linear`)."""
+        """Return the number of streams for each of `topics` that the filter allows.
+
+        ValueError if the filter is invalid or, with `only_linear`, might take more than linear time.
+        """
         chosen = filter_of(self.marker, self.pattern)
         if only_linear and not chosen.is_linear:
             raise ValueError(f"topic filter {self.pattern[:80]!r} is refused, as matching it may take exponential time")
@@ -181,9 +183,9 @@ Subscription = TopicCounts | FilterCounts
 
 
 def decode_subscription(value: bytes) -> Subscription:
-    """What a consumer's id node says; NodeError when it is neither of the forms, or has more than COUNT_MAX streams.
+    """Decode a consumer's subscription. NodeError if it has neither form, or more than COUNT_MAX streams.
 
-    Some old clients write the bare name of their topic: that is one stream of it.
+    Some old clients write only the name of their topic: it means one stream.
     """
     text = value.decode("utf-8", "replace").strip()
     found = _FILTER.fullmatch(text)

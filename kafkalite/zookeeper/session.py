@@ -1,11 +1,11 @@
-"""A ZooKeeper session and the few ways in which 0.7 reads and writes nodes, over kazoo.
+"""Open ZooKeeper sessions, and read and write nodes as 0.7 does, through kazoo.
 
-Reads of a node that is not there give None or nothing; parents come into being with their first child. An ephemeral
-node that another session made is never taken for ours: it will vanish with that session, whatever its value.
+Reading a missing node returns None or nothing; writing creates parents. An ephemeral node of another session never
+counts as ours, whatever its value, because it will vanish with that session.
 
-Every function may wait for the server, for OPERATION_TIMEOUT_S at most, and raises kazoo's errors (`ZooKeeperError`)
-when the connection or the session is lost or stays away for so long. Thread rule: a client may be used from any thread
-but kazoo's own (its callbacks).
+Every function may wait for the server, at most OPERATION_TIMEOUT_S. It raises kazoo's errors (`ZooKeeperError`) if the
+connection or session is lost or unavailable for that time. Thread rule: a client may be used from any thread except
+kazoo's own (its callbacks).
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 _kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
-_kazoo_logger.setLevel(logging.ERROR)  # each attempt to connect is a warning there; what matters is logged here
+_kazoo_logger.setLevel(logging.ERROR)  # kazoo warns about each connection attempt; important events are logged here
 
 ZooKeeperError = (KazooException, KazooTimeoutError)
-"""What a lost connection or session raises, and whatever else the server refuses."""
+"""Errors for a lost connection or session, and for other failures of the server."""
 CONNECTION_GONE: Final = (ConnectionLoss, SessionExpiredError, KazooTimeoutError)
-"""Those of them that another try may not meet."""
+"""Those of them that a retry may avoid."""
 
 OPERATION_TIMEOUT_S: Final = 10.0
-"""kazoo keeps what is asked while the connection is away; nobody here waits longer than this for it."""
+"""kazoo queues operations while it is disconnected; callers wait at most this long."""
 RETRY_DELAY_S: Final = 0.1
 RETRY_DELAY_S_MAX: Final = 2.0
 
 
 class NodeConflict(Exception):
-    """An ephemeral node of this path was made by another session."""
+    """Another session created the ephemeral node at this path."""
 
     def __init__(self, path: str, value: bytes) -> None:
         super().__init__(f"another session holds {path}: {value.decode('utf-8', 'replace')}")
@@ -71,7 +71,7 @@ class NodeConflict(Exception):
 
 
 class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
-    """kazoo's, which a forked child leaves to its parent."""
+    """A kazoo client that a forked child leaves to its parent."""
 
     def __init__(self, **arguments: object) -> None:
         super().__init__(**arguments)
@@ -79,13 +79,13 @@ class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
         forks.register(self)
 
     def leave(self) -> None:
-        """In a forked child: the session is the parent's."""
+        """Called in a forked child: the session is the parent's."""
         sockets = (getattr(self._connection, name) for name in ("_socket", "_read_sock", "_write_sock"))
         forks.abandon(each.fileno() for each in sockets if each is not None)
 
 
 def new_client(servers: str, session_timeout_s: float) -> KazooClient:
-    """One that is not connected yet; StartupError for addresses that are none."""
+    """Return a client that is not connected yet. StartupError for invalid addresses."""
     retry = KazooRetry(max_tries=-1, delay=RETRY_DELAY_S, max_delay=RETRY_DELAY_S_MAX, ignore_expire=True)
     try:
         return _Client(hosts=servers, timeout=session_timeout_s, connection_retry=retry, logger=_kazoo_logger)
@@ -98,14 +98,14 @@ def new_client(servers: str, session_timeout_s: float) -> KazooClient:
 def connect(
     servers: str, *, session_timeout_s: float, connection_timeout_s: float, reads_only: bool = False
 ) -> KazooClient:
-    """A client with a session; StartupError when nobody answers within connection_timeout_s seconds.
+    """Return a client with a session. StartupError if no server answers within connection_timeout_s seconds.
 
-    `servers` is `host:port,host:port/chroot`; the chroot is made when it is missing, unless nothing is to be written.
-    Once connected, it reconnects for ever by itself, with a new session when the old one expired.
+    `servers` is `host:port,host:port/chroot`. A missing chroot is created unless `reads_only`. The client reconnects by
+    itself indefinitely, with a new session if the old one has expired.
     """
     client = new_client(servers, session_timeout_s)
     try:
-        client.start_async().wait(connection_timeout_s)  # start() warns of a chroot that is yet to be made
+        client.start_async().wait(connection_timeout_s)  # start() would warn about a chroot that does not exist yet
         if client.connected:
             if not reads_only and client.chroot and client.exists_async("/").get(timeout=OPERATION_TIMEOUT_S) is None:
                 _make_chroot(servers, connection_timeout_s)
@@ -117,7 +117,7 @@ def connect(
 
 
 def _make_chroot(servers: str, connection_timeout_s: float) -> None:
-    """Makes the path that `servers` ends in, which a client that lives below it cannot."""
+    """Create the chroot of `servers`. A client with that chroot cannot create it."""
     hosts, _, path = servers.partition("/")
     client = _Client(hosts=hosts, logger=_kazoo_logger)
     try:
@@ -128,7 +128,7 @@ def _make_chroot(servers: str, connection_timeout_s: float) -> None:
 
 
 def close(client: KazooClient) -> None:
-    """Ends the session, and with it every ephemeral node it made. Does not raise; nothing is done in a forked child."""
+    """End the session, which deletes its ephemeral nodes. Does not raise, and does nothing in a forked child."""
     if isinstance(client, _Client) and not client.origin.is_here:
         return
     try:
@@ -139,7 +139,7 @@ def close(client: KazooClient) -> None:
 
 
 def read(client: KazooClient, path: str) -> bytes | None:
-    """A node's value, None without the node."""
+    """Return a node's value, None if it does not exist."""
     try:
         value, _ = client.get_async(path).get(timeout=OPERATION_TIMEOUT_S)
     except NoNodeError:
@@ -148,9 +148,9 @@ def read(client: KazooClient, path: str) -> bytes | None:
 
 
 def children(client: KazooClient, path: str, watch: Callable[[object], None] | None = None) -> list[str]:
-    """Names of the nodes below a path, none without it. The watch is called once, when they may have changed.
+    """Return the names of a node's children, none if it does not exist.
 
-    On a path that is missing the watch waits for the node to come.
+    `watch` is called once, when they may have changed or, if the path is missing, when it is created.
     """
     try:
         return _children(client, path, watch)
@@ -165,12 +165,12 @@ def _children(client: KazooClient, path: str, watch: Callable[[object], None] | 
 
 
 def tells_change(event: object) -> bool:
-    """Whether a watch was called for what it watches: kazoo calls each when the connection goes, too."""
+    """Return whether an event reports a change: kazoo also calls each watch when the connection is lost."""
     return bool(getattr(event, "type", None) != EventType.NONE)
 
 
 def write(client: KazooClient, path: str, value: bytes) -> None:
-    """Sets a persistent node, made with its parents where it is missing."""
+    """Set the value of a persistent node; it and its parents are created if missing."""
     try:
         _set(client, path, value)
     except NoNodeError:
@@ -185,22 +185,22 @@ def _set(client: KazooClient, path: str, value: bytes) -> None:
 
 
 def delete(client: KazooClient, path: str) -> None:
-    """Removes a node; one that is gone already is fine."""
+    """Delete a node, if it exists."""
     with contextlib.suppress(NoNodeError):
         client.delete_async(path).get(timeout=OPERATION_TIMEOUT_S)
 
 
 def delete_tree(client: KazooClient, path: str) -> None:
-    """Removes a node and everything below it; one that is gone already is fine."""
+    """Delete a node and everything below it, if it exists."""
     for name in children(client, path):
         delete_tree(client, f"{path}/{name}")
     delete(client, path)
 
 
 def create_ephemeral(client: KazooClient, path: str, value: bytes) -> None:
-    """Makes a node that lives as long as this session; NodeConflict when another session has it.
+    """Create an ephemeral node of this session. NodeConflict if another session has created it.
 
-    One that this session made itself (a create whose answer was lost) counts as done, and gets the value.
+    If this session has already created it (the answer of a create was lost), only the value is set.
     """
     while True:
         try:
@@ -209,7 +209,7 @@ def create_ephemeral(client: KazooClient, path: str, value: bytes) -> None:
             try:
                 found, stat = client.get_async(path).get(timeout=OPERATION_TIMEOUT_S)
             except NoNodeError:
-                continue  # gone meanwhile
+                continue  # deleted meanwhile
             if stat.ephemeralOwner != session_id(client):
                 raise NodeConflict(path, bytes(found or b"")) from None
             if found != value:
@@ -218,5 +218,5 @@ def create_ephemeral(client: KazooClient, path: str, value: bytes) -> None:
 
 
 def session_id(client: KazooClient) -> int:
-    """The number of the session, as nodes name their owner."""
+    """Return the session's number, by which nodes name their owner."""
     return int(client.client_id[0])

@@ -1,8 +1,8 @@
-"""White and black lists of topics: Kafka 0.7's filters, written as it writes them.
+"""Select topics by Kafka 0.7's whitelists and blacklists.
 
-A list is a regular expression that has to match the whole name, in which a comma stands for `|`, spaces do not count,
-and quotes around it fall off. 0.7 takes Java's expressions, this takes RE2's, and Python's for what RE2 does not know
-(looking around, backreferences); they agree on what topic lists use.
+A list is a regular expression that must match the whole name. In it a comma means `|`, spaces are ignored, and
+surrounding quotes are removed. 0.7 uses Java's expressions. This module uses RE2's, and Python's for features that RE2
+lacks (look-around, back-references); they agree on what topic lists use.
 Source: `kafkalite.classic`, fact 4 (0.7.1's TopicFilter).
 """
 
@@ -18,16 +18,16 @@ _NAMES_ONLY: Final = re.compile(r"[A-Za-z0-9\-|]+")
 
 
 class TopicFilter(ABC):
-    """Which topics a consumer wants (kafka.consumer.TopicFilter)."""
+    """Decides which topics a consumer subscribes to (kafka.consumer.TopicFilter)."""
 
     marker: ClassVar[str]
-    """The character that stands for this kind of list in ZooKeeper."""
+    """The character that identifies the kind of filter in ZooKeeper."""
 
     def __init__(self, pattern: str) -> None:
-        """ValueError when the pattern is not a regular expression."""
+        """Compile the list. ValueError if it is not a regular expression."""
         self.pattern = pattern.strip().replace(",", "|").replace(" ", "").strip("'\"")
         self.is_linear = True
-        """Whether it takes time in proportion to a topic's name. Whoever tries the expression of a stranger looks."""
+        """Whether matching takes linear time. Check it before matching an untrusted expression."""
         try:
             self._compiled: Any = compiled(self.pattern)
         except ValueError:
@@ -39,12 +39,12 @@ class TopicFilter(ABC):
 
     @abstractmethod
     def allows(self, topic: str) -> bool:
-        """Whether a topic of this name is wanted."""
+        """Return whether the filter allows a topic."""
 
     @property
     @abstractmethod
     def needs_topic_watcher(self) -> bool:
-        """Whether topics that come later may be wanted too."""
+        """Whether topics created later may be allowed."""
 
     def _matches(self, topic: str) -> bool:
         return self._compiled.fullmatch(topic) is not None
@@ -54,7 +54,7 @@ class TopicFilter(ABC):
 
 
 class Whitelist(TopicFilter):
-    """The topics that match (kafka.consumer.Whitelist)."""
+    """Allows the topics that match (kafka.consumer.Whitelist)."""
 
     marker = "*"
 
@@ -67,7 +67,7 @@ class Whitelist(TopicFilter):
 
 
 class Blacklist(TopicFilter):
-    """The topics that do not match (kafka.consumer.Blacklist)."""
+    """Allows the topics that do not match (kafka.consumer.Blacklist)."""
 
     marker = "!"
 
@@ -80,7 +80,7 @@ class Blacklist(TopicFilter):
 
 
 def filter_of(marker: str, pattern: str) -> TopicFilter:
-    """The filter that a subscription names; ValueError for another marker or a pattern that is none."""
+    """Return the filter of a subscription. ValueError for an unknown marker or an invalid pattern."""
     for kind in (Whitelist, Blacklist):
         if kind.marker == marker:
             return kind(pattern)
