@@ -66,7 +66,7 @@ CLIENTS = {
             "admin": "kcat produces, consumes and lists metadata",
             "KIP-848": "librdkafka 2.0.2 predates it",
         },
-        {"transactions": "it cannot commit a consumer's offsets in one"},
+        {"transactions": "kcat cannot commit a consumer's offsets in a transaction"},
     ),
     "java": Client("Java kafka-clients"),
     "kafkajs": Client(
@@ -74,7 +74,7 @@ CLIENTS = {
         {"KIP-848": CLASSIC_ALONE},
         {
             "produce, consume": "only gzip; the other codecs are third-party packages",
-            "seek by time": "it returns the end if there is no such record",
+            "seek by time": "KafkaJS returns the end if there is no such record",
         },
     ),
     "platformatic": Client("@platformatic/kafka"),

@@ -30,7 +30,8 @@ that a power cut could leave, starts a broker on each, and compares its contents
 prints the command that reproduces it. `tests/power/README.md` describes the method and both file system models.
 
 - **states**: crash states per model. **replicas**: crash states, in both models, of a broker in a cluster that leads
-  and follows while leaders change, lose data and return. Its logs are compared with its leaders', and it must rejoin.
+  and follows while leaders change, lose data and return. The broker's logs are compared with those of its leaders, and
+  the broker must rejoin.
 - **findings**: promised data was missing, unexpected data was present, or the broker hung or did not start.
 - **answers**: acknowledged records, offsets and transactional offsets. **early**: answers sent before the data was
   durable.
@@ -43,8 +44,8 @@ KILLS = """
 ## kill -9 during changes of ACLs, users and quotas
 
 `make prove FAMILY=kills` runs six clients that change ACLs, users and quotas with four requests in flight each, and
-kills the broker; a quarter of the following starts are killed too. Then every acknowledged change must be present,
-every other change complete or absent, and authorization and passwords must match the broker's answers.
+kills the broker. A quarter of the following starts are killed too. Then every acknowledged change must be present,
+every other change must be complete or absent, and authorization and passwords must match the broker's answers.
 
 - **in doubt**: changes in flight when the broker died. **kept**: changes in doubt that were complete after the start.
 
@@ -60,11 +61,11 @@ controller, with three replicas and `min.insync.replicas=2`. The load is idempot
 groups of both protocols, and an exactly-once copier. Brokers and the controller are killed, stopped and frozen; links
 fail in one or both directions. `tests/cluster/README.md` describes the method.
 
-- A fault counts if at least 500 records were acknowledged since the previous one, all replicas were in sync before
+- A fault counts if at least 500 records were acknowledged since the previous fault, all replicas were in sync before
   and after it, and every client continued.
-- After each fault, all replicas are compared byte by byte up to the high watermark; after ten, every answer with the
-  logs.
-- `BROKERS=java` is the control, `mixed` includes one Apache Kafka broker, `exchanged` switches brokers between both
+- After each fault, all replicas are compared byte by byte up to the high watermark. After every ten faults, every
+  answer is compared with the logs.
+- `BROKERS=java` is the control, `mixed` includes one Apache Kafka broker, and `exchanged` switches brokers between both
   implementations on the same directories.
 - **acknowledged**: records, including those of committed transactions. **commits**: offset commits.
 - **findings**: an acknowledged record lost, duplicated, reordered or changed; an aborted record or part of a
@@ -74,9 +75,9 @@ fail in one or both directions. `tests/cluster/README.md` describes the method.
 
 The finding of `ff97358232`: two librdkafka groups committed nothing for three minutes after their coordinator had
 moved to another broker and back within eight seconds. Nothing was lost, a Java group in the same partition continued,
-and it has not recurred. A part of the explanation: librdkafka 2.16 fails queued commits when the coordinator lookup
-takes longer than `retry.backoff.ms`. With slow simulated sockets, a group needed up to 52 s with 50 ms, the value then
-(13 runs), and up to 26 s with 1 s (24 runs). The groups now use 500 ms.
+and the finding has not recurred. A part of the explanation is that librdkafka 2.16 fails queued commits when the
+coordinator lookup takes longer than `retry.backoff.ms`, which was 50 ms. With slow simulated sockets, a group needed up
+to 52 s with 50 ms (13 runs), and up to 26 s with 1 s (24 runs). The groups now use 500 ms.
 
 """
 CLUSTER_TABLE = """\
@@ -99,8 +100,8 @@ FAILURES = """
 
 `make prove FAMILY=failures SEEDS=0-9999` simulates the core of `kafkalite.failures` by seed. Members are killed
 between any two steps, evicted and replaced; transactions are refused and commits arrive late. The seeds cover all
-strategies, both orders, blocked keys, with and without transactions. **broken** counts seeds with a broken promise;
-`python -m tests.simulation.failures SEED` replays one.
+strategies, both orders, blocked keys, dead-letter handlers and batches, with and without transactions. **broken**
+counts seeds with a broken promise; `python -m tests.simulation.failures SEED` replays a seed.
 
 """
 FAILURES_TABLE = """| commit | seeds | steps | broken |
@@ -110,14 +111,20 @@ FAILURES_KILLS = """
 Real processes were killed too, on two cores with other load (23 November 2026 unless noted):
 
 - 100,002 records, 2 % of which always fail, three members, 200 kills of members and 10 of the broker: 97,998 records
-  were processed and 2,004 became dead letters, each once. With `order="key"`, it was 97,996 and 2,006, of which 2 are
-  records that were in progress at three kills.
+  were processed and 2,004 became dead letters, each once. With `order="key"`, 97,996 were processed and 2,006 became
+  dead letters, including 2 that were in progress at three kills.
 - 1,000 records and three kills of the member, for each of five strategies and four clients (20 runs, 28 November
   2026): all records were processed, and 189 to 355 calls of the handler were repeats
   ([benchmarks/README.md](../benchmarks/README.md) has the times).
-- A group that waits for the retries of another group, 1,000 times, with 40 kills of either: it never processed a
-  record before the other group had decided. With a kill every 2.6 s, both groups process records one at a time and
-  fall behind.
+- The four programs of `examples/failures/`, with each of four clients and with sync, async and served handlers: 69 runs
+  of 1,800 orders, in which the program is killed four times and the broker twice (29 November 2026; 276 and 138 kills).
+  Each order was processed or became a dead letter, once; `Ignore` noted the skipped ones in its ledger. One order that
+  was in progress at three kills became a dead letter. One run of an earlier version stopped: librdkafka never returned
+  from a call when the broker was killed ([librdkafka#5456](https://github.com/confluentinc/librdkafka/issues/5456));
+  members now give up such a call.
+- A group waited for the retries of another group 1,000 times, with 40 kills of either group. It never processed a
+  record before the other group had decided on it. With a kill every 2.6 s, both groups process records one at a time
+  and fall behind.
 """
 NONE = "No run has been recorded yet.\n"
 
