@@ -56,7 +56,7 @@ def session_counts(
     from pyspark.sql import functions as sql
 
     if not by:
-        raise ValueError("by must contain at least one column")
+        raise ValueError("by=… must contain at least one column")
     return counted(frame, sql.session_window(time, gap), late, by, time)
 
 
@@ -133,7 +133,7 @@ def join_streams(
         raise ValueError(f"unknown how={how!r}; expected {' or '.join(map(repr, JOINS))}")
     names = [on] if isinstance(on, str) else list(on)
     if not names:
-        raise ValueError("on must contain at least one column")
+        raise ValueError("on=… must contain at least one column")
     require_columns(left, [*names, left_time])
     require_columns(right, [*names, right_time])
     require_disjoint(left, right, names)

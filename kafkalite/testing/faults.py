@@ -44,7 +44,9 @@ class Fault:
 
     def __init__(self, faults: Faults, key: int, times: int | None) -> None:
         if times is not None and times < 1:
-            raise ValueError(f"times must be at least 1, or None to repeat the fault until it is ended, not {times}")
+            raise ValueError(
+                f"invalid times={times}; expected at least 1, or None to repeat the fault until it is ended"
+            )
         self._faults = faults
         self._times = times
         self.key = key

@@ -182,9 +182,9 @@ class ColumnReader:
         """
         special = {"earliest": OFFSET_EARLIEST, "latest": OFFSET_LATEST}
         if isinstance(at, str) and at not in special:
-            raise ValueError(f"at must be 'earliest', 'latest' or a time in ms since 1970, not {at!r}")
+            raise ValueError(f"invalid at={at!r}; expected 'earliest', 'latest' or a time in ms since 1970")
         if isinstance(at, int) and at < 0:
-            raise ValueError(f"at must be 'earliest', 'latest' or a time in ms since 1970, not {at}")
+            raise ValueError(f"invalid at={at}; expected 'earliest', 'latest' or a time in ms since 1970")
         stamp = special[at] if isinstance(at, str) else at
         found = self.client.list_offsets(dict.fromkeys(partitions, stamp), isolation=self.isolation)
         return {key: row.offset for key, row in found.items()}

@@ -175,7 +175,7 @@ def test_names_numbers_and_exceptions():
         (("Produce", "NOT_LEADER"), "unknown Kafka error 'NOT_LEADER', did you mean"),
         (("Produce", 9999), "unknown Kafka error 9999"),
         (("Produce", 0), "NONE is not an error"),
-        (("Produce", 1, 0), "times must be at least 1"),
+        (("Produce", 1, 0), "invalid times=0; expected at least 1"),
     ],
 )
 def test_what_cannot_be_is_refused(broker, arguments, text):
