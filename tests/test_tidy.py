@@ -225,7 +225,7 @@ NATIVE_MODULES = sorted(
 
 
 @pytest.mark.parametrize("name", NATIVE_MODULES)
-def test_stub_tells_what_the_built_module_has(name: str) -> None:
+def test_the_stub_matches_the_built_module(name: str) -> None:
     stub = STUBS / f"{name}.pyi"
     assert stub.exists(), f"kafkalite/_native/{name}.pyi is missing"
     text = stub.read_text(encoding="utf-8")
@@ -372,7 +372,7 @@ class TestTheChecksThemselves:
         text = "cdef class A(B):\n    cdef int x\n    cdef int f(self):\n        g(1)\n\n    def g(self): pass\n\nx = 1"
         assert list(cython_class_sizes(text)) == [("A", 2, 6)]
 
-    def test_what_is_over_a_limit_is_told(self) -> None:
+    def test_what_is_over_a_limit_is_reported(self) -> None:
         assert list(over_the_limits("A", 50, 900)) == []
         assert list(over_the_limits("A", 51, 901)) == [("A methods", 51), ("A lines", 901)]
 

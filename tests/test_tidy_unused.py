@@ -198,7 +198,7 @@ class TestTheChecksThemselves:
             "if True:\n    forgotten: int = 3",
         ],
     )
-    def test_a_name_that_nobody_uses_is_found(self, text: str) -> None:
+    def test_an_unused_name_is_found(self, text: str) -> None:
         assert [one.line for one in unused_names({"a.py": text, "b.md": "forgotten, Forgotten, LIMIT"})] != []
 
     @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ class TestTheChecksThemselves:
             "class S:\n    @rule()\n    def step(self): pass\nS()",
         ],
     )
-    def test_a_name_that_somebody_uses_is_not(self, text: str) -> None:
+    def test_a_used_name_is_not_found(self, text: str) -> None:
         assert list(unused_names({"a.py": text})) == []
 
     def test_a_name_that_two_files_define_and_none_uses_is_found(self) -> None:
@@ -222,6 +222,6 @@ class TestTheChecksThemselves:
         assert list(unused_names({"a.py": "LIMIT = 3", "b.pyx": "from a import LIMIT"})) == []
         assert len(list(unused_names({"a.py": "LIMIT = 3", "b.pyx": "# LIMIT", "b.pyi": "LIMIT: int"}))) == 1
 
-    def test_a_file_that_nobody_names_is_found(self) -> None:
+    def test_an_unreferenced_file_is_found(self) -> None:
         words = {"a/used.py": {"os"}, "a/dead.py": {"used", "dead"}, "a/test_x.py": set()}
         assert list(dead_files([*words], words)) == ["a/dead.py"]

@@ -24,7 +24,7 @@ def never() -> bool:
     return False
 
 
-def test_campaign_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_campaign_continues_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[int] = []
 
     def series(number: int, brokers: str, *_: Any, **__: Any) -> Series:
@@ -145,7 +145,7 @@ def test_nothing_is_found_in_a_cluster_of_apache_kafkas(kafka_jars: Path) -> Non
 
 @needs_network
 @pytest.mark.slow
-def test_brokers_go_on_with_the_next_of_three_controllers(kafka_jars: Path) -> None:
+def test_brokers_continue_with_the_next_of_three_controllers(kafka_jars: Path) -> None:
     assert kafka_jars
     kinds = "controller killed,controller paused,controller cut,kill"
     done = run("--brokers", "kafkalite", "--controllers", "3", "--kinds", kinds)

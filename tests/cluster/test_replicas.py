@@ -102,7 +102,7 @@ def test_only_transactions_with_a_commit_count(tmp_path: Path) -> None:
     assert replicas.committed("t-0", stored, 6)[1].kinds == set()
 
 
-def test_replicas_of_a_directory_are_told_by_their_names(tmp_path: Path) -> None:
+def test_replicas_of_a_directory_are_found_by_their_names(tmp_path: Path) -> None:
     for name in ("t-0", "t-1", "__cluster_metadata-0", "t-2.0a1b-delete", "strays"):
         write(tmp_path / name, LOG)
     assert replicas.names([tmp_path]) == {"t-0", "t-1"}

@@ -20,7 +20,7 @@ REFUSED = (
 )
 
 
-def test_refusal_that_raises_an_epoch_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refusal_that_raises_an_epoch_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     logger = refusals()
     logger.debug("%s", REFUSED)
     logger.debug(

@@ -12,7 +12,7 @@ from tests.directories.content import differences
 from tests.kit.processes.broker import REPOSITORY
 
 
-def test_what_differs_is_told_with_the_first_place() -> None:
+def test_differences_are_reported_with_the_first_place() -> None:
     before: dict[str, object] = {"t-0: records": [1, 2, 3], "t-0: watermarks": (0, 3), "group g": "EMPTY"}
     assert list(differences(before, dict(before))) == []
     after: dict[str, object] = {"t-0: records": [1, 2], "t-0: watermarks": (0, 3), "topic u": "new"}

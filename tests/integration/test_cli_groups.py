@@ -93,7 +93,7 @@ def test_group_of_the_newer_protocol(broker, client, capsys):
         (["--to-datetime", "946684800000"], 0, 0),
     ],
 )
-def test_reset_shows_first_and_does_it_when_told(broker, client, capsys, target, asked, offset):
+def test_reset_shows_a_preview_and_needs_execute(broker, client, capsys, target, asked, offset):
     arguments = ["reset-offsets", "app", "--topic", "logs:0", "--json", *target]
     expected = {"topic": "logs", "partition": 0, "from": 40, "to": offset, "asked": asked}
     _, out = call(broker, capsys, *arguments)

@@ -224,7 +224,7 @@ def check(broker: BrokerProcess, told: dict[str, object]) -> None:
         assert client.end_offset("results", 0) == 22
 
 
-def test_everything_goes_and_clients_go_on(
+def test_a_full_migration_and_clients_continue(
     filled: tuple[Path, dict[str, object]],
     tmp_path: Path,
     controller: KafkaController,
@@ -270,7 +270,7 @@ def _dying(settings: dict[str, str], dies_at: int | str, steps: object) -> None:
     migrate(BrokerConfig.load(None, settings), SystemClock(), told)
 
 
-def test_whatever_kills_it_it_ends_when_run_again(
+def test_a_killed_migration_completes_when_repeated(
     filled: tuple[Path, dict[str, object]], tmp_path: Path, controller: KafkaController
 ) -> None:
     source, told = filled

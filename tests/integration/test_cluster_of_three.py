@@ -150,7 +150,7 @@ def test_partitions_are_spread_and_each_leader_serves_its_own(cluster: KafkaClus
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_groups_go_on_where_they_were(cluster: KafkaCluster, topic: str, protocol: str) -> None:
+def test_groups_resume_at_their_offsets(cluster: KafkaCluster, topic: str, protocol: str) -> None:
     group = f"g-{topic}"
     more = {"group.protocol": protocol}
     send(cluster, topic, texts("a", 300))

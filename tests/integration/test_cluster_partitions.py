@@ -157,7 +157,7 @@ def test_partition_that_is_led_here_is_served(controller: ScriptedController, tm
     assert "orders" not in journal
 
 
-def test_clients_are_told_who_leads_elsewhere(controller: ScriptedController, tmp_path: Path) -> None:
+def test_clients_get_the_leader_on_another_broker(controller: ScriptedController, tmp_path: Path) -> None:
     controller.append(*topic("orders", ORDERS, OWN, ELSEWHERE), moved(ORDERS, 1, ELSEWHERE))
     with Broker(settings(controller, tmp_path)) as broker, connect(broker) as connection:
         wait_led(connection, ORDERS)
@@ -240,7 +240,7 @@ def test_leadership_that_goes_and_comes_back_begins_a_new_epoch(controller: Scri
     assert epochs == [(0, 0), (2, end)]
 
 
-def test_fetch_that_waits_is_told_when_leadership_goes(controller: ScriptedController, tmp_path: Path) -> None:
+def test_a_waiting_fetch_fails_when_leadership_is_lost(controller: ScriptedController, tmp_path: Path) -> None:
     controller.append(*topic("orders", ORDERS, OWN))
     with Broker(settings(controller, tmp_path)) as broker, connect(broker) as connection:
         wait_led(connection, ORDERS)
@@ -395,7 +395,7 @@ def test_coordinators_are_who_leads_their_partitions(controller: ScriptedControl
         wait_until(lambda: {groups.error_of(key) for key in "ab"} == {gone}, WAIT_S, "others coordinate")
 
 
-def test_coordinators_topic_is_asked_for(controller: ScriptedController, tmp_path: Path) -> None:
+def test_the_coordinators_topic_is_created_on_demand(controller: ScriptedController, tmp_path: Path) -> None:
     controller.answers[api.CREATE_TOPICS].append(lambda _request: CreateTopicsResponse())
     with Broker(settings(controller, tmp_path)) as broker, connect(broker) as connection:
         request = find_coordinator.FindCoordinatorRequest(key_type=0, coordinator_keys=["a"])

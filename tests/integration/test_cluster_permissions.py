@@ -197,7 +197,7 @@ def test_rule_that_is_not_understood_stops_the_broker(controller: ScriptedContro
         assert broker.failed.wait(WAIT_S)
 
 
-def test_rules_without_an_authorizer_are_told_in_the_log(
+def test_acls_without_an_authorizer_are_logged(
     controller: ScriptedController, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     controller.append(rule(may_read("orders")))

@@ -133,7 +133,7 @@ def test_an_error_never_waits_for_another_partition(
     assert ends(broker)[MOVED] == 0
 
 
-def test_requests_of_one_partition_are_pipelined_and_all_told_at_once(
+def test_pipelined_requests_of_one_partition_are_answered_at_once(
     broker: Broker, connection: Connection, controller: ScriptedController
 ) -> None:
     for _ in range(5):

@@ -147,7 +147,7 @@ class RdkafkaReader:
 
 
 @pytest.mark.parametrize("kind", ["java", "librdkafka"])
-def test_a_consumer_reads_in_its_rack_and_goes_on_when_brokers_die(
+def test_a_consumer_reads_in_its_rack_and_continues_when_brokers_die(
     cluster: KafkaCluster, tmp_path: Path, kind: str
 ) -> None:
     near = NEAR_JAVA if kind == "java" else NEAR_RDKAFKA

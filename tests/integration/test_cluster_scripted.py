@@ -97,7 +97,7 @@ def _beats(controller: ScriptedController) -> list:
     return [request for key, _, request in controller.seen if key == api.BROKER_HEARTBEAT]
 
 
-def test_clients_are_told_of_the_cluster(controller: ScriptedController, tmp_path: Path) -> None:
+def test_metadata_lists_the_cluster(controller: ScriptedController, tmp_path: Path) -> None:
     controller.append(
         types.RegisterBrokerRecord(
             broker_id=1,
@@ -512,7 +512,7 @@ def test_topic_that_is_asked_for_is_made_by_the_controller(controller: ScriptedC
     assert len(controller.requests(api.ENVELOPE)) == 1
 
 
-def test_broker_that_stands_alone_loads_none_of_it() -> None:
+def test_a_standalone_broker_loads_no_cluster_module() -> None:
     program = (
         "import sys; from kafkalite.broker import Broker; broker = Broker().start(); broker.stop();"
         "print([name for name in sys.modules if 'cluster' in name.split('.')[1:2] or 'in_cluster' in name"

@@ -309,14 +309,14 @@ def test_letters_that_are_too_many_are_for_the_command_line(
     assert "kafkalite letters list --topic dlq.billing.orders" in answer.text
 
 
-def test_a_cluster_that_does_not_answer_is_told(tmp_path: Path) -> None:
+def test_an_unreachable_cluster_is_reported(tmp_path: Path) -> None:
     with ConsoleServer("127.0.0.1:1", [LOOPBACK], timeout_s=1.0) as server:
         answer = ask(server, "/topics")
     assert answer.status == 502
     assert "the cluster is not available" in answer.text
 
 
-def test_every_hostile_value_stands_there_as_text(console: ConsoleServer) -> None:
+def test_every_hostile_value_is_shown_as_text(console: ConsoleServer) -> None:
     records = data(console, "/topics/hostile/messages?count=200&from=oldest")["records"]
     assert len(records) == len(HOSTILE)
     for offset in range(len(HOSTILE)):

@@ -122,7 +122,7 @@ def test_numbers_of_another_cluster_or_of_a_damaged_file_are_not_taken(
     assert not (tmp_path / f"{FILE}.new").exists()
 
 
-def test_a_topic_made_anew_has_a_series_of_its_own(broker: Broker) -> None:
+def test_a_recreated_topic_has_a_separate_series(broker: Broker) -> None:
     with Client(broker.bootstrap_servers) as client:
         sampler = Sampler(client.twin())
         looks(client, sampler, 3, NOW - 60_000)

@@ -227,7 +227,7 @@ def groups_that_are_read_again(controller: ScriptedController, broker: Broker, c
     return groups
 
 
-def test_what_an_earlier_leader_wrote_last_is_told_when_all_in_sync_have_it(
+def test_the_previous_leaders_last_commit_is_served_when_all_in_sync_replicas_have_it(
     controller: ScriptedController, tmp_path: Path
 ) -> None:
     give(controller, OWN, TWO)

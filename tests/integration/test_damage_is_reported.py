@@ -40,14 +40,16 @@ def test_consume_ends_at_damage_with_one_sentence(broker: Broker, capfd: pytest.
 
 
 @pytest.mark.parametrize("more", [("-e",), ("--until", "+1s")], ids=["to the end", "until a time"])
-def test_consume_goes_on_after_damage(broker: Broker, capfd: pytest.CaptureFixture[str], more: tuple[str, ...]) -> None:
+def test_consume_continues_after_damage(
+    broker: Broker, capfd: pytest.CaptureFixture[str], more: tuple[str, ...]
+) -> None:
     status, lines, said = consumed(broker, capfd, "-o", "beginning", "--skip-damaged", *more)
     assert (status, lines) == (0, [str(number) for number in (*range(1000), *range(2000, 3000))])
     assert said.splitlines()[1:] == ["kafkalite: orders-0: skipped damaged offsets 1000 to 1999"]
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_whatever_of_a_batch_is_damaged_the_others_are_read(
+def test_any_damage_to_a_batch_leaves_the_others_readable(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], how: str
 ) -> None:
     with small_broker(log_dirs=str(tmp_path)) as broker:
@@ -63,7 +65,7 @@ def test_whatever_of_a_batch_is_damaged_the_others_are_read(
         assert said.splitlines()[1:] == [f"kafkalite: orders-0: skipped damaged offsets 1000 to {end - 1}"]
 
 
-def test_a_member_of_a_group_goes_on_after_damage(broker: Broker, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_group_member_continues_after_damage(broker: Broker, capfd: pytest.CaptureFixture[str]) -> None:
     status, lines, said = consumed(broker, capfd, "-g", "readers", "--from-beginning", "--skip-damaged", "-c", "1500")
     assert (status, lines[998:1002]) == (0, ["998", "999", "2000", "2001"])
     assert "skipped damaged offsets 1000 to 1999" in said

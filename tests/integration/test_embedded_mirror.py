@@ -69,7 +69,7 @@ def numbers(first: int, end: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, end)]
 
 
-def test_a_replica_follows_and_goes_on_after_a_restart(tmp_path: Path, source: Broker, live: Client) -> None:
+def test_a_replica_follows_and_continues_after_a_restart(tmp_path: Path, source: Broker, live: Client) -> None:
     live.admin.create_topic("logs.a", 1, configs={"retention.ms": "-1"})
     live.admin.create_topic("other", 1)
     live.produce("logs.a", 0, numbers(0, 100))

@@ -165,7 +165,7 @@ def test_kafkalites_own_topic_served_by_kafka(kafka: ApacheKafka, kafkalite: Bro
     assert len(records(batches(kafka.port))) == 2 * len(records(by_kafkalite))
 
 
-def test_producer_goes_on_over_the_move(kafka: ApacheKafka, kafkalite: BrokerProcess) -> None:
+def test_a_producer_continues_across_the_move(kafka: ApacheKafka, kafkalite: BrokerProcess) -> None:
     """Producer state travels with the directory: Kafka knows the last batch kafkalite took, and refuses a gap.
 
     The last one only: Kafka's snapshot, which we write in its place, has room for no more.

@@ -477,7 +477,7 @@ def test_a_write_that_began_before_leadership_is_not_taken_for_replicated(
         assert core_of(broker).high_watermark == 1
 
 
-def test_a_write_that_waits_is_told_that_leadership_is_lost(controller: ScriptedController, tmp_path: Path) -> None:
+def test_a_waiting_write_fails_when_leadership_is_lost(controller: ScriptedController, tmp_path: Path) -> None:
     give(controller, (OWN, TWO), (OWN, TWO))
     with leading(controller, tmp_path) as broker, connect(broker) as writer:
         write(writer)

@@ -227,7 +227,7 @@ def test_a_fetch_that_waits_is_in_purgatory_until_it_is_answered(broker: Broker)
     assert (waiting("Fetch"), waiting("Produce")) == (0, 0)
 
 
-def test_tls_connections_are_told_by_protocol_and_cipher_suite(tmp_path: Path) -> None:
+def test_tls_connections_are_counted_by_protocol_and_cipher_suite(tmp_path: Path) -> None:
     authority = Authority()
     store = authority.issue("server").write_pem(tmp_path / "server.pem")
     context = ssl.create_default_context(cafile=str(authority.write_pem(tmp_path / "authority.pem")))
@@ -261,7 +261,7 @@ def test_both_formats_and_gzip_say_the_same(broker: Broker) -> None:
     assert {"process_resident_memory_bytes", "kafka_brokers", "kafkalite_disk_free_bytes"} <= names
 
 
-def test_with_many_partitions_topics_are_told_as_wholes() -> None:
+def test_with_many_partitions_metrics_are_per_topic() -> None:
     with Broker(metrics_listeners=HERE, metrics_partitions_max=3) as broker:
         broker.create_topic("a", 3)
         assert scrape(broker)("kafka_log_log_size", topic="a", partition=2) == 0
@@ -271,7 +271,7 @@ def test_with_many_partitions_topics_are_told_as_wholes() -> None:
         assert scrape(broker)("kafka_topic_partitions", topic="a") == 3
 
 
-def test_a_part_that_fails_is_left_out_and_others_are_told(broker: Broker) -> None:
+def test_a_failing_part_is_left_out_and_others_are_exported(broker: Broker) -> None:
     def failing() -> Iterator[Family]:
         yield Family("good", "gauge", "Good.", [(labels(at=1), 1)])
         raise RuntimeError("of this part")

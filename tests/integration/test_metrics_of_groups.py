@@ -85,7 +85,7 @@ def test_lag_is_what_an_administration_client_finds(broker: Broker) -> None:
     assert seen("kafka_coordinator_group_groupmetadatamanager_numoffsets") == 5
 
 
-def test_offsets_in_a_topic_that_was_made_anew_are_nobodys_lag(broker: Broker) -> None:
+def test_offsets_of_a_recreated_topic_count_as_no_lag(broker: Broker) -> None:
     broker.delete_topic("a")
     broker.create_topic("a", 2)
     assert told(broker) == told(broker, "current_offset") == {}

@@ -160,7 +160,7 @@ def test_quotas_are_carried(
     assert {entity: there[entity] for entity in one.quotas.list_all()} == one.quotas.list_all()
 
 
-def test_users_that_need_a_password_are_told(
+def test_users_that_need_a_password_are_listed(
     sides: Sides, clients: tuple[Client, Client], topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one, two = clients

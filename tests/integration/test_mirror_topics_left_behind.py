@@ -112,7 +112,7 @@ def test_records_that_the_target_refuses_hold_up_their_topic_alone(
 
 
 @pytest.mark.parametrize("how", ["magic", "count"])
-def test_what_stands_before_damage_is_copied(
+def test_records_before_damage_are_copied(
     tmp_path: Path, target: Broker, capsys: pytest.CaptureFixture[str], how: str
 ) -> None:
     with small_broker(log_dirs=str(tmp_path)) as broker:

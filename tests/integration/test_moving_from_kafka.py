@@ -120,7 +120,7 @@ def compare(new: Client, folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.compat
-def test_passwords_of_kafkas_users_go_on_to_hold(kafka_jars: Path, tmp_path: Path) -> None:
+def test_passwords_of_kafkas_users_remain_valid(kafka_jars: Path, tmp_path: Path) -> None:
     """From the log, and from a snapshot once there is one."""
     assert kafka_jars
     settings = {"metadata.log.max.snapshot.interval.ms": "1000", "metadata.log.max.record.bytes.between.snapshots": "1"}

@@ -119,7 +119,7 @@ def test_a_password_in_the_url_is_used_and_never_shown(registry: RegistryServer,
         {"schema.registry.ssl.truststore.locatoin": "x"},
     ],
 )
-def test_settings_that_are_wrong_are_told(settings: dict[str, str]) -> None:
+def test_invalid_settings_are_reported(settings: dict[str, str]) -> None:
     with pytest.raises(ConfigError):
         RegistryClient("https://127.0.0.1:1", settings=settings)
 

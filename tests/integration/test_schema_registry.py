@@ -152,7 +152,7 @@ def test_a_kept_connection_serves_many_requests(kafka_broker, topic: str) -> Non
         connection.close()
 
 
-def test_slow_and_large_requests_keep_nobody_else_out(kafka_broker, topic: str) -> None:
+def test_slow_and_large_requests_block_no_other_client(kafka_broker, topic: str) -> None:
     with RegistryServer(
         kafka_broker.bootstrap_servers, port=0, topic=topic, limits=LIMITS._replace(threads=2)
     ) as registry:
@@ -169,7 +169,7 @@ def test_slow_and_large_requests_keep_nobody_else_out(kafka_broker, topic: str) 
             sock.close()
 
 
-def test_writes_fail_with_their_code_while_the_broker_is_away_and_reads_go_on(tmp_path) -> None:
+def test_writes_fail_with_their_code_while_the_broker_is_away_and_reads_work(tmp_path) -> None:
     from kafkalite import Broker
 
     broker = Broker(log_dirs=str(tmp_path), flush_on_acks_all=False).start()
@@ -191,7 +191,7 @@ def test_writes_fail_with_their_code_while_the_broker_is_away_and_reads_go_on(tm
         broker.stop()
 
 
-def test_what_the_broker_refuses_is_told_at_once(kafka_broker, topic: str) -> None:
+def test_a_refusal_of_the_broker_is_returned_at_once(kafka_broker, topic: str) -> None:
     with Client(kafka_broker.bootstrap_servers) as client:
         client.admin.create_topic(topic, 1, configs={"cleanup.policy": "compact", "max.message.bytes": "1000"})
     with RegistryServer(kafka_broker.bootstrap_servers, port=0, topic=topic) as registry:

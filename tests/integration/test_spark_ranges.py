@@ -119,7 +119,7 @@ def test_bounds(broker: Broker, client: Client, topic: str, options: dict, first
         ),
     ],
 )
-def test_a_start_after_the_end_fails_whatever_may_be_lost(
+def test_a_start_after_the_end_fails_for_any_data_loss_option(
     broker: Broker, client: Client, topic: str, options: dict, message: str, fails: str
 ) -> None:
     named = {name: str(value).replace("T", topic) for name, value in options.items()}
@@ -179,7 +179,7 @@ def test_what_aged_out(broker: Broker, client: Client, topic: str) -> None:
     assert read(client, parse(broker, subscribe=topic, failOnDataLoss=False, **begin))[0] == list(range(55, 300))
 
 
-def test_a_topic_made_anew(broker: Broker, client: Client, topic: str) -> None:
+def test_a_recreated_topic(broker: Broker, client: Client, topic: str) -> None:
     strict = parse(broker, subscribe=topic)
     tasks = plan.plan_tasks(client, strict)
     client.admin.delete_topic(topic)

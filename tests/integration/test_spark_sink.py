@@ -32,7 +32,7 @@ def values(broker: Broker, topic: str, *, isolation: int = 0) -> list[int]:
         ]
 
 
-def test_tasks_share_a_writer_which_is_made_anew_in_time(
+def test_tasks_share_a_writer_that_is_renewed_in_time(
     kafka_broker: Broker, kafka_topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = options_for(kafka_broker, kafka_topic)

@@ -367,7 +367,7 @@ def test_the_path_shows_what_went_through_and_what_did_not(broker: Broker, clien
     assert paths[2] == [(shop.topic, False), (dead, True)]
 
 
-def test_a_copy_comes_after_its_origin_whatever_the_clocks_say(client: Client) -> None:
+def test_a_copy_comes_after_its_origin_for_any_clocks(client: Client) -> None:
     shop = Shop(client)
     letter = (("dlq.topic", shop.topic.encode()), ("dlq.partition", b"0"), ("dlq.offset", b"1"), ("dlq.group", b"g"))
     dead = f"dlq.g.{shop.topic}"

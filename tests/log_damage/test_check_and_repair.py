@@ -105,7 +105,7 @@ def test_nothing_to_check_is_a_mistake(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("number", [0, 1, -1])
-def test_a_damaged_batch_is_told_and_taken_out(data: Path, capsys: pytest.CaptureFixture[str], number: int) -> None:
+def test_a_damaged_batch_is_reported_and_removed(data: Path, capsys: pytest.CaptureFixture[str], number: int) -> None:
     path = segments(data)[number]
     original = path.read_bytes()
     flip(path, min(5000, len(original) // 2))
@@ -242,7 +242,7 @@ def check_readable(log: PartitionLog) -> None:
     assert offsets[-1] == BATCHES - 1
 
 
-def test_a_missing_segment_and_a_damaged_journal_are_told(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_segment_and_a_damaged_journal_are_reported(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     segments(data)[1].unlink()
     flip(data / "metadata.journal", 20)
     status, out, _ = run(capsys, "check", data)
@@ -259,9 +259,7 @@ def test_a_partition_directory_can_be_checked_alone(data: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize("rounds", [25, pytest.param(400, marks=pytest.mark.slow)])
-def test_whatever_is_damaged_a_repair_leaves_something_that_opens(
-    data: Path, capsys: pytest.CaptureFixture[str], rounds: int
-) -> None:
+def test_after_any_damage_a_repaired_log_opens(data: Path, capsys: pytest.CaptureFixture[str], rounds: int) -> None:
     chance = random.Random(11)
     for _ in range(rounds):
         copy = data.parent / "copy"

@@ -280,7 +280,7 @@ def test_open_transaction_bounds_compaction(tmp_path: Path) -> None:
     assert offsets(log) == [1, 2, 3, 4, 5]
 
 
-def test_readers_of_replaced_segments_go_on(tmp_path: Path) -> None:
+def test_readers_of_replaced_segments_continue(tmp_path: Path) -> None:
     harness = make_harness(tmp_path)
     log = harness.open()
     model = CompactedModel()

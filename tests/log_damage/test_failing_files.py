@@ -120,7 +120,7 @@ def test_a_cut_active_segment_is_noticed_at_the_next_flush(tmp_path: Path) -> No
     assert log.flushed_offset == 40, "what came after the cut is not acknowledged"
 
 
-def test_a_cut_sealed_segment_that_nobody_reads_is_noticed_by_retention(harness: LogHarness) -> None:
+def test_retention_notices_a_truncated_sealed_segment_without_readers(harness: LogHarness) -> None:
     log, _ = filled(harness)
     os.truncate(log.segments[1].path, 8192)
     segment_removal.apply_retention(log, harness.clock.time_ms())

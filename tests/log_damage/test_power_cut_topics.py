@@ -154,7 +154,7 @@ def test_a_start_removes_nothing_of_a_directory_whose_name_may_come_back(
     assert not any("t-0" in names for names in durable)
 
 
-def test_deleted_topic_whose_directory_lost_its_id_file_is_nobodys(root: Path, tmp_path: Path) -> None:
+def test_a_deleted_topics_directory_without_its_id_file_belongs_to_no_topic(root: Path, tmp_path: Path) -> None:
     manager = started(root)
     written(manager, "t")
     shutil.copytree(root / "t-0", tmp_path / "t-0")
@@ -202,7 +202,9 @@ def test_deletion_that_cannot_be_synced_is_not_reported_done(root: Path) -> None
 
 
 @DAMAGES
-def test_directory_whose_id_is_lost_is_nobodys(root: Path, damage: bytes, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_directory_without_its_id_belongs_to_no_topic(
+    root: Path, damage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     manager = started(root)
     written(manager, "t")
     shutil.copytree(root / "t-0", root / "u-0")

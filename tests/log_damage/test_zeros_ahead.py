@@ -55,7 +55,7 @@ def size_of(log: PartitionLog, number: int = -1) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("value_size", [10, 1000, 20_000])
-def test_a_killed_log_goes_on_behind_its_last_batch(
+def test_a_killed_log_continues_after_its_last_batch(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, value_size: int
 ) -> None:
     harness, model = LogHarness(tmp_path), PlainLog()

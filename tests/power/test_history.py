@@ -97,7 +97,7 @@ def test_op_is_promised_from_the_send_on() -> None:
     assert [op.possible(moment) for moment in (49, 50)] == [False, True]
 
 
-def test_answer_that_nobody_sent_makes_the_recording_useless() -> None:
+def test_an_answer_without_a_send_makes_the_recording_useless() -> None:
     history = History()
     history.ops["p"].append(Op("p", {}, 50, (0, PORT), 3, result={}))
     with pytest.raises(TraceError):

@@ -150,9 +150,7 @@ def committed_offsets(bootstrap: str, group: str, topic: str) -> dict[int, int]:
 
 @pytest.mark.parametrize("backup_count", [1, slow(12)])
 @pytest.mark.scenario("K1")
-def test_backups_while_everything_goes_on(
-    make_broker: MakeBroker, tmp_path: Path, seed: int, backup_count: int
-) -> None:
+def test_backups_under_load(make_broker: MakeBroker, tmp_path: Path, seed: int, backup_count: int) -> None:
     broker = make_broker(settings=SETTINGS).start()
     create_topic(broker.port, "load", PARTITION_COUNT, {"segment.bytes": "40000"})
     create_topic(broker.port, "moved", PARTITION_COUNT, {"segment.bytes": "40000"})

@@ -121,7 +121,7 @@ def test_control_nothing_damaged(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.scenario("B1")
-def test_torn_tail_keeps_whole_batches_and_goes_on(broker: BrokerProcess, seed: int) -> None:
+def test_a_torn_tail_keeps_whole_batches_and_takes_appends(broker: BrokerProcess, seed: int) -> None:
     segment = segments(broker, "t")[-1]
     ends = batch_ends(segment)
     chance = random.Random(seed)

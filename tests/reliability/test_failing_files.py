@@ -257,7 +257,7 @@ def cases() -> list[object]:
 
 @pytest.mark.parametrize(("kind", "fault"), cases())
 @pytest.mark.scenario("B8")
-def test_one_file_fails_and_everything_else_goes_on(tmp_path: Path, kind: str, fault: str) -> None:
+def test_one_file_fails_and_all_others_keep_working(tmp_path: Path, kind: str, fault: str) -> None:
     with disk_for(fault, tmp_path) as (directory, disk):
         stage = Stage(directory)
         try:

@@ -89,7 +89,7 @@ def producer(broker: BrokerProcess, name: str = "one-id", **settings: object) ->
 
 @pytest.mark.parametrize("turn_count", [2, slow(100)])
 @pytest.mark.scenario("T3")
-def test_the_elder_of_two_producers_is_fenced(make_broker: MakeBroker, seed: int, turn_count: int) -> None:
+def test_the_first_of_two_producers_is_fenced(make_broker: MakeBroker, seed: int, turn_count: int) -> None:
     """Its open transaction is aborted, and nothing that it sends later is ever seen."""
     chance = random.Random(seed)
     broker = make_broker(settings=SETTINGS).start()

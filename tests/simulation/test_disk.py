@@ -132,7 +132,7 @@ def test_nothing_happens_without_power(simulated: SimulatedDisk) -> None:
             call()
 
 
-def test_a_mistake_of_the_disk_itself_is_told() -> None:
+def test_a_path_outside_every_simulated_disk_is_reported() -> None:
     simulated = SimulatedDisk(FakeClock())
 
     def open_what_is_nowhere() -> None:

@@ -142,7 +142,7 @@ def test_a_store_is_read_again_for_each_batch(streams: Streams, send, kafka_topi
     assert sorted(rows) == [(3, "a", "Aalen"), (4, "b", "Bonn")]
 
 
-def test_a_store_that_does_not_fit_is_told(spark) -> None:
+def test_a_store_that_does_not_fit_is_reported(spark) -> None:
     left = spark.createDataFrame([(1, "x")], "id int, text string")
     store = spark.createDataFrame([(1, "y", "z")], "id int, text string, more string")
     assert [tuple(row) for row in join_store(left, store.drop("text"), "id").collect()] == [(1, "x", "z")]

@@ -18,7 +18,7 @@ def test_code_name_and_retriable_are_the_protocols(oracle: Oracle) -> None:
         assert (error_for(code).code, error_for(code).retriable) == (code, oracle.retriable)
 
 
-def test_each_code_says_something_of_its_own() -> None:
+def test_each_code_has_a_distinct_message() -> None:
     texts = [code.text for code in ErrorCode]
     assert len(set(texts)) == len(texts)
     assert all(text.endswith(".") for text in texts)

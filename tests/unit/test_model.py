@@ -65,7 +65,7 @@ def test_system_clock_runs_forward() -> None:
     assert clock.time_ms() > 1_700_000_000_000
 
 
-def test_fake_clock_moves_only_when_told() -> None:
+def test_the_fake_clock_advances_only_on_request() -> None:
     clock = FakeClock(time_ms=1000, monotonic=5.0)
     clock.advance(1.5)
     assert (clock.time_ms(), clock.monotonic()) == (2500, 6.5)

@@ -52,7 +52,7 @@ def test_warnings_are_ours_when_their_line_is(monkeypatch: pytest.MonkeyPatch) -
     ]
 
 
-def test_a_machine_without_compiler_is_told_which_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_compiler_gets_the_package_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(make_venv.shutil, "which", lambda name: None)
     with pytest.raises(SystemExit, match=r"missing: a C compiler \(gcc\)\. On Debian or Ubuntu: apt install git make"):
         make_venv.main("unused")

@@ -115,7 +115,7 @@ def test_described_and_listed(member: Members) -> None:
     assert group_id in {row.group_id for row in listed.valid}
 
 
-def test_group_changes_its_protocol_when_nobody_is_in(member: Members) -> None:
+def test_an_empty_group_changes_its_protocol(member: Members) -> None:
     classic = {"group.protocol": "classic"}
     for settings in (classic, {}, classic):
         consumer = member(**settings)
@@ -127,7 +127,7 @@ def test_group_changes_its_protocol_when_nobody_is_in(member: Members) -> None:
     assert committed.offset == 3
 
 
-def test_group_goes_on_when_the_broker_is_killed(tmp_path: Path) -> None:
+def test_a_group_continues_when_the_broker_is_killed(tmp_path: Path) -> None:
     """Members stay members, and what was committed stays committed."""
     settings = {"group.consumer.heartbeat.interval.ms": "300", "num.partitions": str(PARTITION_COUNT)}
     broker = BrokerProcess(tmp_path, settings)

@@ -37,7 +37,7 @@ def test_every_call_ends_as_on_apache_kafka(tmp_path: Path) -> None:
     assert side_by_side.page(compared) == side_by_side.PAGE.read_text(encoding="utf-8")
 
 
-def test_page_tells_every_tool() -> None:
+def test_the_page_lists_every_tool() -> None:
     text = side_by_side.PAGE.read_text(encoding="utf-8")
     told = {tool: int(count) for tool, count, _, _ in ROW.findall(text)}
     assert told.keys() == MAIN_CLASSES.keys()

@@ -218,7 +218,7 @@ def test_every_request(samsa: Program, topic: str) -> None:
     }
 
 
-def test_group_goes_on_where_it_committed(
+def test_a_group_resumes_where_it_committed(
     samsa: Program, topic: str, look: Callable[[str], dict[str, str]], broker: Broker
 ) -> None:
     broker.create_topic(topic, 1, message_format="classic")

@@ -151,7 +151,7 @@ def test_messages_behind_the_last_increment_are_unreported_and_cover_no_loss() -
     assert verdict_of(reported_of(sent), stage).differences == [Difference("stage", "t", 0, MINUTE, "s1", 10, 2, 0, 4)]
 
 
-def test_only_windows_and_topics_that_are_asked_for_are_judged() -> None:
+def test_only_requested_windows_and_topics_are_judged() -> None:
     sent = [Sent(1, number, 1000 * number) for number in range(300)]
     reported = reported_of(sent)
     count = Count(reported, since_ms=MINUTE)

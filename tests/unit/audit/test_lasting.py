@@ -53,7 +53,7 @@ steps = st.lists(
 
 @settings(deadline=None, max_examples=60)
 @given(steps, st.booleans())
-def test_whatever_comes_first_counts_are_those_of_all_at_once(
+def test_counts_do_not_depend_on_the_order_of_reports(
     rows: list[tuple[str, int, object]],
     saves: bool,
 ) -> None:

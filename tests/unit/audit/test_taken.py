@@ -110,7 +110,7 @@ def test_reports_that_could_not_be_sent_are_sent_later() -> None:
 
 
 @pytest.mark.parametrize("stage", ["", "live", "offline", "a=b"])
-def test_a_stage_has_a_name_of_its_own(stage: str) -> None:
+def test_a_stage_has_a_unique_name(stage: str) -> None:
     with pytest.raises(ValueError, match="invalid name of a consumer stage"):
         TakenTally(stage)
 

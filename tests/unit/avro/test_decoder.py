@@ -137,7 +137,7 @@ OLD_ORDER = {
 }
 
 
-def test_a_new_writer_needs_no_restart_and_is_asked_for_once() -> None:
+def test_a_new_writer_needs_no_restart_and_is_requested_once() -> None:
     registry = FixedRegistry({1: json.dumps(ORDER)})
     reading = AvroDecoder(registry, json.dumps(ORDER))
     assert reading.decode(pa.array([message(1, body(ORDER, {"id": 1, "note": "n"}))])).values.to_pylist() == [

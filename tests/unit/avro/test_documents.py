@@ -95,7 +95,7 @@ def test_each_message_is_read_with_the_schema_that_wrote_it() -> None:
     assert decode({1: old, 2: new}, *rows) == ([{"a": 1}, {"b": "x"}, None, {"a": 2}], {})
 
 
-def test_what_is_bad_is_told_by_row_and_spoils_nothing_else() -> None:
+def test_bad_values_are_reported_by_row_and_affect_no_other() -> None:
     rows = [b"text", message(1, "int", 5), message(9, "int", 5), message(1, "int", 5) + b"more", b"", None]
     found, failed = decode({1: "int"}, *rows)
     assert found == [None, 5, None, None, None, None]

@@ -120,7 +120,7 @@ def test_a_row_that_is_null_is_a_tombstone_and_other_types_are_cast() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_told(schema, column, reason: str | None) -> None:
+def test_values_that_do_not_fit_are_reported(schema, column, reason: str | None) -> None:
     _, encoder = pair(schema)
     if reason is None:
         assert encoder.encode(column).to_pylist() == [message(1, b"\2"), None]

@@ -58,13 +58,13 @@ class Script:
         self.server.server_close()
 
 
-def test_an_id_is_asked_for_once() -> None:
+def test_an_id_is_requested_once() -> None:
     with Script((200, INT)) as script:
         assert script.client.schema(7) is script.client.schema(7)
         assert script.seen == [("GET /schemas/ids/7", None)]
 
 
-def test_an_id_that_is_not_known_is_not_asked_for_again_at_once() -> None:
+def test_an_unknown_id_is_not_requested_again_at_once() -> None:
     with Script((404, {"error_code": 40403, "message": "Schema 7 not found"}), (200, INT)) as script:
         for _ in range(3):
             with pytest.raises(RegistryRefused, match="Schema 7 not found") as refused:
@@ -144,7 +144,7 @@ def test_registering_and_references() -> None:
         ]
 
 
-def test_what_many_refer_to_is_asked_for_once() -> None:
+def test_a_shared_reference_is_requested_once() -> None:
     reference = {"name": "C", "subject": "c", "version": 3}
     answers = [(200, {**INT, "references": [reference, reference]}), (200, {"schema": '"long"'})]
     with Script(*answers) as script:
@@ -152,7 +152,7 @@ def test_what_many_refer_to_is_asked_for_once() -> None:
         assert [path for path, _ in script.seen] == ["GET /schemas/ids/4", "GET /subjects/c/versions/3?deleted=true"]
 
 
-def test_an_id_that_no_registry_can_have_is_not_asked_for() -> None:
+def test_an_impossible_id_is_not_requested() -> None:
     with Script((200, INT)) as script, pytest.raises(RegistryRefused, match="40403"):
         script.client.schema(2**31)
     assert script.seen == []

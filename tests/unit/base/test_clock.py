@@ -87,7 +87,7 @@ def test_jump_that_changes_is_held_from_its_last_change_on(clock: FakeClock) -> 
 
 
 @pytest.mark.parametrize("off_s", [8 * DAY_S, HOUR_S, 61])
-def test_start_with_a_clock_that_is_ahead_goes_on_from_the_stored_time(clock: FakeClock, off_s: float) -> None:
+def test_a_start_with_a_clock_ahead_continues_from_the_stored_time(clock: FakeClock, off_s: float) -> None:
     first = ExpiryTime(clock, HOLD_MS)
     before = first.time_ms()
     clock.jump(off_s)

@@ -88,7 +88,7 @@ def test_what_is_too_large_or_no_address_of_http_is_refused() -> None:
 
 
 @pytest.mark.parametrize("ask", [get, tell])
-def test_a_name_that_nobody_finds_out_about_is_waited_for_so_long_and_no_longer(
+def test_the_wait_for_an_unresolved_name_is_bounded(
     ask: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_up = threading.Event()
@@ -119,7 +119,7 @@ def test_questions_that_no_thread_could_be_had_for_take_nobodys_place(monkeypatc
         assert get(server.url) == b"hello"
 
 
-def test_so_many_questions_wait_for_names_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_requests_that_wait_for_names_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_up = threading.Event()
     asked = []
 

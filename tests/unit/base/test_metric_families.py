@@ -26,7 +26,7 @@ def test_a_long_name_is_cut() -> None:
     assert len(parsed(labels(client="x" * 65536))["client"]) == 257
 
 
-def test_a_flood_of_names_is_told_together() -> None:
+def test_a_flood_of_names_is_exported_together() -> None:
     rows = [(f"client-{i}", float(i)) for i in range(5000)]
     told = most(rows)
     assert len(told) == LABELLED_MAX + 1

@@ -142,7 +142,7 @@ def test_key_that_is_let_go_after_the_close_runs_nothing():
     assert (seen, pool.has_jobs("key")) == ([], False)
 
 
-def test_failing_job_is_logged_and_its_strand_goes_on(pool, caplog):
+def test_a_failing_job_is_logged_and_its_strand_continues(pool, caplog):
     done = threading.Event()
 
     def fail():

@@ -106,7 +106,7 @@ def test_systems_take_turns_in_being_first(fake: Callable[..., Runner]) -> None:
     assert order == [(0, "kafkalite"), (0, "redis"), (1, "redis"), (1, "kafkalite")]
 
 
-def test_a_case_that_fails_is_a_row_and_the_run_goes_on(fake: Callable[..., Runner], tmp_path: Path) -> None:
+def test_a_failing_case_is_a_row_and_the_run_continues(fake: Callable[..., Runner], tmp_path: Path) -> None:
     broken = Profile("quick", 1, 0.5, 1.0, 0.01, 0.0, 10_000, [produce("one", 1, name="broken"), *CASES], count=100)
     runner = fake(broken)
     runner.run()

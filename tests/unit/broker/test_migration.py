@@ -24,7 +24,7 @@ def migrate(directory: Path) -> int:
 
 
 @pytest.mark.parametrize("text", ["seven", "", "1.5", "\udcff"])
-def test_an_identity_that_is_damaged_is_told_in_one_sentence(
+def test_a_damaged_identity_is_reported_in_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     started(tmp_path).close()

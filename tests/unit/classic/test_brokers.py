@@ -45,7 +45,7 @@ def test_answers_are_kept_while_the_connection_is_away(brokers, client):
     assert brokers.address(0) == Address(0, "host", 9)
 
 
-def test_everything_is_asked_anew_when_the_connection_is_back(brokers, client, server):
+def test_everything_is_read_again_when_the_connection_is_back(brokers, client, server):
     brokers.partitions("t")
     brokers.address(0)
     client.lose_connection()

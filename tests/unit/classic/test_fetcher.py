@@ -112,7 +112,7 @@ def test_error_of_one_partition_leaves_the_others_alone(broker, fetch):
     assert next(streams[0]).message == b"b"
 
 
-def test_reader_of_several_partitions_goes_on_behind_the_error(broker):
+def test_a_reader_of_several_partitions_continues_after_the_error(broker):
     put(broker, 0, b"x" * 5000)
     put(broker, 1, b"a")
     queue = ChunkQueue(10)

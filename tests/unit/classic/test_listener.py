@@ -460,13 +460,13 @@ def test_a_stop_and_a_start_keep_everything(tmp_path: object) -> None:
         broker.stop()
 
 
-def test_the_listener_is_off_unless_asked_for() -> None:
+def test_the_listener_is_off_by_default() -> None:
     with Broker() as broker:
         assert broker.classic_endpoint is None
         assert ":" in broker.bootstrap_servers
 
 
-def test_modern_clients_are_not_told_of_the_port(broker: Broker) -> None:
+def test_modern_clients_do_not_see_the_port(broker: Broker) -> None:
     assert str(port_of(broker)) not in broker.bootstrap_servers
     producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
     metadata = producer.list_topics(timeout=30)

@@ -104,7 +104,7 @@ def test_broker_that_comes_back_is_written_to_again(broker):
         settled(lambda: b"b" in payloads(broker, "t"))
 
 
-def test_connection_is_made_anew_after_so_many_sends(broker):
+def test_the_connection_is_reopened_after_a_number_of_sends(broker):
     with Producer(make(broker, reconnect_interval=2)) as producer:
         for number in range(5):
             producer.send(ProducerData("t", [b"%d" % number]))
@@ -207,7 +207,7 @@ class Failing(CallbackHandler):
         raise RuntimeError("an application's mistake")
 
 
-def test_batch_that_fails_is_counted_and_the_rest_goes_on(broker):
+def test_a_failed_batch_is_counted_and_the_rest_is_sent(broker):
     config = make(broker, producer_type="async", batch_size=1)
     with Producer(config, callback_handler=Failing()) as producer:
         producer.send(ProducerData("t", [b"a"]))

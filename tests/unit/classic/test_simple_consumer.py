@@ -58,7 +58,7 @@ def test_messages_and_the_offsets_behind_them(broker, consumer):
     assert list(consumer.fetch("t", 0, 23, 1000)) == []
 
 
-def test_message_larger_than_what_was_asked_for(broker, consumer):
+def test_a_message_larger_than_the_fetch_size(broker, consumer):
     broker.append("t", 0, encode_message_set([Message(b"x" * 100)]))
     with pytest.raises(InvalidMessageSize):
         list(consumer.fetch("t", 0, 0, 50))
@@ -83,7 +83,7 @@ def test_offsets_before_a_time(broker, consumer):
     assert consumer.get_offsets_before("t", 0, wire.EARLIEST, 1) == [0]
 
 
-def test_connection_that_was_lost_is_made_anew_once(broker, consumer):
+def test_a_lost_connection_is_reopened_once(broker, consumer):
     assert list(consumer.fetch("t", 0, 0, 100)) == []
     broker.stop()
     broker.start()

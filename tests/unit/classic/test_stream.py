@@ -95,7 +95,7 @@ def test_clearing_forgets_what_was_not_handed_out():
     assert at.position.consumed == 11
 
 
-def test_whoever_waits_for_room_gives_up_when_it_is_cleared():
+def test_a_wait_for_room_ends_when_the_stream_is_cleared():
     at = Fixture(count_max=1)
     at.put(b"a")
     generation = at.queue.generation
@@ -121,7 +121,7 @@ def test_end_ends_the_iteration_also_of_one_who_waits():
     assert not at.queue.put(FetchedChunk(memoryview(b""), 0, at.position), at.queue.generation)
 
 
-def test_error_of_a_partition_is_raised_where_it_stands():
+def test_a_partitions_error_is_raised_at_its_position():
     at = Fixture()
     at.put(b"a")
     at.put(error=OffsetOutOfRange("gone"))

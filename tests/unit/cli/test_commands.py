@@ -145,7 +145,7 @@ def test_broker_settings(run: Run) -> None:
 
 
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["done", "asked"])
-def test_broker_setting_that_the_broker_does_not_know_is_told(run: Run, dry: tuple[str, ...]) -> None:
+def test_an_unknown_broker_setting_is_reported(run: Run, dry: tuple[str, ...]) -> None:
     known = run("configs", "alter", "broker", "--set", "log.cleaner.backoff.ms=15000", *dry)
     assert (known.status, known.err) == (0, "")
     mixed = run("configs", "alter", "broker", "--set", "typo=1", "--set", "log.cleaner.backoff.ms=15000", *dry)
@@ -480,7 +480,7 @@ def test_help_of_everything(capfd: pytest.CaptureFixture[str]) -> None:
 # --- groups and transactions ------------------------------------------------------------------------------------------
 
 
-def test_consume_in_a_group_goes_on_where_it_stopped(run: Run, client: Client, kafka_topic: str) -> None:
+def test_consume_in_a_group_resumes_where_it_stopped(run: Run, client: Client, kafka_topic: str) -> None:
     client.produce(kafka_topic, 0, [b"%d" % i for i in range(10)])
     group = ["consume", "-t", kafka_topic, "-g", f"group-{kafka_topic}"]
     assert run(*group, "--from-beginning", "-c", "3").lines == ["0", "1", "2"]

@@ -348,7 +348,7 @@ def test_permissive_prints_what_is_no_avro_as_it_is(consume: Consume, orders: st
     assert (good["value"], "avro_error" in good) == ({"id": 3, "note": None}, False)
 
 
-def test_a_registry_that_is_not_there_is_told_in_a_sentence(consume: Consume, orders: str) -> None:
+def test_an_unreachable_registry_is_reported_in_a_sentence(consume: Consume, orders: str) -> None:
     status, lines, said = consume("-t", orders, "-o", "0", "-e", "--avro", "http://127.0.0.1:1", "--timeout", "0.2")
     assert (status, lines, said.count("\n")) == (2, [], 2)
     assert said.startswith(f"{LEVEL}kafkalite: cannot reach the schema registry: http://127.0.0.1:1: ")

@@ -185,7 +185,7 @@ def test_with_a_listener_for_old_clients_only_that_is_where_it_is(tmp_path: Path
 
 
 @pytest.mark.parametrize("redirected", sample(["", "<&- >&-", "<&- >&- 2>&-", ">/dev/full"], 2))
-def test_a_broker_serves_though_nobody_reads_its_line(tmp_path: Path, redirected: str) -> None:
+def test_a_broker_serves_though_its_output_is_not_read(tmp_path: Path, redirected: str) -> None:
     ready = tmp_path / "ready"
     flags = f"--data-dir {tmp_path / 'data'} --listeners kafka://127.0.0.1:0 --ready-file {ready}"
     command = f"exec {' '.join(KAFKALITE)} start {flags} {redirected}"
@@ -225,7 +225,7 @@ def test_lines_through_pipes_come_back_byte_for_byte_after_kill_9(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_producing_goes_on_over_a_kill_9(tmp_path: Path) -> None:
+def test_producing_continues_across_a_kill_9(tmp_path: Path) -> None:
     listeners = f"kafka://127.0.0.1:{free_port()}"
     running = Running(tmp_path, "--listeners", listeners)
     assert call("topics", "create", "job", "-b", running.bootstrap).returncode == 0
@@ -439,7 +439,7 @@ def test_log_dump_holds_the_index_of_aborted_transactions_against_the_log(
     assert problem in result.stderr
 
 
-def test_log_dump_tells_what_is_wrong(stopped: Path, tmp_path: Path) -> None:
+def test_log_dump_reports_faults(stopped: Path, tmp_path: Path) -> None:
     segment = min(stopped.glob("*.log"))
     raw = bytearray(segment.read_bytes())
     raw[200] ^= 1

@@ -323,7 +323,7 @@ def test_files_that_are_not_there_or_something_else(refused: Refused, line: str)
 
 
 @pytest.mark.parametrize("line", lines_of(ADDRESSES))
-def test_addresses_at_which_nobody_is(refused: Refused, line: str) -> None:
+def test_addresses_without_a_server(refused: Refused, line: str) -> None:
     refused(line)
 
 

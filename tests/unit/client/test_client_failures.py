@@ -310,7 +310,7 @@ def test_a_connection_closed_while_idle_is_made_again(cluster: FakeCluster, clie
     assert read_all(client) == VALUES
 
 
-def test_a_silent_leader_is_noticed_beside_a_busy_one(cluster: FakeCluster) -> None:
+def test_a_silent_leader_is_noticed_next_to_a_busy_one(cluster: FakeCluster) -> None:
     keys = [TopicPartition("t", 0), TopicPartition("t", 1)]
     with Client(cluster.bootstrap, request_timeout_s=0.3, retry_timeout_s=5, retry_backoff_s=0.005) as client:
         for key in keys:
@@ -478,7 +478,7 @@ def test_options_that_contradict(client: Client, options: dict[str, object]) -> 
 
 @pytest.mark.parametrize("action", [CLOSE, CLOSE_AFTER, 2, 3, 5, 6, 56, 74, 75, 78], ids=str)
 @pytest.mark.parametrize("skip", [0, 1, 4])
-def test_reading_goes_on_where_it_was(cluster: FakeCluster, client: Client, action: str | int, skip: int) -> None:
+def test_reading_resumes_at_its_position(cluster: FakeCluster, client: Client, action: str | int, skip: int) -> None:
     with client.producer(batch_size=500) as producer:
         producer.send("t", 0, VALUES)
     cluster.fail(FETCH, action, skip=skip)
@@ -567,7 +567,7 @@ def test_what_a_broker_calls_damaged_is_named_after_one_more_fetch_at_most(
     assert cluster.count(FETCH) == count
 
 
-def test_damage_is_asked_for_again_while_another_in_sync_replica_may_lead(cluster: FakeCluster, client: Client) -> None:
+def test_damage_is_fetched_again_while_another_in_sync_replica_may_lead(cluster: FakeCluster, client: Client) -> None:
     client.produce("t", 0, VALUES)
     cluster.followers_in_sync = (1,)
     cluster.fail(FETCH, ErrorCode.CORRUPT_MESSAGE, times=5)
@@ -723,7 +723,7 @@ def test_poll_returns_when_woken_and_when_its_time_is_over(cluster: FakeCluster,
         assert not reader.done
 
 
-def test_a_topic_that_goes_away_stops_nobody_else(cluster: FakeCluster, client: Client) -> None:
+def test_a_deleted_topic_stops_no_other(cluster: FakeCluster, client: Client) -> None:
     cluster.create("other")
     keys = [TopicPartition("t", 0), TopicPartition("other", 0)]
     with client.reader(dict.fromkeys(keys, 0), max_wait_ms=1, await_topics=True) as reader:

@@ -95,7 +95,7 @@ def test_a_count_that_goes_back_is_a_gap() -> None:
     assert math.isnan(values["in", "orders", "01" * 16].value)
 
 
-def test_a_topic_made_anew_has_no_past_and_another_series() -> None:
+def test_a_recreated_topic_has_no_past_and_another_series() -> None:
     sample, values = watched(look(0, 1000, 900), look(65, 2000, 1900), look(70, 2500, 2400, number=2))
     assert sample.topics["orders"].rate is None
     assert sample.groups["billing"].rate is None

@@ -19,7 +19,7 @@ def told(at: float, *families: Family) -> Read:
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=200), st.floats(allow_nan=False))
-def test_whatever_label_and_number_was_told_is_read(text: str, value: float) -> None:
+def test_any_exported_label_and_number_is_parsed(text: str, value: float) -> None:
     read = told(0.0, Family("x", "gauge", "X.", [(labels(a=text, b="}"), value)]))
     ((given, found),) = read.samples["x"]
     assert given["b"] == "}"

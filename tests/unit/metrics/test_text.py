@@ -49,21 +49,21 @@ def test_both_formats_are_read_back(openmetrics: bool) -> None:
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"])), value=st.floats())
-def test_whatever_a_client_calls_itself_and_whatever_was_measured(text: str, value: float) -> None:
+def test_any_client_id_and_any_value_are_exported(text: str, value: float) -> None:
     told = rendered(Family("x", "gauge", "X.", [(labels(client=text), value)]), openmetrics=True)
     assert len(told.splitlines()) == 4
     ((_, found),) = Scrape(told, openmetrics=True).samples.items()
     assert found == value or (math.isnan(found) and math.isnan(value))
 
 
-def test_two_parts_that_tell_of_one_name_are_told_together() -> None:
+def test_two_parts_with_one_name_are_exported_together() -> None:
     parts = [Family("x", "gauge", "X.", [(labels(part=part), at)]) for at, part in enumerate("ab")]
     text = rendered(parts[0], FAMILIES[0], parts[1])
     assert text.count("# TYPE x gauge") == 1
     assert Scrape(text)("x", part="b") == 1
 
 
-def test_a_name_without_samples_is_not_told() -> None:
+def test_a_name_without_samples_is_not_exported() -> None:
     assert rendered(Family("x", "gauge", "X.", [])) == ""
 
 

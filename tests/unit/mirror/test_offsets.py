@@ -194,7 +194,7 @@ def test_an_offset_that_the_target_does_not_remember_makes_the_transaction_be_do
     copying.copy()
 
 
-def test_topics_made_anew_begin_anew() -> None:
+def test_recreated_topics_start_over() -> None:
     copying = Copying(3)
     for _ in range(20):
         copying.copy()

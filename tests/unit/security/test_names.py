@@ -89,7 +89,7 @@ def test_name_of_64_kib_is_refused() -> None:
         java_text(bytes(SIZE_MAX + 1))
 
 
-def test_alternative_names_are_told_apart() -> None:
+def test_alternative_names_are_distinguished() -> None:
     authority = Authority()
     found = []
     for hosts in (("a", "b"), ("b",)):

@@ -194,7 +194,7 @@ def test_compaction_lags_are_checked_together() -> None:
         TopicConfig.resolve(BrokerConfig(), {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"})
 
 
-def test_describe_tells_source_and_synonyms_in_order_of_precedence() -> None:
+def test_describe_returns_source_and_synonyms_in_order_of_precedence() -> None:
     config = broker(log_retention_minutes=5).with_dynamic({"log.retention.ms": "7"})
     topic = TopicConfig.resolve(config, {"retention.ms": "9"})
     found = entry(topic.describe(config), "retention.ms")

@@ -68,7 +68,7 @@ def test_groups_are_bounded_and_leave_large_files_alone() -> None:
     assert groups(files, 30) == []
 
 
-def test_nothing_loaded_is_told(tmp_path: Path) -> None:
+def test_an_empty_load_is_reported(tmp_path: Path) -> None:
     for call in (compact, load.files, load.dataset, load.positions):
         with pytest.raises(LoadError, match="nothing has been loaded"):
             call(tmp_path)

@@ -120,7 +120,7 @@ def test_snapshots_keep_the_folder_small(tmp_path: Path) -> None:
         assert (state.number, state.positions, state.streams) == (count - 1, {KEY: count}, {"q": count - 1})
 
 
-def test_a_missing_manifest_is_told(tmp_path: Path) -> None:
+def test_a_missing_manifest_is_reported(tmp_path: Path) -> None:
     for number in range(3):
         load(Target(tmp_path), number)
     (tmp_path / "_manifests" / f"{1:020d}.json").unlink()
@@ -138,7 +138,7 @@ def test_a_missing_manifest_is_told(tmp_path: Path) -> None:
         ('{"format": 2}', "has format 2; this version reads 1"),
     ],
 )
-def test_a_manifest_that_is_none_is_told(tmp_path: Path, text: str, message: str) -> None:
+def test_an_invalid_manifest_is_reported(tmp_path: Path, text: str, message: str) -> None:
     load(Target(tmp_path), 0)
     (tmp_path / "_manifests" / f"{1:020d}.json").write_text(text)
     with pytest.raises(LoadError, match=message):

@@ -68,7 +68,7 @@ class TestResolve:
     def test_what_a_bound_means(self, bound: OffsetBound, expected: dict) -> None:
         assert resolve(bound, [A1, A0], FakeLog().look_up, missing="error") == expected
 
-    def test_offsets_alone_ask_nobody(self) -> None:
+    def test_offsets_alone_need_no_request(self) -> None:
         log = FakeLog()
         resolve(OffsetBound(offsets={A0: 1}), [A0], log.look_up, missing="error")
         assert log.asked == []

@@ -164,6 +164,6 @@ def test_what_is_loaded_is_an_error_or_left_out(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_row_without_a_topic_is_told(tmp_path: Path) -> None:
+def test_a_row_without_a_topic_is_reported(tmp_path: Path) -> None:
     with pytest.raises(LoadError, match="a row has no topic"):
         written(writing(tmp_path), [batch_of([(b"v", None, 0, 0, 0)])])

@@ -68,14 +68,14 @@ def heartbeat(ask):
     return ask(api.HEARTBEAT, 4, HeartbeatRequest(group_id="g", member_id="m")).error_code
 
 
-def test_failure_happens_so_many_times_and_is_counted(broker, ask):
+def test_a_failure_happens_a_given_number_of_times_and_is_counted(broker, ask):
     fault = broker.fail("Heartbeat", "NOT_COORDINATOR", times=2)
     answers = [heartbeat(ask) for _ in range(3)]
     assert answers == [ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_MEMBER_ID]
     assert (fault.count, fault.ended) == (2, True)
 
 
-def test_failure_that_goes_on_until_it_is_ended(broker, ask):
+def test_a_failure_that_lasts_until_it_is_ended(broker, ask):
     with broker.fail("heartbeat", ErrorCode.NOT_COORDINATOR, times=None) as fault:
         assert [heartbeat(ask) for _ in range(5)] == [ErrorCode.NOT_COORDINATOR] * 5
     assert heartbeat(ask) == ErrorCode.UNKNOWN_MEMBER_ID
@@ -127,7 +127,7 @@ def test_failure_may_be_delayed(broker, ask):
     assert delay.count == 2
 
 
-def test_delayed_connection_that_goes_away_harms_nobody(broker, ask):
+def test_a_delayed_connection_that_closes_affects_no_other(broker, ask):
     delay = broker.delay("Heartbeat", LONG_S, times=1)
     with socket.create_connection(("127.0.0.1", broker.port), timeout=120) as other:
         gone = Asking(other)

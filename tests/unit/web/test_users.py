@@ -26,7 +26,7 @@ def test_a_token_and_a_certificate_have_a_role() -> None:
     assert users.by_password("ci", token) is None
 
 
-def test_no_secret_stands_in_a_line() -> None:
+def test_no_line_has_a_secret() -> None:
     line, token = token_line("ci", Role.VIEWER)
     assert token not in line
     assert "hunter2" not in password_line("alice", Role.VIEWER, "hunter2")

@@ -48,7 +48,7 @@ def test_java_sorts_by_utf_16_units():
     assert sorted([below, beyond]) == [below, beyond]
 
 
-def test_without_threads_nobody_owns_anything():
+def test_without_threads_no_partition_has_an_owner():
     assert assign(PARTITIONS, []) == {}
 
 
@@ -68,7 +68,7 @@ GROUPS = st.tuples(
 
 
 @given(GROUPS, st.randoms())
-def test_every_member_finds_the_same_owners_in_whatever_order_it_reads(group, chance):
+def test_members_find_the_same_owners_in_any_order_of_reads(group, chance):
     partitions, consumers = group
     threads = [thread for consumer, count in consumers.items() for thread in thread_ids(consumer, count)]
     expected = assign(partitions, threads)

@@ -102,7 +102,7 @@ def test_subscription_that_is_none(value):
 
 
 @given(st.binary(max_size=40))
-def test_whatever_a_node_holds_is_read_or_refused(value):
+def test_any_content_of_a_node_is_parsed_or_refused(value):
     for decode in (decode_subscription, decode_count, decode_offset, lambda data: BrokerNode.decode(0, data)):
         with contextlib.suppress(NodeError):
             decode(value)

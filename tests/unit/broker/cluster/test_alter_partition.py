@@ -159,7 +159,7 @@ def test_one_in_no_directory_is_not_proposed_whatever_it_has(leader: Leader) -> 
     assert leader.last == {0: [(OWN, OWN_EPOCH), (TWO, -1), (THREE, 13)]}
 
 
-def test_who_waits_is_told_though_another_cannot_be(leader: Leader, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_waiter_gets_its_answer_though_another_one_fails(leader: Leader, caplog: pytest.LogCaptureFixture) -> None:
     def fails(_code: int) -> None:
         raise LookupError("nobody is there")
 

@@ -62,7 +62,7 @@ def test_who_waits_for_room_goes_on_when_there_is_some_and_ends_when_he_is_told_
     assert not large.taken
 
 
-def test_who_does_not_answer_is_not_waited_for_longer_than_asked_for() -> None:
+def test_the_wait_for_an_answer_ends_at_its_timeout() -> None:
     end, sock = socket.socketpair()
     connection = ControllerConnection(Address("node", 1), sock, "test", "the broker")
     with end, pytest.raises(ConnectionFailed, match="did not answer ApiVersions in time"):

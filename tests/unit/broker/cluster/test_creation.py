@@ -52,7 +52,7 @@ def test_controller_is_asked_in_the_clients_name_in_a_version_that_it_knows() ->
     assert controller.names(0) == ["b", "a"]
 
 
-def test_name_is_asked_for_once_until_there_is_an_answer() -> None:
+def test_a_topic_name_is_requested_once_until_there_is_an_answer() -> None:
     controller = Controller()
     controller.ask("a")
     controller.ask("a", "b")
@@ -74,7 +74,9 @@ def test_more_names_than_may_be_under_way_are_left_out() -> None:
     assert controller.names(1) == ["another"]
 
 
-def test_coordinators_topic_is_asked_for_once_at_a_time_in_the_brokers_name(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_coordinators_topic_is_requested_once_at_a_time_in_the_brokers_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     controller = Controller()
     for _ in range(3):
         controller.creation.ask_internal("__consumer_offsets", 50, 1, {"cleanup.policy": "compact"})

@@ -67,7 +67,7 @@ def refused(code: ErrorCode) -> PartitionData:
     return PartitionData(error_code=code, high_watermark=-1, records=None)
 
 
-def test_all_are_asked_for_once_and_then_those_with_news() -> None:
+def test_all_partitions_are_fetched_once_and_then_those_with_changes() -> None:
     follower = started((A, 0), (A, 1), (B, 0))
     request = follower.request(NOW)
     assert session(request) == (0, 0)
@@ -94,7 +94,7 @@ def test_what_is_followed_no_longer_or_anew_is_told() -> None:
     assert forgotten(request) == [(A, 0)]
 
 
-def test_a_session_that_is_denied_or_lost_is_asked_for_again() -> None:
+def test_a_denied_or_lost_session_is_requested_again() -> None:
     follower = started((A, 0))
     for _ in range(2):
         assert session(follower.request(NOW)) == (0, 0)

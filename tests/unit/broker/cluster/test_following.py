@@ -280,7 +280,7 @@ def samples(world: World, number: int) -> dict[str, dict[str, float]]:
     return {family.name: dict(family.rows) for family in world.nodes[number].fetchers.families()}
 
 
-def test_how_far_a_replica_is_behind_is_told_as_kafka_names_it(tmp_path: Path) -> None:
+def test_replica_lag_is_exported_under_kafkas_names(tmp_path: Path) -> None:
     world = calm(tmp_path)
     log = world.nodes[2].log
     lag = f'{{clientId="ReplicaFetcherThread-0-1",topic="{log.topic}",partition="0"}}'

@@ -72,7 +72,7 @@ def test_first_request_is_an_observers_from_the_beginning() -> None:
 
 
 @pytest.mark.parametrize(("version", "by_field"), [(14, True), (15, False)])
-def test_older_controllers_are_told_the_replica_in_their_field(version: int, by_field: bool) -> None:
+def test_older_controllers_get_the_replica_id_in_their_field(version: int, by_field: bool) -> None:
     request = observer().request(version)
     assert (request.replica_id == NODE, request.replica_state.replica_id == NODE) == (by_field, not by_field)  # type: ignore[attr-defined]
     partition = request.topics[0].partitions[0]  # type: ignore[attr-defined]
@@ -123,7 +123,7 @@ def test_diverging_log_drops_what_was_not_committed_and_nothing_else() -> None:
         asking.fetched(answer(diverging_epoch=diverging))
 
 
-def test_snapshot_comes_in_pieces_and_the_log_goes_on_behind_it() -> None:
+def test_a_snapshot_arrives_in_pieces_and_the_log_continues_after_it() -> None:
     asking = observer()
     assert fetched(asking, answer(snapshot_id=SnapshotId(end_offset=50, epoch=3))) is None
     data = snapshot_of(3, feature(9))

@@ -79,7 +79,7 @@ def test_member_that_syncs_in_time_stays(bench):
 
 
 @pytest.mark.parametrize("asks", ["heartbeat", "sync"])
-def test_member_that_was_told_to_join_again_and_does_not_is_out(bench, asks):
+def test_a_member_that_does_not_rejoin_is_removed(bench, asks):
     joined = enter(bench).response
     assert get(bench, joined) == 0
     enter(bench)

@@ -543,7 +543,7 @@ def test_fenced_static_member_may_not_commit(bench):
 # ---- stop and restart -----------------------------------------------------------------------------------------------
 
 
-def test_stop_answers_everybody_who_waits(bench):
+def test_stop_answers_each_waiting_request(bench):
     (first,) = bench.stable()
     _, answer = bench.new_member()
     bench.group.stop()

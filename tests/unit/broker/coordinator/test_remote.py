@@ -183,7 +183,7 @@ def test_markers_go_together_by_transaction(peers: HeldPeers) -> None:
     assert codes == {"70-0": ErrorCode.NOT_LEADER_OR_FOLLOWER, "70-4": 0, "71-0": fenced}
 
 
-def test_one_who_fails_at_an_answer_keeps_nobody_else_from_it(peers: HeldPeers) -> None:
+def test_a_failing_callback_does_not_keep_the_answer_from_others(peers: HeldPeers) -> None:
     sender = remote(peers)
     codes: list[int] = []
     for number, callback in ((0, lambda _code: 1 // 0), (1, codes.append)):

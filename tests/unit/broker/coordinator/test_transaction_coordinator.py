@@ -329,7 +329,7 @@ def test_second_producer_aborts_and_fences_the_first(bench, version):
 
 
 @pytest.mark.parametrize("back", range(3))
-def test_kip890_exhausted_epochs_go_on_under_a_new_producer_id(bench, back):
+def test_kip890_exhausted_epochs_continue_under_a_new_producer_id(bench, back):
     client = bench.producer(version=TV2)
     transaction = bench.transactions.find("tx")
     client.epoch = EPOCH_LAST - back

@@ -82,7 +82,7 @@ def test_of_an_entity_with_one_wrong_value_nothing_changes(broker: HandlerCalls)
     assert describe(broker) == []
 
 
-def test_an_entity_that_comes_twice_is_told_so_and_changed_by_the_first(broker: HandlerCalls) -> None:
+def test_a_duplicate_entity_gets_an_error_and_the_first_change_applies(broker: HandlerCalls) -> None:
     user = {"user": "a"}
     assert alter(broker, entry(user, (RATE, 1.0)), entry(user, (RATE, 2.0))) == [(user, 42)]
     assert describe(broker) == [(user, {RATE: 1.0})]

@@ -553,7 +553,7 @@ def test_topics_no_longer_subscribed_expire_in_a_living_group(broker):
     wait_until(lambda: broker.fetch(None) == {"orders": {0: (5, 2, "note")}}, 10, "the unread topic's end")
 
 
-def test_retention_that_the_client_asked_for(broker):
+def test_retention_requested_by_the_client(broker):
     assert broker.commit(version=4, retention_time_ms=60_000) == 0
     broker.reopen()
     broker.calls.clock.advance(59)

@@ -170,7 +170,7 @@ def test_storage_failure_while_creating_is_the_topics_error(broker):
     assert (first.error_code, second.error_code) == (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE)
 
 
-def test_topic_created_by_somebody_else_in_the_meantime(broker, monkeypatch):
+def test_topic_created_by_another_client_in_the_meantime(broker, monkeypatch):
     create = broker.logs.create_topic
 
     def create_late(name, count, overrides):

@@ -50,7 +50,7 @@ def test_row_calls_its_functions_directly_once_they_are_loaded():
 
 
 @pytest.mark.parametrize("version", versions(api.API_VERSIONS))
-def test_api_versions_tells_the_table(broker, version):
+def test_api_versions_returns_the_table(broker, version):
     response = broker.call(api.API_VERSIONS, version, software_request(version))
     assert response.error_code == ErrorCode.NONE
     told = {api.APIS[row.api_key].name: (row.min_version, row.max_version) for row in response.api_keys}

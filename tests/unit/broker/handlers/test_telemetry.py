@@ -38,7 +38,7 @@ def test_client_is_asked_and_pushes(broker, asked):
     assert broker.call(api.GET_TELEMETRY_SUBSCRIPTIONS, 0, again).error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
-def test_without_metrics_nobody_pushes(broker):
+def test_without_metrics_no_client_pushes(broker):
     answer = broker.call(api.GET_TELEMETRY_SUBSCRIPTIONS, 0, GetTelemetrySubscriptionsRequest())
     assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert broker.call(api.PUSH_TELEMETRY, 0, PushTelemetryRequest()).error_code == ErrorCode.UNSUPPORTED_VERSION

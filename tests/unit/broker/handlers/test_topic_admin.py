@@ -49,7 +49,7 @@ def create(broker, version, *args, **kwargs):
 
 
 @pytest.mark.parametrize("version", CREATE_VERSIONS)
-def test_topic_is_created_and_told(broker, version):
+def test_a_topic_is_created_and_described(broker, version):
     result = create(broker, version, partitions=4, retention_ms="1000")
     assert (result.name, result.error_code, result.error_message) == ("new", 0, None)
     topic = broker.logs.topics["new"]

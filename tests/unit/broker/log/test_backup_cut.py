@@ -38,7 +38,7 @@ def write_cut(links: str, path: str) -> None:
 
 
 @pytest.mark.usefixtures("request_fd")
-def test_a_cut_stays_while_somebody_waits_for_it_and_is_made_once(tmp_path: Path) -> None:
+def test_a_cut_stays_while_a_backup_waits_for_it_and_is_made_once(tmp_path: Path) -> None:
     backup_cut.look(str(tmp_path), write_cut)
     assert links_made(tmp_path) == [f"{NAME}.json"]
     backup_cut.look(str(tmp_path), lambda links, path: pytest.fail("it is made already"))

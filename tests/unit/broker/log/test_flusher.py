@@ -135,7 +135,7 @@ def test_a_callback_that_raises_does_not_affect_others(manager: LogManager) -> N
     assert answers.wait() == [0]
 
 
-def test_stopping_answers_everybody(manager: LogManager) -> None:
+def test_stopping_answers_each_waiting_call(manager: LogManager) -> None:
     log = manager.create_topic("t", 1, {}).partitions[0]
     release, _ = held(manager)
     answers = Answers(11)

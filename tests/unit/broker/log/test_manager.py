@@ -420,7 +420,7 @@ def test_first_append_that_met_a_full_disk_leaves_a_whole_directory(tmp_path: Pa
 
 
 @pytest.mark.parametrize("locked", [False, True])
-def test_who_waits_for_a_log_whose_storage_fails_is_told_so(manager: LogManager, locked: bool) -> None:
+def test_a_wait_for_a_log_with_failed_storage_gets_the_error(manager: LogManager, locked: bool) -> None:
     log = manager.create_topic("t", 1, {}).partitions[0]
     told: list[int] = []
     done = threading.Event()

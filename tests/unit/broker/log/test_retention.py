@@ -78,7 +78,7 @@ def test_age_deletes_whole_segments_and_moves_the_log_start(tmp_path: Path) -> N
     assert (log.log_start_offset, harness.files(".deleted")) == (4, [])
 
 
-def test_everything_old_is_deleted_and_offsets_go_on(tmp_path: Path) -> None:
+def test_everything_old_is_deleted_and_offsets_continue(tmp_path: Path) -> None:
     clock = FakeClock(TIME_MS)
     harness = LogHarness(tmp_path, clock=clock, retention_ms=HOUR_MS)
     log = hourly_log(harness, clock)

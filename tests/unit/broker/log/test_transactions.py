@@ -139,7 +139,7 @@ def test_kip_890_producer_without_state_starts_at_zero(log: PartitionLog) -> Non
     assert put(log, 1, producer_id=9, origin=CLIENT_V2) == (0, 3)
 
 
-def test_coordinators_own_batch_has_no_sequence_and_nobody_is_asked(log: PartitionLog) -> None:
+def test_the_coordinators_batch_has_no_sequence_and_needs_no_admission(log: PartitionLog) -> None:
     batch = make_batch(1, producer_id=7, epoch=2, sequence=-1, attributes=TRANSACTIONAL)
     assert log.append_internal(batch).base_offset == 0
     assert log.append_internal(batch).base_offset == 1

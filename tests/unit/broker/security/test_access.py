@@ -39,7 +39,7 @@ class Decisions:
         return AccessView(self.control, "User:a", "10.0.0.1")
 
 
-def test_a_decision_is_asked_for_once() -> None:
+def test_a_decision_is_cached() -> None:
     decisions = Decisions()
     decisions.allowed = {(READ, "t")}
     view, t = decisions.view(), topic("t")
@@ -49,7 +49,7 @@ def test_a_decision_is_asked_for_once() -> None:
     assert decisions.asked == [("User:a", "10.0.0.1", READ, "t"), ("User:a", "10.0.0.1", WRITE, "t")]
 
 
-def test_a_denial_is_asked_for_again_a_second_later() -> None:
+def test_a_denial_is_checked_again_a_second_later() -> None:
     decisions = Decisions()
     view, t = decisions.view(), topic("t")
     for now in (10.1, 10.9, 11.0, 11.5, 12.0):
@@ -78,7 +78,7 @@ def test_a_decision_that_the_rules_overtook_is_not_kept() -> None:
     assert not view.may(READ, t, 1.0)
 
 
-def test_another_topic_of_the_name_is_asked_about_anew() -> None:
+def test_a_recreated_topic_is_checked_again() -> None:
     decisions = Decisions()
     decisions.allowed = {(READ, "t")}
     view = decisions.view()
@@ -114,7 +114,7 @@ def test_more_topics_than_there_is_room_for_are_asked_about() -> None:
     assert view.capacity == 131_072
 
 
-def test_a_failing_authoriser_lets_nobody_in() -> None:
+def test_a_failing_authorizer_denies_every_request() -> None:
     def fail(*_: object) -> bool:
         raise RuntimeError("no answer")
 

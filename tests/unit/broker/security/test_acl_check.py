@@ -163,7 +163,7 @@ def test_a_prefix_of_another_case_is_none() -> None:
     assert rules.decide("User:a", "1.1.1.1", READ, TOPIC, "team-1")[0] is None
 
 
-def test_the_first_rule_about_a_resource_shuts_out_everybody_else() -> None:
+def test_the_first_acl_of_a_resource_denies_all_other_principals() -> None:
     rules = Rules([rule("orders")])
     assert rules.decide("User:b", "1.1.1.1", READ, TOPIC, "orders") == (False, None)
     assert rules.decide("User:b", "1.1.1.1", READ, TOPIC, "others") == (None, None)

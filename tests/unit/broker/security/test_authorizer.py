@@ -119,7 +119,7 @@ def test_more_than_a_request_may_delete_stays() -> None:
     assert (len(authorizer), disk.changes) == (DELETED_MAX + 1, [])
 
 
-def test_two_filters_find_the_same_rule_and_it_goes_once() -> None:
+def test_an_acl_that_matches_two_filters_is_deleted_once() -> None:
     authorizer, disk = make(acl("t"))
     assert authorizer.delete([AclFilter(), AclFilter(TOPIC)]) == [[acl("t")]] * 2
     assert disk.changes == [([], [acl("t")])]
@@ -137,7 +137,7 @@ def lines(caplog: pytest.LogCaptureFixture, level: int = logging.INFO) -> list[s
     return [formatter.format(r) for r in caplog.records if r.name == "kafkalite.authorizer" and r.levelno >= level]
 
 
-def test_denials_are_told_with_who_what_and_why(caplog: pytest.LogCaptureFixture) -> None:
+def test_denials_are_logged_with_principal_resource_and_reason(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "kafkalite.authorizer")
     authorizer, _ = make(acl("t", permission=DENY), acl("u"))
     assert not may(authorizer, "User:a")
@@ -157,7 +157,7 @@ def test_denials_are_told_with_who_what_and_why(caplog: pytest.LogCaptureFixture
     assert len(lines(caplog, logging.DEBUG)) == 5
 
 
-def test_denials_are_told_once_a_minute_for_each_principal_operation_and_type(
+def test_denials_are_logged_once_a_minute_for_each_principal_operation_and_type(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.INFO, "kafkalite.authorizer")
@@ -177,7 +177,7 @@ def test_denials_are_told_once_a_minute_for_each_principal_operation_and_type(
     assert sum(authorizer.denied().values()) == 501
 
 
-def test_every_denial_is_told_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+def test_every_denial_is_logged_at_debug(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "kafkalite.authorizer")
     authorizer, _ = make()
     for number in range(250):

@@ -115,7 +115,7 @@ def test_projection(filled: Client, columns: list[str]) -> None:
     assert rows_of(batches) == [{name: expected_row(item)[name] for name in columns} for item in RECORDS[7:133]]
 
 
-def test_what_is_not_asked_for_is_not_copied(filled: Client) -> None:
+def test_columns_that_are_not_requested_are_not_copied(filled: Client) -> None:
     (first, *_) = ColumnReader(filled, columns=["offset", "key"]).read_numpy("t", 0, 0, 200)
     assert (len(first.values), first.values.size, first.headers) == (0, 0, None)
     assert len(first.keys) == len(first) > 0
@@ -237,7 +237,7 @@ def test_a_topic_or_partition_that_is_not_there(client: Client) -> None:
             list(ColumnReader(client).read(topic, partition, 0, 1))
 
 
-def test_a_topic_made_anew_is_noticed(filled: Client) -> None:
+def test_a_recreated_topic_is_noticed(filled: Client) -> None:
     reader = ColumnReader(filled)
     with pytest.raises(InconsistentTopicId, match="was recreated"):
         list(reader.read("t", 0, 0, 10, topic_id=b"\1" * 16))
@@ -361,7 +361,7 @@ def test_options_that_are_none() -> None:
         ColumnReader("127.0.0.1:9", rows_max=0)
 
 
-def test_a_client_of_its_own_is_closed(cluster: FakeCluster) -> None:
+def test_a_readers_own_client_is_closed(cluster: FakeCluster) -> None:
     with ColumnReader(cluster.bootstrap) as reader:
         assert reader.offsets_for([KEY], "latest") == {KEY: 0}
         assert reader.client._connections

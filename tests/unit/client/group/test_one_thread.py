@@ -52,7 +52,7 @@ def test_another_thread_is_refused_while_one_is_inside(one: OneThread) -> None:
     assert in_another_thread(lambda: enter(one)) is None
 
 
-def test_nobody_enters_what_is_closed(one: OneThread) -> None:
+def test_no_thread_enters_a_closed_reader(one: OneThread) -> None:
     assert shut(one)
     with pytest.raises(ReaderClosed, match="the reader is closed"):
         enter(one)

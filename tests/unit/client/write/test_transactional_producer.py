@@ -164,7 +164,7 @@ def test_what_ends_a_producer_is_raised_for_good(cluster, producer, api_key, cod
     assert cluster.transactions.committed == {}
 
 
-def test_an_old_epoch_is_told_by_the_coordinator(cluster, producer) -> None:
+def test_the_coordinator_reports_an_old_epoch(cluster, producer) -> None:
     """A leader says INVALID_PRODUCER_EPOCH of many things; the coordinator, asked to abort, knows of the newer one."""
     write(producer, b"1")
     cluster.transactions.epoch += 1
@@ -172,7 +172,7 @@ def test_an_old_epoch_is_told_by_the_coordinator(cluster, producer) -> None:
         write(producer, b"2")
 
 
-def test_a_commit_nobody_answered_can_be_repeated(cluster) -> None:
+def test_an_unanswered_commit_can_be_repeated(cluster) -> None:
     with Client(cluster.bootstrap, **{**OPTIONS, "retry_timeout_s": 0.2}) as client:
         producer = client.producer(transactional_id="id")
         write(producer, b"1")

@@ -39,7 +39,7 @@ def test_a_connection_is_non_blocking_is_not_inherited_and_says_where_it_is_from
         accepted.close()
 
 
-def test_a_connection_that_nobody_keeps_is_closed(listening: socket.socket) -> None:
+def test_an_unreferenced_connection_is_closed(listening: socket.socket) -> None:
     with socket.create_connection(listening.getsockname(), WAIT_S) as client:
         found = [taken(listening)]
         found.clear()
@@ -51,7 +51,7 @@ def test_one_that_was_never_accepted_has_no_descriptor() -> None:
 
 
 @pytest.mark.parametrize(("host", "told"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1")])
-def test_an_address_of_ipv4_is_told_as_such_though_the_listener_is_of_both(host: str, told: str) -> None:
+def test_an_ipv4_address_is_shown_as_such_on_a_dual_stack_listener(host: str, told: str) -> None:
     if not socket.has_dualstack_ipv6():
         pytest.skip("no IPv6 here")
     with bind("", 0, 16) as both:

@@ -225,7 +225,7 @@ def test_session_does_not_change_between_names_and_ids(
     assert client.fetch(first, (session, 1)).error_code == 0
 
 
-def test_epoch_goes_on_with_one_after_the_largest(harness: FetchHarness, client: Client) -> None:
+def test_the_epoch_continues_with_one_after_the_largest(harness: FetchHarness, client: Client) -> None:
     session = opened(harness, client, 12)
     harness.sessions._set_epoch(session, INT32_MAX)
     assert client.fetch(12, (session, INT32_MAX)).error_code == 0
@@ -267,7 +267,9 @@ def test_session_by_name_finds_the_topic_that_comes_and_comes_again(harness: Fet
     assert [len(part.records) for part in partitions_of(client.fetch(12, (session, 4))).values()] == [BATCH_SIZE]
 
 
-def test_session_by_id_knows_a_deleted_topic_from_one_made_anew(harness: FetchHarness, client: Client) -> None:
+def test_a_session_by_id_distinguishes_a_deleted_topic_from_a_recreated_one(
+    harness: FetchHarness, client: Client
+) -> None:
     session = opened(harness, client, 13)
     b0, b1 = (harness.key(13, "b", index) for index in range(2))
     harness.logs.delete_topic("b")

@@ -58,7 +58,9 @@ def test_a_wait_is_never_more_than_fits_its_field() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.0, 3.0), st.floats(0.0, 500.0)), min_size=1, max_size=60))
-def test_whoever_waits_as_told_never_has_more_than_his_rate_and_one_window(steps: list[tuple[float, float]]) -> None:
+def test_a_client_that_waits_its_throttle_time_never_exceeds_its_rate_and_one_window(
+    steps: list[tuple[float, float]],
+) -> None:
     one = meter()
     now = first = 1.0
     done = last = 0.0

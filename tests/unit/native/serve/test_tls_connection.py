@@ -300,7 +300,7 @@ def test_large_request_in_small_pieces_is_waited_for_a_moment_and_no_longer(serv
     assert served.tls.read(100) == ANSWER
 
 
-def test_client_of_whom_little_comes_keeps_nobody_else_waiting(server: Server) -> None:
+def test_a_slow_client_keeps_no_other_waiting(server: Server) -> None:
     request = memoryview(frame(header(3, 12, 7) + bytes(100_000)))
     slow, quick = server.accept(), server.accept()
     for served in (slow, quick):

@@ -56,7 +56,7 @@ def test_prototypes_and_numbers_are_those_of_the_installed_headers(tmp_path: Pat
     assert done.returncode == 0, done.stderr
 
 
-def test_version_is_told() -> None:
+def test_the_version_is_returned() -> None:
     assert tls_context.library_version().startswith("OpenSSL 3.")
 
 

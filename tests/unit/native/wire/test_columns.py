@@ -274,7 +274,7 @@ def test_read_uncommitted_drops_markers_only() -> None:
         assert reader.take().offsets.tolist() == [0, 1, 2, 3, 4, 5, 8, 9]
 
 
-def test_decompressing_stops_at_the_size_asked_for() -> None:
+def test_decompressing_stops_at_the_requested_size() -> None:
     records = [Record(-1, 0, None, bytes(1000))] * 10
     packed = b""
     for base in (0, 10, 20):
@@ -289,7 +289,7 @@ def test_decompressing_stops_at_the_size_asked_for() -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
-def test_headers_count_among_the_bytes_that_are_asked_for(codec: Codec) -> None:
+def test_headers_count_towards_the_requested_bytes(codec: Codec) -> None:
     record = Record(-1, 0, None, b"", (("h", bytes(1000)),))
     columns = RecordColumns.from_records([record])
     packed = b"".join(encode_batch(columns, base_offset=base, codec=codec)[0] for base in range(6))

@@ -103,7 +103,7 @@ def test_aborted_records_are_not_found_and_are_counted(codec: Codec) -> None:
         assert reader.seen == Seen(records=3, aborted=2)
 
 
-def test_a_damaged_batch_is_told_though_it_holds_nothing() -> None:
+def test_a_damaged_batch_is_reported_though_it_is_empty() -> None:
     raw = bytearray(encode_batch(RecordColumns.from_records([Record(0, 0, b"k", b"value")] * 4))[0])
     raw[-3] ^= 1
     with BatchReader(needles=Needles([(b"nowhere", IN_VALUE, HOLDS)])) as reader:

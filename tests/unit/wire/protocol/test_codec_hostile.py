@@ -225,7 +225,7 @@ def test_records_can_be_views():
     assert viewed == message
 
 
-def test_unknown_api_or_version_is_an_error_of_its_own():
+def test_an_unknown_api_or_version_has_its_own_error():
     for key, version in ((api.METADATA, 99), (api.METADATA, -1), (9999, 0)):
         with pytest.raises(protocol.UnknownMessageError):
             protocol.decode_request(key, version, b"")
