@@ -1,8 +1,8 @@
-"""The broker's settings: one frozen object, loaded from a file and overrides, checked as a whole, described.
+"""The broker's settings: one frozen object, loaded from a file and overrides, validated and described.
 
-Each field is one setting; the key is the field's name with dots for underscores. The rows stand in
-`kafkalite.settings.areas`: a new area is a module there, and one of BrokerConfig's bases. Any thread may read a
-BrokerConfig; a change makes a new one. How texts are read is in `kafkalite.settings.rows`.
+Each field is one setting; its key is the field's name with dots for underscores. The rows are defined in
+`kafkalite.settings.areas`: a new area is a module there, and one of BrokerConfig's bases. `kafkalite.settings.rows`
+parses texts. Any thread may read a BrokerConfig; a change creates a new one.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ class BrokerConfig(
     MetricRows,
     ClassicRows,
 ):
-    """The broker's settings. Make one with `load`, which checks them; the bare constructor gives the defaults.
+    """The broker's settings. Create it with `load`, which validates them; the bare constructor gives the defaults.
 
-    Compared by identity, so that what is derived from one can be remembered with it.
+    Compared by identity, so that derived values can be cached for an object.
     """
 
     static_texts: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -97,9 +97,10 @@ class BrokerConfig(
     TABLE: ClassVar[Mapping[str, Setting]]
 
     def __init__(self, **values: object) -> None:
-        """Fields by name, each of its own type; those left out have their defaults. TypeError for one that is none.
+        """Set fields by name, each of its own type; the others get their defaults. TypeError for an unknown name.
 
-        A loop: the method that a dataclass writes out for so many fields takes longer to make than all others together.
+        A loop is used because the generated `__init__` of a dataclass with this many fields takes longer to create than
+        all other generated methods together.
         """
         for each in fields(self):
             if each.name in values:
@@ -115,9 +116,9 @@ class BrokerConfig(
 
     @classmethod
     def load(cls, file: Path | None = None, overrides: Mapping[str, object] | None = None) -> Self:
-        """The file's settings, then `overrides` over them (keys with dots, values as text or as Python values).
+        """Load the file's settings, then apply `overrides` (keys with dots, values as text or as Python values).
 
-        ConfigError names the key that is unknown or has an illegal value, StartupError a file that cannot be read.
+        ConfigError names an unknown key or an invalid value; StartupError if the file cannot be read.
         """
         texts = read_properties(file) if file is not None else {}
         texts.update((key, to_text(value)) for key, value in (overrides or {}).items())
@@ -133,11 +134,11 @@ class BrokerConfig(
         return replace(config, notes=(*notes, *_later_notes(known)))
 
     def changes(self, *, cluster: bool) -> Mapping[str, str]:
-        """The texts of what was changed while running: for all brokers at once, or of this one."""
+        """Return the texts of the dynamic settings: of the whole cluster, or of this broker."""
         return self.cluster_texts if cluster else self.dynamic_texts
 
     def with_dynamic(self, texts: Mapping[str, str], *, cluster: bool = False) -> Self:
-        """The same configuration with this complete set of changes made while running; ConfigError for a bad one."""
+        """Return this configuration with a complete set of dynamic settings. ConfigError if one is invalid."""
         own, all_brokers = (self.dynamic_texts, texts) if cluster else (texts, self.cluster_texts)
         for key in texts if cluster else ():
             if listener_key(key) is not None:
@@ -155,7 +156,7 @@ class BrokerConfig(
         return config
 
     def check(self) -> None:
-        """Raises ConfigError for what no single value shows."""
+        """Raise ConfigError for values that contradict each other."""
         if len(self.log_dirs) > 1:
             raise ConfigError(
                 "log.dirs", "must be one directory; to use several disks, combine them in one file system"
@@ -215,36 +216,36 @@ class BrokerConfig(
 
     @property
     def inner_listener(self) -> Listener:
-        """What brokers of a cluster use among themselves; ConfigError."""
+        """Return the listener for traffic between brokers. ConfigError if there is none."""
         listeners = {listener.name: listener for listener in self.bound_listeners}
         return listeners[inner_listener(self, self.static_texts, listeners)]
 
     @property
     def controller_protocol(self) -> str:
-        """The protocol of the controllers' listener, in a cluster."""
+        """Return the protocol of the controllers' listener, in a cluster."""
         return protocol_of(self.controller_listener_names[0], self.listener_security_protocol_map)
 
     @property
     def bound_listeners(self) -> tuple[Listener, ...]:
-        """What `listeners` asks to bind, controller listeners left out."""
+        """Return the listeners to bind, without controller listeners."""
         return parse_listeners(self.listeners, self.listener_security_protocol_map, self.controller_listener_names)
 
     def tls_of(self, listener: str) -> TlsSettings:
-        """The TLS settings that hold for this listener."""
+        """Return the TLS settings in effect for a listener."""
         return TlsSettings.of_listener(listener, self.static_texts, self.dynamic_texts)
 
     def sasl_of(self, listener: str) -> ListenerSaslSettings:
-        """The SASL settings that hold for this listener; ConfigError for a mechanism that is not served."""
+        """Return the SASL settings in effect for a listener. ConfigError for an unsupported mechanism."""
         return ListenerSaslSettings.of_listener(listener, self.static_texts)
 
     def advertised_endpoint(self, listener: Listener, bound_port: int) -> Endpoint:
-        """Where clients of this listener are told to connect, once its port is known."""
+        """Return the address that clients of this listener receive, once its port is known."""
         advertised = parse_advertised(self.advertised_listeners, self.bound_listeners).get(listener.name)
         return (advertised or listener).endpoint(bound_port)
 
     @property
     def data_directory(self) -> Path:
-        """The one data directory."""
+        """Return the only data directory."""
         if self.log_dirs:
             return Path(self.log_dirs[0])
         base = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
@@ -252,28 +253,28 @@ class BrokerConfig(
 
     @property
     def cordoned(self) -> bool:
-        """Whether the data directory is to get no new partitions."""
+        """Return whether the data directory must not get new partitions."""
         return bool(self.cordoned_log_dirs)
 
     @property
     def broker_id(self) -> int:
-        """Kafka's older name for node.id."""
+        """Return node.id; Kafka's older name for it."""
         return self.node_id
 
     def classic_partition_count(self, topic: str) -> int:
-        """How many partitions a classic topic gets when it is made by its first message."""
+        """Return the partition count of a classic topic that its first message creates."""
         return max(1, parse_map(self.topic_partition_count_map).get(topic, self.num_partitions))
 
     def connections_per_ip_overrides(self) -> dict[str, int]:
-        """max.connections.per.ip.overrides as address → count."""
+        """Return max.connections.per.ip.overrides as address → count."""
         return parse_limits(self.max_connections_per_ip_overrides)
 
     def connections_per_listener(self) -> dict[str, int]:
-        """max.connections of listeners that have one of their own."""
+        """Return max.connections of the listeners that set it."""
         return self._by_listener("max.connections")
 
     def connection_rates_of_listeners(self) -> dict[str, int]:
-        """max.connection.creation.rate of listeners that have one of their own."""
+        """Return max.connection.creation.rate of the listeners that set it."""
         return self._by_listener("max.connection.creation.rate")
 
     def _by_listener(self, key: str) -> dict[str, int]:
@@ -281,7 +282,7 @@ class BrokerConfig(
         return {each.name: limits[each.name.lower()] for each in self.bound_listeners if each.name.lower() in limits}
 
     def describe(self) -> Iterator[ConfigEntry]:
-        """Every setting with value, source and synonyms, as DescribeConfigs tells them."""
+        """Yield every setting with value, source and synonyms for DescribeConfigs."""
         given = (*self.dynamic_texts, *self.cluster_texts, *self.static_texts)
         own = {key: row for key in given if (row := row_of(key)) is not None}
         for key, row in {**BROKER_SETTINGS, **own}.items():
@@ -292,11 +293,11 @@ class BrokerConfig(
 
     @property
     def written_default(self) -> str:
-        """The setting that stands among the cluster's whether anybody changed it or not; controllers write it down."""
+        """Return the key described as a cluster setting by default; "" in a cluster, whose controllers store it."""
         return "" if self.in_cluster else WRITTEN_DEFAULT
 
     def synonyms(self, key: str) -> tuple[ConfigSynonym, ...]:
-        """Where this broker setting's value could come from, the one that counts first."""
+        """Return the values of a broker setting by source, the effective one first."""
         names = BROKER_SYNONYMS.get(key, (key,))
         rows = {name: BROKER_SETTINGS[name] for name in names if name in BROKER_SETTINGS}
         defaults = {name: row.render(row.default) for name, row in rows.items() if row.default is not None}
@@ -312,12 +313,12 @@ _ALIASES: Final = {alias: key for key, row in BROKER_SETTINGS.items() for alias 
 
 
 def is_broker_setting(name: str) -> bool:
-    """Whether a name means something here: of the broker, or of one of its listeners."""
+    """Return whether a name is a setting of the broker or of one of its listeners."""
     return name in BROKER_SETTINGS or listener_key(name) is not None
 
 
 def _known_texts(texts: Mapping[str, str], notes: list[str]) -> dict[str, str]:
-    """Only keys of the table, aliases replaced; ConfigError for an unknown key, a note for one that means nothing."""
+    """Return the known settings with aliases replaced. ConfigError for an unknown key; a note for an ignored one."""
     known: dict[str, str] = {}
     for key, text in texts.items():
         if is_broker_setting(key):
@@ -346,7 +347,7 @@ def _later_notes(known: Mapping[str, str]) -> Iterator[str]:
 
 
 def check_thread_counts(present: BrokerConfig, wanted: BrokerConfig) -> None:
-    """ConfigError for threads that become more than twice as many at once, or fewer than half: Kafka's rule."""
+    """Raise ConfigError if a thread count would more than double or fall below half: Kafka's rule."""
     for key in (
         "num.io.threads",
         "num.network.threads",

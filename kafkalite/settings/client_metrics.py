@@ -1,9 +1,10 @@
-"""A subscription to clients' metrics (Kafka's resource CLIENT_METRICS, KIP-714): which clients push what, how often.
+"""Parse and match subscriptions to clients' metrics (Kafka's resource CLIENT_METRICS, KIP-714).
 
-Kafka tells two kinds of mistakes apart, and so does `resolve`: names that do not exist and intervals out of bounds are
-an InvalidRequest, values that cannot be read a ConfigError. Patterns are RE2's here, and mean the whole text.
+A subscription says which clients push which metrics, and how often. As in Kafka, `resolve` raises InvalidRequest for
+unknown names and intervals out of range, and ConfigError for values that cannot be parsed. Patterns are RE2's and must
+match the whole text.
 
-Frozen, so any thread may read them; a change makes a new object. Source: ClientMetricsConfigs of Kafka 4.1.
+Frozen, so any thread may read them; a change creates a new object. Source: ClientMetricsConfigs of Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ ATTRIBUTES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientMetricsConfig:
-    """One subscription. Make one with `resolve`; the bare constructor gives the built-in defaults."""
+    """One subscription. Create it with `resolve`; the bare constructor gives the built-in defaults."""
 
     metrics: tuple[str, ...] = setting(
         LIST, (), "Name prefixes of the metrics that clients push; `*` selects all, an empty list none."
@@ -68,13 +69,13 @@ class ClientMetricsConfig:
         f"{', '.join(ATTRIBUTES)}.",
     )
     overrides: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The texts of the settings that this subscription has of its own, by key."""
+    """The texts of the subscription's own settings, by key."""
     patterns: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """`match` as compiled expressions by attribute."""
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str]) -> Self:
-        """The subscription that these texts make; InvalidRequest or ConfigError for what is no subscription."""
+        """Return the subscription of these texts. InvalidRequest or ConfigError if they are invalid."""
         for key in overrides:
             if key not in CLIENT_METRICS_SETTINGS:
                 known = near_miss(key, CLIENT_METRICS_SETTINGS)
@@ -87,26 +88,26 @@ class ClientMetricsConfig:
         return cls(**values, overrides=dict(overrides), patterns=patterns)
 
     def matches(self, attributes: Mapping[str, str]) -> bool:
-        """Whether a client with these attributes is meant; one that it does not tell matches nothing."""
+        """Return whether a client with these attributes matches. A missing attribute never matches."""
         return all(
             name in attributes and pattern.fullmatch(attributes[name]) is not None
             for name, pattern in self.patterns.items()
         )
 
     def describe(self) -> Iterator[ConfigEntry]:
-        """Every setting with value, source and synonym, as DescribeConfigs tells them: a default has no synonym."""
+        """Yield every setting with value, source and synonym for DescribeConfigs; a default has no synonym."""
         for key, row in CLIENT_METRICS_SETTINGS.items():
             value, own = row.render(getattr(self, row.attribute)), key in self.overrides
             yield row.entry(value, (ConfigSynonym(key, value, ConfigSource.CLIENT_METRICS),) if own else ())
 
 
 def _items(text: str) -> list[str]:
-    """The patterns of a list. One that is empty is none of Kafka's, so they are not left out here."""
+    """Split a list into patterns. Empty ones are invalid in Kafka, so they are kept for the check."""
     return [item.strip() for item in text.split(",")] if text.strip() else []
 
 
 def _pattern(text: str) -> tuple[str, Any]:
-    """Attribute and expression. What stands behind a last `=` may be missing, as in Kafka; there is no other `=`."""
+    """Split a pattern into attribute and expression. As in Kafka, a trailing `=` is ignored."""
     name, _, expression = text.rstrip("=").partition("=")
     if name.strip() not in ATTRIBUTES or not expression or "=" in expression:
         raise ConfigError(

@@ -1,7 +1,7 @@
-"""Kafka's broker settings that mean nothing here, so that a server.properties written for Kafka can be used as it is.
+"""Handle Kafka's broker settings that have no effect here, so that a server.properties of Kafka can be used unchanged.
 
-Most are accepted with a line in the log, since ignoring them changes nothing a client sees. A few promise protection
-or a policy that would silently not be there: those are refused.
+Most are accepted with a log message, because clients cannot see a difference. A few promise protection or a policy that
+would silently be missing: those are rejected.
 """
 
 from __future__ import annotations
@@ -126,18 +126,18 @@ _PATTERN: Final = re.compile("|".join(re.escape(prefix) for prefix in sorted(_PR
 
 
 def refuse_foreign(key: str, text: str) -> None:
-    """ConfigError for a key that must not be ignored, unless its value is empty."""
+    """Raise ConfigError for a key that must not be ignored, unless its value is empty."""
     if key in _REFUSED and text.strip():
         raise ConfigError(key, _REFUSED[key])
-    # That of bearer tokens does what is done here; any other would be asked who may sign in.
+    # Kafka's handler for bearer tokens does what this broker does; another one would make its own decisions.
     if key.endswith(f".{_CALLBACK_KEY}") and text.strip() and not text.strip().endswith(_CALLBACK_KNOWN):
         raise ConfigError(key, _REFUSED[_CALLBACK_KEY])
 
 
 def known_dynamic(texts: Mapping[str, str], table: Mapping[str, Setting]) -> dict[str, str]:
-    """Those of the broker settings changed while it runs that the table has; the others are kept and do nothing.
+    """Return the dynamic broker settings that are in the table; the others are stored without effect.
 
-    ConfigError for a setting that is read at start alone, and for more than is kept.
+    ConfigError for a setting that is read only at start, and if too much would be stored.
     """
     for key, text in texts.items():
         of_listener = listener_key(key)
@@ -158,9 +158,9 @@ def known_dynamic(texts: Mapping[str, str], table: Mapping[str, Setting]) -> dic
 
 
 def check_kept(texts: Mapping[str, str], before: Mapping[str, str], table: Mapping[str, Setting]) -> None:
-    """ConfigError where a change from `before` to `texts` makes what is kept in vain exceed KEPT_TOTAL_MAX.
+    """Raise ConfigError if a change from `before` to `texts` makes the stored unknown settings exceed KEPT_TOTAL_MAX.
 
-    What an earlier version has kept may stay, so that its broker starts, and be taken away step by step.
+    More that an earlier version stored may remain, so that its broker starts, and may be removed in steps.
     """
     size = kept_size(texts, table)
     if size > KEPT_TOTAL_MAX and size > kept_size(before, table):
@@ -168,12 +168,12 @@ def check_kept(texts: Mapping[str, str], before: Mapping[str, str], table: Mappi
 
 
 def kept_size(texts: Mapping[str, str], table: Mapping[str, Setting]) -> int:
-    """Characters of the names and values that mean nothing here."""
+    """Return the characters of the names and values that are stored without effect."""
     return sum(len(key) + len(text) for key, text in texts.items() if key not in table and listener_key(key) is None)
 
 
 def foreign_note(key: str) -> str | None:
-    """A sentence for the log when the key is Kafka's and means nothing here; None when it is unknown."""
+    """Return the log message for a setting of Kafka without effect here, None for an unknown key."""
     if key in _REFUSED:
         return f"{key} is empty and ignored"
     match = _PATTERN.match(key)
@@ -183,10 +183,10 @@ def foreign_note(key: str) -> str | None:
 
 
 def foreign_rows() -> list[tuple[str, str]]:
-    """Key or `prefix*` with the reason, for the documentation."""
+    """Return (key or `prefix*`, reason) for the documentation."""
     return [(f"{key}*" if key.endswith((".", "metric")) else key, why) for key, why in sorted(_PREFIXES.items())]
 
 
 def refused_rows() -> list[tuple[str, str]]:
-    """Key with the reason it is refused, for the documentation."""
+    """Return (key, reason of the rejection) for the documentation."""
     return sorted(_REFUSED.items())

@@ -1,10 +1,10 @@
-"""A group's own settings (Kafka's resource GROUP, KIP-848): what it has of its own, or else the broker's.
+"""Resolve a group's settings (Kafka's resource GROUP, KIP-848): its own value, else the broker's.
 
-`consumer.*` are those of groups of the newer protocol. `share.*` and `streams.*` are checked and kept, as Kafka keeps
-them, and mean nothing: there are no such groups. The synonyms name the broker settings that the defaults come from,
-since Kafka 4.2; Kafka 4.1 gives the value alone.
+`consumer.*` applies to groups of the newer protocol. `share.*` and `streams.*` are validated and stored as in Kafka,
+but have no effect: there are no such groups. Synonyms name the broker settings that the defaults come from, as Kafka
+does since 4.2; Kafka 4.1 returns only the value.
 
-Frozen, so any thread may read them; a change makes a new object. Source: GroupConfig of Kafka 4.1, answers of 4.4.
+Frozen, so any thread may read them; a change creates a new object. Source: GroupConfig of Kafka 4.1, answers of 4.4.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DURATION: Final = re.compile(r"by_duration:P(?=.)(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """One group's settings. Make one with `resolve`; the bare constructor gives the built-in defaults."""
+    """One group's settings. Create it with `resolve`; the bare constructor gives the built-in defaults."""
 
     consumer_session_timeout_ms: int = setting(
         INT,
@@ -129,11 +129,11 @@ class GroupConfig:
         broker_keys=(("group.streams.num.standby.replicas", 1),),
     )
     overrides: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The texts of the settings that this group has of its own, by key."""
+    """The texts of the group's own settings, by key."""
 
     @classmethod
     def resolve(cls, broker: BrokerConfig, overrides: Mapping[str, str]) -> Self:
-        """The settings of a group with these overrides on this broker; ConfigError for an unknown key or bad value."""
+        """Return the settings of a group on this broker. ConfigError for an unknown key or an invalid value."""
         for key in overrides:
             if key not in GROUP_SETTINGS:
                 raise ConfigError(key, f"unknown group setting{near_miss(key, GROUP_SETTINGS)}")
@@ -147,7 +147,7 @@ class GroupConfig:
         return config
 
     def _check(self, broker: BrokerConfig) -> None:
-        """What no single value shows. The broker's bounds are for what a group has of its own."""
+        """Check values against each other. The broker's limits apply to the group's own settings."""
         for key, shortest, longest in (
             (
                 "consumer.session.timeout.ms",
@@ -187,7 +187,7 @@ class GroupConfig:
         name = row.broker_keys[0][0] if row.broker_keys else row.key
         if name in BROKER_SETTINGS:
             yield from broker.synonyms(name)
-        else:  # of share and streams groups
+        else:  # share and streams groups
             yield ConfigSynonym(name, row.render(row.default), ConfigSource.DEFAULT)
 
 

@@ -1,5 +1,6 @@
-"""Keys that belong to one listener, `listener.name.<listener>.…`: of TLS, of SASL and its mechanisms, limits of
-connections. Pure."""
+"""Find the settings of single listeners, `listener.name.<listener>.…`: TLS, SASL and its mechanisms, connection
+limits. Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ if TYPE_CHECKING:
     from kafkalite.settings.rows import Setting
 
 RELOADABLE: Final = tls.RELOADABLE | connections.OF_LISTENERS
-"""Keys that may change while the broker runs, on a listener of its own."""
+"""Keys that can be changed for a single listener while the broker runs."""
 
 
 def listener_key(full: str) -> tuple[str, str] | None:
-    """(listener in lower case, key) of a listener's own key; None for any other."""
+    """Return (listener in lower case, key) for a key of one listener, None for any other."""
     return tls.listener_key(full) or sasl.listener_key(full) or connections.listener_key(full)
 
 
 def row_of(full: str) -> Setting | None:
-    """The row of a listener's own key."""
+    """Return the row of a listener's key, None if it is unknown."""
     return tls.row_of(full) or sasl.row_of(full) or connections.row_of(full)

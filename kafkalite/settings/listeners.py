@@ -1,14 +1,14 @@
-"""The value of `listeners` and `advertised.listeners`: text to addresses, with a clear refusal of what is not served.
+"""Parse `listeners` and `advertised.listeners` into addresses, and reject protocols that are not supported.
 
     listeners=kafka://127.0.0.1:9092            our own form; the listener is named KAFKA
     listeners=PLAINTEXT://:9092                 Kafka's form; no host is every interface
-    listeners=kafka://:9092,kafka07://:9072     Kafka 0.7's protocol needs a port of its own
+    listeners=kafka://:9092,kafka07://:9072     Kafka 0.7's protocol needs a separate port
     listeners=ssl://:9093                       the same protocol through TLS
-    listeners=sasl://:9094,sasl+ssl://:9095     where clients sign in by SASL, in plain text and through TLS
-    listeners=IN://:29092,OUT://:9092           names of one's own: listener.security.protocol.map=IN:PLAINTEXT,OUT:SSL
+    listeners=sasl://:9094,sasl+ssl://:9095     authentication by SASL, in plain text and through TLS
+    listeners=IN://:29092,OUT://:9092           custom names: listener.security.protocol.map=IN:PLAINTEXT,OUT:SSL
 
-Pure functions on text: nothing is looked up or bound here, apart from the machine's host name for a listener that is
-bound on every interface and advertised nowhere.
+Pure functions on text. They resolve and bind nothing, but read the machine's host name for a listener that is bound to
+every interface and not advertised.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _EVERYWHERE: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  # compared 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """One address to bind or to advertise. `host` is empty for every interface; IPv6 stands without brackets."""
+    """An address to bind or to advertise. An empty `host` is every interface; IPv6 is written without brackets."""
 
     name: str
     host: str
@@ -51,21 +51,21 @@ class Listener:
 
     @property
     def tls(self) -> bool:
-        """Whether it speaks TLS."""
+        """Whether it uses TLS."""
         return self.protocol in {"SSL", "SASL_SSL"}
 
     @property
     def sasl(self) -> bool:
-        """Whether its clients sign in by SASL."""
+        """Whether its clients authenticate by SASL."""
         return self.protocol in {"SASL_PLAINTEXT", "SASL_SSL"}
 
     @property
     def classic(self) -> bool:
-        """Whether it speaks Kafka 0.7's protocol."""
+        """Whether it serves Kafka 0.7's protocol."""
         return self.name == "KAFKA07"
 
     def endpoint(self, bound_port: int) -> Endpoint:
-        """What clients are told, once the port is known."""
+        """Return the address that clients receive, once the port is known."""
         host = socket.gethostname() if self.host in _EVERYWHERE else self.host
         return Endpoint(self.name, host, self.port or bound_port)
 
@@ -75,7 +75,7 @@ class Listener:
 
 
 def parse_listeners(text: str, protocol_map: str, controller_names: Iterable[str] = ()) -> tuple[Listener, ...]:
-    """The listeners to bind; ConfigError when there is none, one is malformed, or its protocol is not served."""
+    """Return the listeners to bind. ConfigError if there is none, or one is malformed or its protocol unsupported."""
     protocols = _parse_protocol_map(protocol_map)
     controllers = {name.upper() for name in controller_names}
     found = [item for item in _parse(KEY, text) if item.name not in controllers]
@@ -91,18 +91,18 @@ def parse_listeners(text: str, protocol_map: str, controller_names: Iterable[str
 
 
 def parse_names(text: str) -> list[Listener]:
-    """All that `listeners` names, controllers' listeners too, each with no protocol of its own; ConfigError."""
+    """Return all listeners in `listeners`, including controllers', with unmapped protocols. ConfigError."""
     return _parse(KEY, text)
 
 
 def protocol_of(controller: str, protocol_map: str) -> str:
-    """What a controllers' listener speaks: by the map, else its own name, else PLAINTEXT, as in Kafka."""
+    """Return a controller listener's protocol: from the map, else its own name, else PLAINTEXT, as in Kafka."""
     name = controller.upper()
     return _parse_protocol_map(protocol_map).get(name, name if name in PROTOCOLS else "PLAINTEXT")
 
 
 def parse_advertised(text: str | None, listeners: Iterable[Listener]) -> dict[str, Listener]:
-    """Listener name → what it advertises; names that are not bound (a controller's) are left out."""
+    """Return listener name → advertised address, without names that are not bound (a controller's)."""
     if not text:
         return {}
     names = {item.name for item in listeners}
@@ -153,7 +153,7 @@ def _protocol_of(item: Listener, protocols: Mapping[str, str]) -> str:
 
 
 def parse_limits(text: str) -> dict[str, int]:
-    """max.connections.per.ip.overrides as address → count."""
+    """Return max.connections.per.ip.overrides as address → count."""
     limits: dict[str, int] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):
         address, separator, count = item.rpartition(":")

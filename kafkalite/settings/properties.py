@@ -1,4 +1,4 @@
-"""Java's .properties syntax, as text and as a file: where most settings come from. Any thread."""
+"""Parse Java's .properties syntax, from a text or a file. Any thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """The key and value texts of a Java .properties file in UTF-8; StartupError when it cannot be read."""
+    """Return the keys and values of a .properties file in UTF-8. StartupError if it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -41,7 +41,7 @@ _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def _logical_lines(text: str) -> Iterable[tuple[int, str]]:
-    """Lines with continuations joined, comments and blank lines left out; numbered by their first line from 1."""
+    """Yield logical lines without comments and blank lines, each with the number of its first line, from 1."""
     pending = ""
     first = 0
     for number, raw in enumerate(text.split("\n"), start=1):

@@ -1,4 +1,4 @@
-"""Kafka's configuration providers: values that stand elsewhere than in the file, so that no secret stands in it.
+"""Resolve Kafka's configuration providers: values stored outside the settings file, such as secrets.
 
     config.providers=env,secrets,mounted
     config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider
@@ -10,10 +10,10 @@
     broker.rack=${mounted:/run/secrets:rack}        the content of the file /run/secrets/rack
 
 Parameters are Kafka's: `config.providers.<name>.param.allowlist.pattern` limits the names of the environment, and
-`...param.allowed.paths` the files and directories. Where Kafka leaves a variable that leads nowhere in the value as it
-stands, here it is a ConfigError: nobody means a directory of that name. Without config.providers nothing is looked for.
+`...param.allowed.paths` the files and directories. Kafka keeps a variable without a value as literal text. Here it is a
+ConfigError, because no directory is meant to have such a name. Without config.providers nothing is replaced.
 
-Sources: KIP-297, KIP-421, KIP-632, KIP-887, KIP-993. Read when a configuration is loaded, once; any thread.
+Sources: KIP-297, KIP-421, KIP-632, KIP-887, KIP-993. Applied once, when a configuration is loaded; any thread.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _VARIABLE: Final = re.compile(r"\$\{([^}:]*):(?:([^}]*?):)?([^}]*)\}")
 
 
 class Provider(Protocol):
-    """Where values come from. `value` raises ValueError in words when it has none."""
+    """A source of values. `value` raises ValueError with a sentence if there is none."""
 
     def value(self, path: str, key: str) -> str: ...
 
@@ -69,7 +69,7 @@ class _PathProvider:
         self._allowed = [_absolute(text) for text in texts if text]
 
     def _checked(self, path: str) -> Path:
-        """Without links followed, as Kafka compares them too."""
+        """Return the path, normalized without following links, as in Kafka. ValueError if it is not allowed."""
         if not path:
             raise ValueError("the path is missing; use ${name:/path:key}")
         found = Path(os.path.normpath(_absolute(path)))
@@ -93,10 +93,10 @@ class FileProvider(_PathProvider):
 
 
 class DirectoryProvider(_PathProvider):
-    """`${name:/path:file}`: what a file in a directory holds (Kafka's DirectoryConfigProvider)."""
+    """`${name:/path:file}`: the content of a file in a directory (Kafka's DirectoryConfigProvider)."""
 
     def value(self, path: str, key: str) -> str:
-        """The file's content; a value is read without the blanks and newlines around it, as any setting."""
+        """Return the file's content. As for any setting, surrounding blanks and newlines are ignored."""
         if not key or "/" in key or key == "..":
             raise ValueError(f"{key!r} is not a file name in {path}")
         try:
@@ -116,7 +116,7 @@ CLASSES: Final[Mapping[str, type[EnvironmentProvider | FileProvider | DirectoryP
 
 
 def resolve(texts: Mapping[str, str]) -> dict[str, str]:
-    """The settings, variables replaced and the providers' own left out; ConfigError for a variable without a value."""
+    """Return the settings without the providers' keys, variables replaced. ConfigError if one has no value."""
     if not texts.get(PROVIDERS, "").strip():
         return dict(texts)
     providers = _providers(texts)
@@ -147,7 +147,7 @@ def _providers(texts: Mapping[str, str]) -> dict[str, Provider]:
 
 
 def _refuse_strays(texts: Mapping[str, str], names: list[str]) -> None:
-    """A key of a provider that config.providers does not name is a mistake in one of the two."""
+    """Raise ConfigError for a key of a provider that config.providers does not name."""
     for key in texts:
         if key.startswith(f"{PROVIDERS}.") and not any(key.startswith(f"{PROVIDERS}.{name}.") for name in names):
             raise ConfigError(key, f"uses a provider that {PROVIDERS} does not list")

@@ -1,8 +1,8 @@
-"""What a setting is: one row of a settings table, read from text, checked, written back as text and described.
+"""Define a setting: one row of a settings table, which is parsed from text, validated, rendered and described.
 
-The tables are dataclasses (`BrokerConfig`, `TopicConfig`); a row hangs on each of their fields as metadata. Values
-come as text from a .properties file, the command line or an AlterConfigs request, and `Setting.parse` is the only way
-in. Everything here is immutable, so any thread may use it. Which settings exist and what they do is left to others.
+The tables are dataclasses (`BrokerConfig`, `TopicConfig`), whose fields have the rows as metadata. Values come as text
+from a .properties file, the command line or an AlterConfigs request, and only `Setting.parse` converts them. Everything
+here is immutable, so any thread may use it. Other modules define which settings exist and what they do.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ NONE: Final = Effect.NONE
 
 
 class ConfigSynonym(NamedTuple):
-    """One place a value could come from, in order of precedence."""
+    """The value of a setting at one of its sources, in order of precedence."""
 
     name: str
     value: str | None
@@ -106,8 +106,10 @@ def ordered_synonyms(
     static: Mapping[str, str],
     defaults: Mapping[str, str | None],
 ) -> tuple[ConfigSynonym, ...]:
-    """What any of a broker setting's `names` is set to, place by place, from the first that is `key` itself (as Kafka's
-    ConfigHelper has it): this broker's changes, those of the whole `cluster`, the file, the default."""
+    """Return the values of a broker setting's `names`: of this broker, of the `cluster`, of the file, and the default.
+
+    They begin with the first one that is named `key`. Source: Kafka's ConfigHelper.
+    """
     places: tuple[tuple[ConfigSource, Mapping[str, str | None]], ...] = (
         (ConfigSource.DYNAMIC_BROKER, dynamic),
         (ConfigSource.DYNAMIC_DEFAULT_BROKER, cluster),
@@ -133,13 +135,13 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """The flag that DescribeConfigs v0 has in place of the source."""
+        """The flag that DescribeConfigs v0 returns instead of the source."""
         return self.source == ConfigSource.DEFAULT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting. `low` and `high` are inclusive; None as default means unset, and then the text may be empty too."""
+    """One setting. `low` and `high` are inclusive. The default None means unset; then an empty text is valid, too."""
 
     key: str
     type: ConfigType
@@ -163,9 +165,9 @@ class Setting:
     def entry(
         self, value: str | None, synonyms: tuple[ConfigSynonym, ...], *, key: str | None = None, read_only: bool = False
     ) -> ConfigEntry:
-        """Return the line of a DescribeConfigs answer. The first synonym is the one in effect; none: the default is.
+        """Return a line of a DescribeConfigs answer. The first synonym is in effect; without synonyms, the default is.
 
-        `key` is the name for which a client asked, if it is another than this row's.
+        `key` is the requested name, if it differs from this row's.
         """
         return ConfigEntry(
             name=key or self.key,
@@ -184,7 +186,7 @@ class Setting:
         return attribute_of(self.key)
 
     def parse(self, text: str) -> Value:
-        """The value a text stands for; ConfigError says what is legal."""
+        """Parse and validate a text. ConfigError says which values are valid."""
         text = text.strip()
         if not text and self.default is None:
             return None
@@ -246,7 +248,7 @@ class Setting:
         return text
 
     def render(self, value: Value) -> str | None:
-        """A value as text, in the form that `parse` reads and Kafka's tools print; None when unset."""
+        """Return a value as text, in the form that `parse` reads and Kafka's tools print; None if it is unset."""
         match value:
             case None:
                 return None
@@ -259,17 +261,17 @@ class Setting:
 
 
 def attribute_of(key: str) -> str:
-    """`log.dirs` is the field `log_dirs`."""
+    """Return the field's name of a key: `log.dirs` is `log_dirs`."""
     return key.replace(".", "_").replace("-", "_")
 
 
 def key_of(attribute: str) -> str:
-    """The other way round: `Broker(log_dirs=...)` means `log.dirs`; a key with dots passes unchanged."""
+    """Return the key of a field: `log_dirs` is `log.dirs`. A key with dots is unchanged."""
     return attribute.replace("_", ".")
 
 
 def to_text(value: object) -> str:
-    """A Python value as the text of a setting: True is `true`, a list is joined by commas."""
+    """Return a Python value as the text of a setting: True is `true`, a list is joined by commas."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -293,7 +295,7 @@ def setting(
 
 
 def collect(cls: type) -> dict[str, Setting]:
-    """The table a dataclass spells out: key → Setting; its own fields first, then those of its bases in order."""
+    """Return the table of a dataclass, key → Setting: its own fields first, then those of its bases in order."""
     table: dict[str, Setting] = {}
     fields = cls.__dataclass_fields__  # type: ignore[attr-defined]  # cls is a dataclass, or fails
     for name in (name for part in cls.__mro__ for name in inspect.get_annotations(part)):
@@ -310,12 +312,12 @@ def collect(cls: type) -> dict[str, Setting]:
 
 
 def parse_all(table: Mapping[str, Setting], texts: Mapping[str, str]) -> dict[str, Value]:
-    """Attribute → value for those of the given texts whose keys are in the table."""
+    """Parse the texts whose keys are in the table; return attribute → value."""
     return {table[key].attribute: table[key].parse(text) for key, text in texts.items() if key in table}
 
 
 def near_miss(key: str, known: Iterable[str]) -> str:
-    """The end of an 'unknown setting' sentence: the closest known key, if one is close."""
+    """Return the end of an "unknown setting" error: the closest known key, "" if none is close."""
     import difflib  # only what is wrong needs it
 
     close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.75)

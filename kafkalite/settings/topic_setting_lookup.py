@@ -1,6 +1,6 @@
-"""A topic's settings: its own override, else the broker's (a key of another name, see `broker_keys`), else the default.
+"""Resolve a topic's settings: its own value, else the broker's (its key is in `broker_keys`), else the default.
 
-Frozen, so any thread may read them; a change makes a new object.
+Frozen, so any thread may read them; a change creates a new object.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig(TopicRows):
-    """One topic's settings. Make one with `resolve`; the bare constructor gives the built-in defaults."""
+    """One topic's settings. Create it with `resolve`; the bare constructor gives the built-in defaults."""
 
     overrides: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The texts of the settings that this topic has of its own, by key."""
+    """The texts of the topic's own settings, by key."""
 
     TABLE: ClassVar[Mapping[str, Setting]]
 
     @classmethod
     def resolve(cls, broker: BrokerConfig, overrides: Mapping[str, str] | None = None, topic: str = "") -> Self:
-        """The settings of a topic with these overrides on this broker; ConfigError for an unknown key or bad value.
+        """Return the settings of a topic on this broker. ConfigError for an unknown key or an invalid value.
 
-        `topic` is its name, which 0.7's maps of classic topics ask for.
+        `overrides` are the topic's own settings; `topic` is its name, which 0.7's maps for classic topics need.
         """
         overrides = dict(overrides or {})
         for key in overrides:
@@ -66,9 +66,9 @@ class TopicConfig(TopicRows):
         before: Mapping[str, str] = MappingProxyType({}),
         topic: str = "",
     ) -> Self:
-        """Resolve settings that a client asks for; ConfigError also for those that Kafka 4 refuses.
+        """Resolve settings that a client requests. ConfigError also for those that Kafka 4 rejects.
 
-        A topic keeps what it has: `before` are its present overrides. Source: LogConfig.validate of Kafka 4.1.
+        A topic keeps its existing settings: they are in `before`. Source: LogConfig.validate of Kafka 4.1.
         """
         config = cls.resolve(broker, overrides, topic)
         for key in REMOVED & overrides.keys() - before.keys():
@@ -79,12 +79,12 @@ class TopicConfig(TopicRows):
 
     @property
     def compacted(self) -> bool:
-        """Whether each record needs a key."""
+        """Whether the topic is compacted, so that each record needs a key."""
         return "compact" in self.cleanup_policy
 
     @property
     def log_append_time(self) -> bool:
-        """Whether the broker stamps records."""
+        """Whether the broker sets the timestamps of records."""
         return self.message_timestamp_type == "LogAppendTime"
 
     def describe(self, broker: BrokerConfig, topic: str = "") -> Iterator[ConfigEntry]:
@@ -111,12 +111,12 @@ TopicConfig.TABLE = TOPIC_SETTINGS
 
 @functools.lru_cache(maxsize=4)
 def _broker_defaults(broker: BrokerConfig) -> Mapping[str, Value]:
-    """Attribute → value of a topic without overrides; thousands of topics ask for the same broker's."""
+    """Return attribute → value of a topic without overrides; cached, as thousands of topics share one broker's."""
     return {row.attribute: _broker_default(row, broker) for row in TOPIC_SETTINGS.values() if row.broker_keys}
 
 
 def _broker_default(row: Setting, broker: BrokerConfig) -> Value:
-    """The broker's value for a topic setting: the first of its broker keys that is set, in the topic's unit."""
+    """Return the broker's value for a topic setting: the first of its broker keys that is set, in the topic's unit."""
     for key, factor in row.broker_keys:
         value: Value = getattr(broker, BROKER_SETTINGS[key].attribute)
         if value is None:
