@@ -1,3 +1,3 @@
-"""Which broker has which partition: what is there (`overview.py`), what ought to be (`planner.py`, without I/O), and
-the way from one to the other (`moving.py`). For any cluster, over kafkalite.client; no broker is needed in the process.
+"""Place partitions on brokers: the present state (`overview.py`), the wanted state (`planner.py`, without I/O), and the
+moves between them (`moving.py`). Works with any cluster through kafkalite.client; no broker runs in the process.
 """

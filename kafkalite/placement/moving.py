@@ -1,11 +1,11 @@
-"""Carries out a plan: reassignments, some at a time, with a throttle if there is to be one, until all are done.
+"""Carry out a plan: reassign partitions, a limited number at a time, optionally throttled, until all have moved.
 
-Nothing is kept but what the cluster knows: whoever is interrupted plans again, and goes on from what is there. What is
-under way then goes on without anybody; `cancel` takes it back.
+No state is kept outside the cluster. After an interruption, moves in progress continue by themselves, and a new plan
+covers the rest; `cancel` cancels the moves in progress.
 
-A throttle is Kafka's (KIP-73): `leader.` and `follower.replication.throttled.rate` of the brokers that send and
-receive, `…throttled.replicas` of the topics. All of these are taken away at the end; where that is an error, as soon as
-nothing moves any more: what is under way stays as slow as it was to be, and whoever ends it, or cancels it, takes them.
+The throttle is Kafka's (KIP-73): `leader.` and `follower.replication.throttled.rate` of the sending and receiving
+brokers, and `…throttled.replicas` of the topics. All are removed at the end. After an error they are removed only if no
+move is in progress: otherwise the moves stay throttled, and the run that finishes or cancels them removes the throttle.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kafkalite.placement.planner import Replicas
 
 AT_ONCE: Final = 20
-"""Partitions under way at a time."""
+"""Maximum number of partitions that move at the same time."""
 LOOK_S: Final = 0.5
 CHANGED: Final = SOURCES[2]
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
@@ -39,16 +39,16 @@ THROTTLED: Final = ("leader.replication.throttled.replicas", "follower.replicati
 
 
 class Progress(NamedTuple):
-    """How far it is."""
+    """The progress of a run."""
 
     done: int
     under_way: int
     total: int
-    """Partitions."""
+    """Number of partitions."""
 
 
 class Mover:
-    """See the module. `told` is called with each change of the progress."""
+    """Carries out one plan. `told` is called when the progress changes."""
 
     def __init__(
         self,
@@ -61,8 +61,11 @@ class Mover:
         throttle: int | None = None,
         told: Callable[[Progress], object] = lambda _progress: None,
     ) -> None:
-        """`present`: replicas, of what moves those that it will have; `under_way`: what moves already, and is waited
-        for; `throttle`: bytes a second of each broker, in and out."""
+        """`present`: the present replicas, for moving partitions those after the move.
+
+        `under_way`: moves already in progress, which are waited for; `throttle`: bytes per second of each broker and
+        direction.
+        """
         self._moving = under_way or {}
         self._client = client
         self._present = present
@@ -72,8 +75,10 @@ class Mover:
         self._told = told
 
     def run(self) -> dict[TopicPartition, str]:
-        """Moves, waits until all have moved, then has preferred leaders lead; why those do not that cannot. KafkaError
-        for what is refused, ClientError."""
+        """Move all partitions, then elect the preferred leaders; return why some could not be elected.
+
+        KafkaError for a refused request, ClientError.
+        """
         try:
             self._move()
         except (KafkaError, ClientError):
@@ -87,7 +92,7 @@ class Mover:
         return self._client.reassignments.elect_preferred(moved) if moved else {}
 
     def _is_throttled(self) -> bool:
-        """Whether there is something to take away: a throttle of its own, or of one who was interrupted."""
+        """Return whether there is a throttle to remove: of this run, or of an interrupted one."""
         return self._throttle is not None or is_throttled(self._client)
 
     def _move(self) -> None:
@@ -110,7 +115,7 @@ class Mover:
 
 
 def is_throttled(client: Client) -> bool:
-    """Whether a broker has a bound of its own on what copies may take, as one who was interrupted leaves it."""
+    """Return whether a broker has a replication throttle, as an interrupted run leaves it."""
     return any(
         entry.source == CHANGED
         for broker in client.brokers()
@@ -119,8 +124,10 @@ def is_throttled(client: Client) -> bool:
 
 
 def cancel(client: Client, topics: Iterable[str] | None = None) -> list[TopicPartition]:
-    """Takes back what is under way, of these topics or of all, and their throttles, those of moves that have come to
-    their end by themselves, too; the partitions."""
+    """Cancel the moves of these topics, or of all; return their partitions.
+
+    Throttles are removed too, even those of moves that have finished.
+    """
     chosen = None if topics is None else set(topics)
     found = [key for key in client.reassignments.list_all() if chosen is None or key.topic in chosen]
     if found:
@@ -135,14 +142,14 @@ def cancel(client: Client, topics: Iterable[str] | None = None) -> list[TopicPar
 
 
 def _unthrottle_unless_moving(client: Client, topics: set[str] | None) -> None:
-    """After an error, which is what is told: throttles of these topics, or of all, go if nothing is under way."""
+    """After an error, remove the throttles of these topics, or of all, if nothing is moving. Ignores further errors."""
     with contextlib.suppress(KafkaError, ClientError):
         if not client.reassignments.list_all():
             unthrottle(client, throttled_topics(client) if topics is None else topics)
 
 
 def throttled_topics(client: Client) -> set[str]:
-    """Topics with replicas whose copies are bounded. KafkaError or ClientError."""
+    """Return the topics with throttled replicas. KafkaError or ClientError."""
     return {
         row.resource_name
         for row in describe_topics(client, sorted(client.topics()), THROTTLED)
@@ -157,7 +164,7 @@ def throttle(
     wanted: Mapping[TopicPartition, Replicas],
     under_way: Mapping[TopicPartition, Reassignment],
 ) -> None:
-    """Bounds what copies for this plan, and those under way, may take, in bytes a second of each broker. KafkaError."""
+    """Throttle the copies of this plan and of moves in progress, in bytes per second of each broker. KafkaError."""
     sending: dict[str, list[str]] = {}
     receiving: dict[str, list[str]] = {}
     brokers: set[int] = set()
@@ -179,8 +186,10 @@ def throttle(
 
 
 def unthrottle(client: Client, topics: Iterable[str]) -> None:
-    """Takes throttles away: of these topics, and of all brokers in service. A topic that is gone needs nothing, nor a
-    broker. KafkaError or ClientError for the first that could not be taken away, after all others were."""
+    """Remove the throttles of these topics and of all brokers in service. Missing topics and brokers are ignored.
+
+    KafkaError or ClientError for the first that failed, after all others were removed.
+    """
     failed: list[Exception] = []
     there = client.topics().keys()
     for topic in sorted(set(topics) & there):

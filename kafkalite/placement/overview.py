@@ -1,6 +1,6 @@
-"""A cluster at a glance: brokers, what they have and lead, partitions that are not as they should be, the quorum.
+"""Describe a cluster: brokers, their replicas and leaders, partitions with problems, and the quorum.
 
-Asked of any broker, Kafka's or ours; what one of them refuses or does not know is None, and stands in `unknown`.
+Works with Kafka's brokers and ours. What a broker refuses or does not support is None, and is listed in `unknown`.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -38,48 +38,48 @@ CONFIGS_AT_ONCE: Final = 500
 
 @dataclass(slots=True)
 class Broker:
-    """One broker and what is on it."""
+    """A broker and its replicas."""
 
     node_id: int
     address: str
     rack: str | None
     fenced: bool
-    """Registered, and not in service."""
+    """Registered, but not in service."""
     replicas: int = 0
     leads: int = 0
     preferred: int = 0
-    """Partitions whose preferred leader it is."""
+    """Number of partitions whose preferred leader it is."""
     behind: int = 0
-    """Replicas that are not in sync."""
+    """Number of replicas that are not in sync."""
     directories: list[LogDirectory] | None = None
 
     @property
     def size(self) -> int | None:
-        """Bytes of its replicas."""
+        """Bytes of its replicas, None if unknown."""
         return None if self.directories is None else sum(sum(each.sizes.values()) for each in self.directories)
 
 
 @dataclass(slots=True)
 class Overview:
-    """See the module. Lists of partitions are in order."""
+    """The state of a cluster. Lists of partitions are sorted."""
 
     cluster_id: str
     controller: int
     brokers: list[Broker]
     partitions: dict[TopicPartition, PartitionDescription]
     offline: list[TopicPartition] = field(default_factory=list)
-    """Without a leader."""
+    """Partitions without a leader."""
     under_replicated: list[TopicPartition] = field(default_factory=list)
     under_min_isr: list[TopicPartition] = field(default_factory=list)
     at_min_isr: list[TopicPartition] = field(default_factory=list)
-    """One more that is lost, and acks=all is refused; those with as many replicas as that are not told."""
+    """If one more replica fails, acks=all is refused. Partitions with only that many replicas are not listed."""
     not_preferred: list[TopicPartition] = field(default_factory=list)
-    """Led by another than the preferred leader."""
+    """Partitions whose leader is not the preferred one."""
     moving: dict[TopicPartition, Reassignment] = field(default_factory=dict)
     quorum: Quorum | None = None
     metadata_version: int | None = None
     unknown: list[str] = field(default_factory=list)
-    """What could not be asked, and why."""
+    """What could not be read, and why."""
 
     @property
     def healthy(self) -> bool:
@@ -87,7 +87,7 @@ class Overview:
         return not (self.offline or self.under_replicated or self.under_min_isr)
 
     def sizes(self) -> dict[TopicPartition, int]:
-        """Bytes of the largest replica of each partition that some broker tells."""
+        """Return the bytes of each partition's largest replica, as far as brokers report it."""
         found: dict[TopicPartition, int] = {}
         for directory in (each for broker in self.brokers for each in broker.directories or ()):
             for key, size in directory.sizes.items():
@@ -96,10 +96,12 @@ class Overview:
 
 
 def look(client: Client, *, to_move: bool = False) -> Overview:
-    """Asks for everything. KafkaError or ClientError where brokers and topics are not told; `to_move`: or what moves,
-    as a partition that moves has more replicas for a while than it is to have."""
+    """Read the whole state. KafkaError or ClientError if brokers and topics cannot be read.
+
+    With `to_move` this also holds for the moves in progress: a moving partition temporarily has additional replicas.
+    """
     found = _nodes(client)
-    # Before topics: what ends in between is taken for what it has become.
+    # Moves are read before topics: the replicas of a move that ends in between are then the final ones.
     if to_move:
         found.moving = client.reassignments.list_all()
     else:
@@ -124,7 +126,7 @@ def _part(found: Overview, what: str, ask: Callable[[], object]) -> None:
 
 
 def _nodes(client: Client) -> Overview:
-    """Who there is: those that are fenced, too, where the cluster tells."""
+    """Return the brokers, including fenced ones if the cluster reports them."""
 
     def ask() -> Overview:
         connection = client.any_connection()
@@ -145,12 +147,12 @@ def _nodes(client: Client) -> Overview:
 
 
 def _count(found: Overview) -> None:
-    """What brokers have, by metadata, and which partitions are not as they should be."""
+    """Count the brokers' replicas, and find the partitions with problems, from the metadata."""
     brokers = {broker.node_id: broker for broker in found.brokers}
     for key, partition in found.partitions.items():
         for node_id in partition.replicas:
             broker = brokers.get(node_id)
-            if broker is None:  # registered no more, or not told
+            if broker is None:  # unregistered, or not reported
                 broker = brokers[node_id] = Broker(node_id, "", None, fenced=True)
                 found.brokers.append(broker)
             broker.replicas += 1
@@ -179,7 +181,7 @@ def _judge_minimum(client: Client, found: Overview) -> None:
 
 
 def _minimum_in_sync(client: Client, topics: list[str]) -> dict[str, int]:
-    """min.insync.replicas by topic, without those that were deleted meanwhile."""
+    """Return min.insync.replicas by topic, without topics deleted meanwhile."""
     found: dict[str, int] = {}
     for row in describe_topics(client, topics, [MIN_IN_SYNC]):
         found.update((row.resource_name, int(entry.value)) for entry in row.configs if entry.value)
@@ -187,7 +189,7 @@ def _minimum_in_sync(client: Client, topics: list[str]) -> dict[str, int]:
 
 
 def describe_topics(client: Client, topics: list[str], names: Iterable[str]) -> Iterator[Any]:
-    """These settings of topics, a row of DescribeConfigs' answer each, without those that were deleted meanwhile."""
+    """Yield DescribeConfigs results for these settings of topics, without topics deleted meanwhile."""
     keys = list(names)
     for first in range(0, len(topics), CONFIGS_AT_ONCE):
         resources = [

@@ -1,16 +1,16 @@
-"""Where replicas ought to be: the plan for a goal, from what is there. No I/O, no clock, no chance.
+"""Plan replica placement: compute the replicas for a goal from the present ones. No I/O, no clock, no randomness.
 
-A plan names those partitions whose replicas change, with all of their replicas, the preferred leader first. What has to
-be so, in this order:
+A plan contains the partitions whose replicas change, each with all of its replicas, the preferred leader first. Rules,
+by priority:
 
-1. only brokers that may have replicas have some, each at most one of a partition, and there are as many as wanted;
-2. no more replicas are copied than that asks for;
-3. a partition is in as many racks as that leaves room for;
-4. replicas go where there are the fewest.
+1. only eligible brokers have replicas, each at most one of a partition, and the replication factor is as wanted;
+2. no more replicas are copied than rule 1 requires;
+3. a partition is in as many racks as rule 2 permits;
+4. replicas go to the brokers with the fewest.
 
-To `spread` goes beyond 2: replicas move until no two brokers differ by more than one, as far as racks allow, small ones
-first; then preferred leaders are evened out, which copies nothing. The same input gives the same plan, and a plan that
-was carried out leaves nothing to plan.
+`spread` overrides rule 2: replicas move, small ones first, until the counts of any two brokers differ by at most one,
+as far as racks permit. Then preferred leaders are evened out, which copies nothing. Equal input gives an equal plan, and
+after a plan was carried out, a new plan is empty.
 """
 
 from __future__ import annotations
@@ -30,44 +30,44 @@ Replicas = tuple[int, ...]
 
 
 class PlanError(Exception):
-    """The goal cannot be reached, in one sentence."""
+    """The goal cannot be reached; the message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What is wanted."""
+    """The wanted placement."""
 
     brokers: frozenset[int]
-    """Who may have replicas."""
+    """The brokers that may have replicas."""
     away: frozenset[int] = frozenset()
-    """Who keeps the replicas that they have, and gets none: out of service, and expected back."""
+    """Brokers out of service that are expected back: they keep their replicas and get no new ones."""
     replication_factor: int | None = None
-    """Of each partition; None: as many as it has."""
+    """The wanted replication factor; None keeps each partition's."""
     spread: bool = False
-    """Whether replicas and preferred leaders are evened out over the brokers."""
+    """Whether to even out replicas and preferred leaders over the brokers."""
 
 
 @dataclass(slots=True)
 class _Board:
-    """What is planned so far, and how much of it each broker has."""
+    """The placement planned so far, and each broker's share of it."""
 
     racks: Mapping[int, str | None]
     goal: Goal
     placed: dict[TopicPartition, list[int]]
     held: Counter[int] = field(default_factory=Counter)
-    """Replicas by broker."""
+    """Broker → number of replicas."""
     led: Counter[int] = field(default_factory=Counter)
-    """Partitions that it is the preferred leader of."""
+    """Broker → number of partitions whose preferred leader it is."""
 
     def rack(self, broker: int) -> object:
-        """Its rack; a broker without one is in a rack of its own."""
+        """Return a broker's rack; a broker without a rack counts as one rack."""
         return self.racks.get(broker) or broker
 
     def racks_of(self, brokers: Iterable[int]) -> set[object]:
         return {self.rack(broker) for broker in brokers}
 
     def count(self) -> None:
-        """Counts anew what is placed."""
+        """Recount replicas and preferred leaders."""
         self.held = Counter(broker for replicas in self.placed.values() for broker in replicas)
         self.led = Counter(replicas[0] for replicas in self.placed.values() if replicas)
 
@@ -79,10 +79,10 @@ def plan(
     goal: Goal,
     sizes: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, Replicas]:
-    """The partitions that are to change and their replicas.
+    """Return the partitions that change, with their new replicas.
 
-    `present` has all partitions of the cluster, of which only `movable` ones are touched; `racks` has all brokers;
-    `sizes` are bytes of a replica, where they are known. PlanError.
+    `present` has all partitions of the cluster, of which only `movable` ones change; `racks` has all brokers; `sizes`
+    has the bytes of a replica, where known. PlanError.
     """
     chosen = sorted(set(movable))
     unknown = goal.brokers - racks.keys()
@@ -107,7 +107,7 @@ def plan(
 
 
 def copies(before: Replicas, after: Replicas) -> Replicas:
-    """The brokers that get a replica which they do not have."""
+    """Return the brokers that get a new replica."""
     return tuple(broker for broker in after if broker not in before)
 
 
@@ -119,8 +119,10 @@ def _check_count(key: TopicPartition, replicas: Replicas, goal: Goal) -> None:
 
 
 def _drop(board: _Board, key: TopicPartition, wanted: int) -> None:
-    """Takes away replicas that are too many: those out of service, then those of racks that stay anyway, of brokers
-    that have the most; the preferred leader last, if it is in service."""
+    """Remove surplus replicas: first out of service, then in racks that remain covered, then on the fullest brokers.
+
+    The preferred leader is removed last, if it is in service.
+    """
     replicas = board.placed[key]
     while len(replicas) > wanted:
         racks = Counter(map(board.rack, replicas))
@@ -140,7 +142,7 @@ def _drop(board: _Board, key: TopicPartition, wanted: int) -> None:
 
 
 def _fill(board: _Board, key: TopicPartition, wanted: int, before: Replicas) -> None:
-    """Adds what is missing; who replaces a replica that had to go has its place in the order."""
+    """Add missing replicas; a replacement gets the position of the replica it replaces."""
     replicas = board.placed[key]
     places = [place for place, broker in enumerate(before) if broker not in board.goal.brokers | board.goal.away]
     while len(replicas) < wanted:
@@ -154,7 +156,7 @@ def _fill(board: _Board, key: TopicPartition, wanted: int, before: Replicas) -> 
 
 
 def _widen(board: _Board, chosen: list[TopicPartition]) -> None:
-    """Moves replicas that share a rack into racks that the partition is not in yet."""
+    """Move replicas that share a rack into racks where the partition has none."""
     for key in chosen:
         replicas = board.placed[key]
         while True:
@@ -175,8 +177,10 @@ def _replace(board: _Board, key: TopicPartition, old: int, new: int) -> None:
 
 
 def _even_out(board: _Board, chosen: list[TopicPartition]) -> None:
-    """Moves replicas, in this order of partitions, from brokers that have many to those that have few. Ends, as the sum
-    of squares of what they have falls with each move."""
+    """Move replicas, in this order of partitions, from full brokers to less full ones.
+
+    It terminates because each move reduces the sum of the squared replica counts.
+    """
     by_broker: dict[int, list[TopicPartition]] = {broker: [] for broker in board.goal.brokers}
     for key in chosen:
         for broker in board.goal.brokers.intersection(board.placed[key]):
@@ -201,7 +205,7 @@ def _next_move(board: _Board, by_broker: Mapping[int, list[TopicPartition]]) -> 
 
 
 def _may_replace(board: _Board, replicas: list[int], old: int, new: int) -> bool:
-    """Whether the partition is in no fewer racks afterwards."""
+    """Return whether the partition is in at least as many racks afterwards."""
     if new in replicas:
         return False
     others = board.racks_of(broker for broker in replicas if broker != old)
@@ -209,8 +213,7 @@ def _may_replace(board: _Board, replicas: list[int], old: int, new: int) -> bool
 
 
 def _share_leaders(board: _Board, chosen: list[TopicPartition]) -> None:
-    """Changes which replica is preferred: from a broker that leads much, by way of others if need be, to one that leads
-    two less or fewer."""
+    """Even out preferred leaders, if needed through other brokers, until counts differ by less than two."""
     board.count()
     led: dict[int, dict[TopicPartition, None]] = {broker: {} for broker in board.goal.brokers | board.goal.away}
     for key in chosen:
@@ -234,7 +237,7 @@ def _share_leaders(board: _Board, chosen: list[TopicPartition]) -> None:
 
 
 def _chain(board: _Board, led: Mapping[int, Iterable[TopicPartition]], first: int) -> list[tuple[TopicPartition, int]]:
-    """Partitions and whom each is to prefer, so that `first` prefers one less and a broker with two less gets one."""
+    """Return changes of preferred leaders that move one from `first` to a broker with at least two fewer."""
     came: dict[int, tuple[TopicPartition, int]] = {}
     waiting = [first]
     for broker in waiting:
