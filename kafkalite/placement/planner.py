@@ -9,8 +9,8 @@ by priority:
 4. replicas go to the brokers with the fewest.
 
 `spread` overrides rule 2: replicas move, small ones first, until the counts of any two brokers differ by at most one,
-as far as racks permit. Then preferred leaders are evened out, which copies nothing. Equal input gives an equal plan, and
-after a plan was carried out, a new plan is empty.
+as far as racks permit. Then preferred leaders are evened out, which copies nothing. Equal input gives an equal plan,
+and after a plan was carried out, a new plan is empty.
 """
 
 from __future__ import annotations
