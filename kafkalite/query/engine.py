@@ -1,12 +1,12 @@
-"""Statements over topics: what they name is found, made a table, and given to DuckDB.
+"""Execute SQL statements over topics: find the topics, present them as tables, and run DuckDB.
 
     SQL ─▶ Statement ─▶ a TopicTable for each topic that it names ─▶ DuckDB ─▶ Arrow record batches
 
-A name is looked up as a topic first, whole: `from web.clicks` and `from "web.clicks"` are the topic web.clicks. What is
-no topic is DuckDB's: a name in WITH, a file (`from 'rooms.csv'`), a table function. A table ends where its topic ended
-when the statement began.
+A whole name is first looked up as a topic: `from web.clicks` and `from "web.clicks"` are the topic web.clicks. DuckDB
+resolves any other name: a name in WITH, a file (`from 'rooms.csv'`), a table function. A table ends at its topic's end
+offsets at the start of the statement.
 
-DuckDB runs inside this process. It loads no extension from the network, and sees none of the program's variables.
+DuckDB runs in this process. It loads no extensions from the network and cannot read the program's variables.
 
 Thread rule: one thread at a time.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kafkalite.avro.client import RegistryClient
 
 ROWS_MAX: Final = 10_000
-"""Rows of a record batch of the answer."""
+"""Maximum rows of a record batch of the result."""
 SETTINGS: Final = {
     "autoinstall_known_extensions": "false",
     "python_enable_replacements": "false",
@@ -41,7 +41,7 @@ SETTINGS: Final = {
 }
 MALFORMED: Final = "Malformed JSON"
 BAD_INPUT: Final = re.compile(r'Input: "(.*?)(\ufffd?\.\.\.)?"(?: when casting [^\n]*)?(?:\n\nLINE .*)?\Z', re.DOTALL)
-"""The text that is no JSON, cut after some 50 bytes; a NUL is a backslash and a zero."""
+"""The text that is not JSON, cut after about 50 bytes; a NUL is a backslash and a zero."""
 FIRST_BAD_JSON: Final = (
     'select partition, "offset" from records where {field} is not null and not json_valid({field})'
     " and case when $cut then starts_with({text}, $input) else {text} = $input end limit 1"
@@ -51,7 +51,7 @@ MISSING: Final = re.compile(r"Table with name (\S+) does not exist")
 
 
 def duckdb() -> Any:
-    """The module; QueryError with one sentence when it, or pyarrow, is not installed."""
+    """Import duckdb. QueryError with one sentence if it, or pyarrow, is not installed."""
     try:
         importlib.import_module("pyarrow")
         return importlib.import_module("duckdb")
@@ -60,14 +60,14 @@ def duckdb() -> Any:
 
 
 class Queries:
-    """See the module. Usable as a context manager.
+    """Executes statements, one at a time. A context manager.
 
-    `open_client`        makes a Client, one for each scan; or bootstrap servers
-    `key`, `value`       of KINDS: UTF-8 text, bytes, or Avro by the latest schema of TOPIC-key and TOPIC-value
-    `open_registry`      makes a RegistryClient; needed for Avro
-    `since`, `until`     only records from this time on, and only those before that; ms since 1970, None: all.
-                         Records without a time are in no such window
-    `isolation_level`    "read_committed": nothing of aborted and open transactions
+    `open_client`        creates a Client for each scan; or the bootstrap servers
+    `key`, `value`       one of KINDS: UTF-8 text, bytes, or Avro by the latest schema of TOPIC-key and TOPIC-value
+    `open_registry`      creates a RegistryClient; required for Avro
+    `since`, `until`     select records by timestamp in ms since 1970: from `since` (inclusive) to `until` (exclusive).
+                         None is unbounded. Records without a timestamp are in no window
+    `isolation_level`    "read_committed" excludes records of aborted and open transactions
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Queries:
         self._connection: Any = None
         self._failure: Exception | None = None
         self._ranges_read: dict[str, dict[TopicPartition, tuple[int, int]]] = {}
-        """By topic: what the present statement reads."""
+        """By topic: the offsets that the current statement reads."""
 
     def __enter__(self) -> Self:
         return self
@@ -107,7 +107,7 @@ class Queries:
         self.close()
 
     def close(self) -> None:
-        """Ends what is still being answered. Idempotent."""
+        """End the current statement. Idempotent."""
         self._end()
         self._spill.cleanup()
 
@@ -117,8 +117,9 @@ class Queries:
             self._connection = None
 
     def run(self, text: str) -> QueryResult:
-        """The answer of one SELECT. QueryError for what is none, for a topic that is not there, for a bad record;
-        ClientError and KafkaError as ever. It ends the answer before it.
+        """Execute one SELECT; the previous result ends.
+
+        QueryError for an invalid statement, a missing topic or an invalid record; ClientError and KafkaError.
         """
         self._end()
         self._failure = None
@@ -133,7 +134,7 @@ class Queries:
             return QueryResult(self, self._connection.sql(text).to_arrow_reader(ROWS_MAX))
 
     def _register(self, tables: frozenset[tuple[str, ...]], columns: tuple[str, ...]) -> None:
-        """A table for each topic among the names, under every spelling that the statement has of it."""
+        """Register a table for each topic among the names, under every spelling in the statement."""
         if not tables:
             return
         with self._open_client() as client:
@@ -151,11 +152,11 @@ class Queries:
                 self._name(path, self._table(client, topic, columns))
 
     def _name(self, path: tuple[str, ...], table: TopicTable) -> None:
-        """For DuckDB `a.b` is a table in a schema, and `a.b.c` one in a schema of a catalog."""
+        """Register a table. To DuckDB, `a.b` is a table in a schema, and `a.b.c` one in a schema of a catalog."""
         if len(path) == 1:
             self._connection.register(path[0], table)
             return
-        hidden = f"topic {'.'.join(path)}"  # which no topic is called
+        hidden = f"topic {'.'.join(path)}"  # no topic has such a name
         self._connection.register(hidden, table)
         if len(path) == 3:
             self._connection.execute(f"attach if not exists ':memory:' as {quoted(path[0])}")
@@ -173,7 +174,7 @@ class Queries:
         return TopicTable(self._open_client, ranges, columns, values, self._isolation_level, self._note, self._window)
 
     def _ranges(self, client: Client, topic: str) -> dict[TopicPartition, tuple[int, int]]:
-        """What of a topic there is now and may be of the window: a record of an earlier time may follow any younger."""
+        """Return the offsets to read. They extend to the end, because an older record may follow a newer one."""
         keys = [TopicPartition(topic, part.partition) for part in client.topic(topic).partitions]
         isolation = ISOLATIONS[self._isolation_level]
 
@@ -188,23 +189,24 @@ class Queries:
         return {key: (min(starts[key], ends[key]), ends[key]) for key in keys}
 
     def _note(self, error: Exception) -> None:
-        """What ended a scan: the engine in between keeps only its text."""
+        """Keep the exception that ended a scan, because DuckDB keeps only its text."""
         self._failure = self._failure or error
 
     @contextlib.contextmanager
     def explained(self, *also: type[Exception]) -> Iterator[None]:
-        """Has what goes wrong in here raised as what it was: DuckDB's errors, and those that hand them on."""
+        """Raise the original exception instead of the error of DuckDB or Arrow; else QueryError."""
         try:
             yield
-        except (self._duckdb.Error, UnicodeDecodeError, *also) as error:  # DuckDB cuts a text inside a character
+        except (self._duckdb.Error, UnicodeDecodeError, *also) as error:  # DuckDB may cut a text inside a character
             if self._failure is not None:
                 raise self._failure from error
             text = error.object.decode(errors="ignore") if isinstance(error, UnicodeDecodeError) else str(error)
             raise QueryError(self._bad_json(text) or sentence(text)) from error
 
     def _bad_json(self, text: str) -> str | None:
-        """Name the record that is no JSON, where a statement failed on one: DuckDB quotes the text alone. None for
-        other errors. A text that no key and no value is, but a part of one, is quoted.
+        """Name the record whose text is not JSON, because DuckDB only quotes the text. None for other errors.
+
+        If no key or value equals the text, because it is part of one, the text is quoted.
         """
         if MALFORMED not in text:
             return None
@@ -230,7 +232,7 @@ class Queries:
 
 
 class QueryResult:
-    """Record batches, once. `schema` is Arrow's."""
+    """The record batches of a result, which can be read once. `schema` is Arrow's."""
 
     def __init__(self, queries: Queries, reader: Any) -> None:
         self._queries = queries
@@ -240,17 +242,17 @@ class QueryResult:
     def __iter__(self) -> Iterator[Any]:
         from pyarrow import ArrowException
 
-        with self._queries.explained(ArrowException, OSError):  # Arrow's reader hands on what DuckDB raises
+        with self._queries.explained(ArrowException, OSError):  # Arrow's reader wraps DuckDB's errors
             yield from self._reader
 
 
 def quoted(name: str) -> str:
-    """A name as SQL takes any."""
+    """Quote a name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def sentence(text: str) -> str:
-    """DuckDB's message without its kind before it and the statement after it."""
+    """Return DuckDB's message without the error type before it and the statement after it."""
     message = text.partition("\n\nLINE ")[0].replace("\n", " ").strip()
     kind, colon, rest = message.partition(" Error: ")
     if colon and " " not in kind:

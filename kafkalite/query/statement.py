@@ -1,9 +1,9 @@
-"""What a statement asks for, read from the tree that DuckDB makes of it: its tables, and the columns it may name.
+"""Find the tables and columns that a statement needs, in the syntax tree from DuckDB.
 
     text ─▶ json_serialize_sql ─▶ tree ─▶ Statement(tables, columns)
 
-Both are what may be needed, not more exact than that: a column counts for every table of the statement, and a name in a
-WITH is a table as well until the engine finds that it is not.
+Both sets are upper bounds: a column counts for every table of the statement, and a name defined in WITH counts as a
+table, until the engine finds that it is no topic.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 class Statement(NamedTuple):
-    """One SELECT. `columns` are lower case; None: it may ask for all there are."""
+    """One SELECT. `columns` are lower case; None means all."""
 
     tables: frozenset[tuple[str, ...]]
-    """Names in their parts: `from a.b` is ("a", "b"), `from "a.b"` is ("a.b",)."""
+    """Table names, split into parts: `from a.b` is ("a", "b"), `from "a.b"` is ("a.b",)."""
     columns: frozenset[str] | None
 
 
 class NoStatementError(ValueError):
-    """Not one SELECT; the text says why."""
+    """The text is not a single SELECT; the message says why."""
 
 
 def parse(connection: Any, text: str) -> Statement:
-    """What a SELECT asks for. NoStatementError for anything else, and for what is no SQL."""
+    """Parse a SELECT. NoStatementError for other statements and invalid SQL."""
     asked = "select json_serialize_sql(?, skip_null := true, skip_empty := true)"
     [(tree,)] = connection.execute(asked, [text]).fetchall()
     found = json.loads(tree)
@@ -53,7 +53,7 @@ def parse(connection: Any, text: str) -> Statement:
 
 
 def _path_of(table: dict[str, Any]) -> tuple[str, ...]:
-    """DuckDB 2 gives the path; before it there were three fields."""
+    """Return a table's name in parts. DuckDB 2 has a path; earlier versions have three fields."""
     if "qualified_name" in table:
         return tuple(table["qualified_name"]["path"])
     parts = (table.get("catalog_name"), table.get("schema_name"), table["table_name"])
@@ -61,7 +61,7 @@ def _path_of(table: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    """Every object of a JSON tree; without recursion, since a statement may be nested deeply."""
+    """Yield every object of a JSON tree. Not recursive, because statements may be nested deeply."""
     left = [tree]
     while left:
         node = left.pop()
@@ -73,7 +73,7 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
 
 
 def _located(text: str, error: dict[str, Any]) -> str:
-    """The parser's sentence with the place, and what helps where a column's name is a word of the language."""
+    """Return the parser's error with its position, and a hint if a column's name is a reserved word."""
     message = str(error["error_message"])
     position = error.get("position", "")
     if position.isdigit():

@@ -1,16 +1,16 @@
-"""A topic as a table: an Arrow stream that DuckDB opens as often as a statement scans it.
+"""Present a topic as a table: an Arrow stream that DuckDB opens for each scan of a statement.
 
-    scan ─▶ a ColumnReader ─▶ partition by partition, from start to end ─▶ key and value as they were asked for
+    scan ─▶ a ColumnReader ─▶ partition by partition, from start to end ─▶ key and value in the requested form
 
     topic       VARCHAR               timestamp       TIMESTAMP WITH TIME ZONE
     partition   INTEGER               timestampType   INTEGER: 0 the producer's, 1 the broker's
     offset      BIGINT                headers         STRUCT(key VARCHAR, value BLOB)[]
-    key, value  VARCHAR, BLOB or, decoded by a schema registry, what the topic's latest schema makes of it
+    key, value  VARCHAR, BLOB or, with a schema registry, the type of the topic's latest schema
 
-Where a table begins and ends is fixed when it is made, so that every scan of it sees the same records. What is read is
-given on batch by batch; nothing is kept.
+The start and end offsets are fixed when the table is created, so that every scan sees the same records. Batches are
+passed on as they are read; nothing is cached.
 
-Thread rule: a scan runs on one thread of the engine's and has a client of its own.
+Thread rule: a scan runs on one of the engine's threads, with its own client.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from kafkalite.model import TopicPartition
 
 KINDS: Final = ("text", "bytes", "avro")
-"""What keys and values are."""
+"""The forms of keys and values."""
 
 
 class QueryError(Exception):
-    """A statement that cannot be answered; the text is one sentence."""
+    """A statement that cannot be executed; the message is one sentence."""
 
 
 class Values:
-    """What makes keys, or values, of a topic into a column."""
+    """Converts a topic's keys or values to a column."""
 
     def __init__(self, field: str, kind: str, topic: str, registry: Callable[[], RegistryClient] | None) -> None:
-        """QueryError when the registry has no schema for it, or does not answer."""
+        """QueryError if the registry has no schema for it, or does not answer."""
         pa = pyarrow()
         self._field = field
         self._kind = kind
@@ -70,7 +70,7 @@ class Values:
             raise QueryError(f"the schema registry has no {self._subject}: {error}") from error
 
     def converter(self, client: RegistryClient | None) -> Callable[[Any], Any]:
-        """From an array of binary to one of `type`. `_Bad` names the row."""
+        """Return the conversion of a binary array to `type`. `_Bad` names a row that cannot be converted."""
         if self._kind == "bytes":
             return lambda array: array
         if self._kind == "text":
@@ -103,7 +103,7 @@ class Values:
 
     @property
     def registry(self) -> Callable[[], RegistryClient] | None:
-        """Makes the one that a scan needs; None where it needs none."""
+        """The function that opens a registry client for a scan; None if none is needed."""
         return self._open if self._kind == "avro" else None
 
 
@@ -114,13 +114,13 @@ class _Bad(Exception):
 
 
 class TopicTable:
-    """See the module. What DuckDB asks of it is Arrow's PyCapsule interface.
+    """One topic as a table; DuckDB reads it through Arrow's PyCapsule interface.
 
-    `ranges`     partition → first offset and the offset after the last
-    `columns`    those that the statement may name, out of COLUMNS
-    `values`     "key" and "value" → how to read them, where they are among the columns
-    `failed`     is given what ended a scan, since an engine in between keeps only its text
-    `window`     times in ms since 1970, from the first up to, not including, the second; None: without a bound
+    `ranges`     partition → first offset and end offset
+    `columns`    the columns that the statement may name, out of COLUMNS
+    `values`     "key" and "value" → their conversion, if they are among the columns
+    `failed`     is called with the exception that ended a scan, because DuckDB keeps only its text
+    `window`     timestamps in ms since 1970, from the first (inclusive) to the second (exclusive); None: unbounded
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class TopicTable:
                 registry.close()
 
     def _read_columns(self) -> tuple[str, ...]:
-        """What is read: offsets too where a value that cannot be decoded has to be named, and times for a window."""
+        """Return the columns to read, with offsets to name undecodable values, and timestamps for a window."""
         needed = {*self._columns, *(("offset",) if self._values else ()), *(("timestamp",) if self._is_bounded else ())}
         return tuple(name for name in COLUMNS if name in needed)
 
@@ -188,7 +188,7 @@ class TopicTable:
         return self._window != (None, None)
 
     def _within(self, batch: Any) -> Any:
-        """The rows whose time is within the window."""
+        """Return the rows with a timestamp in the window."""
         if not self._is_bounded:
             return batch
         pa = pyarrow()
@@ -216,6 +216,6 @@ class TopicTable:
 
 
 def columns_for(wanted: frozenset[str] | None) -> tuple[str, ...]:
-    """The columns that a statement with these names may need; one at least, since rows are to be counted."""
+    """Return the columns that a statement with these names may need; at least one, so that rows can be counted."""
     found = tuple(name for name in COLUMNS if wanted is None or name.lower() in wanted)
     return found or ("offset",)
