@@ -1,8 +1,8 @@
-"""Avro with a schema registry, in columns: what producers wrote with their schemas, read with one of yours.
+"""Avro with a schema registry, in columns: data written with producers' schemas is read with one of yours.
 
     schema.py          schemas: text to types and back
     compatibility.py   whether one schema can read what another wrote
-    client.py          a registry's client
+    client.py          a registry client
     decoder.py         messages to Arrow columns, and encoder.py back (both need pyarrow: the extra `avro`)
     layout.py, resolution.py, values.py    columns of a schema; resolution as a program for the native loop; defaults
 

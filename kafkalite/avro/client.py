@@ -1,10 +1,10 @@
 """A schema registry client on the standard library; fetched schemas are cached without expiry.
 
-    schema(7) ─▶ remembered? ─▶ GET /schemas/ids/7 ─▶ parsed with its references ─▶ remembered
+    schema(7) ─▶ cached? ─▶ GET /schemas/ids/7 ─▶ parsed with its references ─▶ cached
 
-An id means one schema for ever, so what was fetched is never asked again, up to `cache_count_max` schemas. That an id
-is not known is remembered for `unknown_age_s`, since a batch may hold garbage. Several URLs are asked in turn; refused
-connections, lost ones and 5xx are tried again. Who asks, and whom it believes, is said as Java's clients say it:
+An id always means the same schema, so up to `cache_count_max` schemas are kept. Unknown ids are remembered for
+`unknown_age_s`, because a batch may contain garbage. Several URLs are tried in turn; refused and lost connections and
+5xx responses are retried. Credentials and trust are configured with the settings of Java's clients:
 
     basic.auth.user.info=alice:secret           or in the URL: https://alice:secret@host:8081
     bearer.auth.token=…
@@ -50,18 +50,18 @@ LOST: Final = (OSError, http.client.HTTPException)
 
 
 class RegistryUnreachable(Exception):
-    """No registry answered, though asked repeatedly."""
+    """No registry answered until the retries timed out."""
 
 
 class RegistryRefused(Exception):
-    """A registry's own refusal."""
+    """The registry answered with an error."""
 
     def __init__(self, status: int, code: int, message: str) -> None:
         super().__init__(f"{message} ({code})")
         self.status = status
-        """Of HTTP."""
+        """The HTTP status."""
         self.code = code
-        """The registry's, such as 40403; -1 when there was none."""
+        """The registry's error code, such as 40403; -1 without one."""
 
 
 class RegisteredSchema(NamedTuple):
@@ -73,12 +73,12 @@ class RegisteredSchema(NamedTuple):
 
 
 class RegistryClient:
-    """See the module. A context manager; `close` drops the connection.
+    """A client of one or more registries. A context manager; `close` closes the connection.
 
-    `urls`              http://host:port or https://host:port, several with commas between
-    `settings`          how to sign in, and TLS; see the module. Others are ignored
-    `timeout_s`         for one answer, all of it
-    `retry_timeout_s`   how long a question is repeated
+    `urls`              http://host:port or https://host:port, several separated by commas
+    `settings`          credentials and TLS; see the module. Other keys are ignored
+    `timeout_s`         the limit for one whole response
+    `retry_timeout_s`   how long a request is retried
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class RegistryClient:
         self._schemas: dict[int, Schema] = {}
         self._unknown: dict[int, float] = {}
         self.request_count = 0
-        """Requests that were sent."""
+        """Number of requests sent."""
 
     def __enter__(self) -> Self:
         return self
@@ -114,16 +114,16 @@ class RegistryClient:
         self.close()
 
     def close(self) -> None:
-        """Drops the connection; the next question connects again."""
+        """Close the connection; the next request reconnects."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
 
-    # --- questions ----------------------------------------------------------------------------------------------------
+    # --- operations ---------------------------------------------------------------------------------------------------
 
     def schema(self, schema_id: int) -> Schema:
-        """The schema of an id. RegistryRefused (40403: there is none), RegistryUnreachable, SchemaError."""
+        """Return the schema of an id. RegistryRefused (40403: unknown id), RegistryUnreachable or SchemaError."""
         with self._lock:
             found = self._schemas.get(schema_id)
             if found is None:
@@ -141,25 +141,25 @@ class RegistryClient:
             return found
 
     def latest(self, subject: str) -> RegisteredSchema:
-        """The last version of a subject; asked afresh each time."""
+        """Return the last version of a subject; never cached."""
         answer = self.request("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
         return RegisteredSchema(answer["id"], answer["version"], self._parsed(answer))
 
     def register(self, subject: str, schema: str, references: Iterable[Mapping[str, Any]] = ()) -> int:
-        """The id of a schema under a subject, registered if need be. RegistryRefused (409: not compatible)."""
+        """Return a schema's id under a subject, registering it if necessary. RegistryRefused (409: incompatible)."""
         body = {"schema": schema, **_references(references)}
         answer = self.request("POST", f"/subjects/{quote(subject, safe='')}/versions", body)
         schema_id: int = answer["id"]
         return schema_id
 
     def look_up(self, subject: str, schema: str, references: Iterable[Mapping[str, Any]] = ()) -> int:
-        """The id of a schema that is registered under a subject. RegistryRefused (40401, 40403: it is not)."""
+        """Return the id of a schema registered under a subject. RegistryRefused (40401, 40403: not registered)."""
         body = {"schema": schema, **_references(references)}
         schema_id: int = self.request("POST", f"/subjects/{quote(subject, safe='')}", body)["id"]
         return schema_id
 
     def _refuse_unknown(self, schema_id: int) -> None:
-        """Garbage is not asked for again at once, nor what no registry's path can say."""
+        """Refuse ids that cannot exist, and ids that were recently unknown."""
         age_s = time.monotonic() - self._unknown.get(schema_id, float("-inf"))
         if schema_id > SCHEMA_ID_MAX or age_s < self._unknown_age_s:
             raise RegistryRefused(404, SCHEMA_NOT_FOUND, f"Schema {schema_id} not found")
@@ -175,7 +175,7 @@ class RegistryClient:
     def _parsed_with(
         self, answer: Mapping[str, Any], depth: int, seen: dict[tuple[str, int], Mapping[str, Type]]
     ) -> Schema:
-        """`seen` is what versions bring that were asked for already: many may refer to one, and it to many again."""
+        """`seen` has the types of versions already fetched: many schemas may refer to one, and it to many others."""
         if answer.get("schemaType", "AVRO") != "AVRO":
             raise SchemaError(f"the schema has type {answer['schemaType']}; expected AVRO")
         if depth > REFERENCE_DEPTH_MAX:
@@ -189,10 +189,10 @@ class RegistryClient:
             named |= seen[subject, version]
         return parse(answer["schema"], named)
 
-    # --- asking -------------------------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------------
 
     def request(self, method: str, path: str, body: object = None) -> Any:
-        """One question of the registry's interface, repeated until it is answered; the JSON of the answer."""
+        """Send a request, retried until there is a response; return its JSON."""
         with self._lock:
             deadline = time.monotonic() + self._retry_timeout_s
             backoff_s = BACKOFF_S
@@ -221,9 +221,9 @@ class RegistryClient:
         return http.client.HTTPConnection(base.host, base.port, timeout=self._timeout_s)
 
     def _bound(self, connection: http.client.HTTPConnection) -> None:
-        """The next answer is whole in time, however little of it comes at a time, or there is none."""
+        """Limit the time of the next whole response, however slowly it arrives."""
         if connection.sock is not None:
-            connection.sock.settimeout(self._timeout_s)  # what was left of it when the last answer came
+            connection.sock.settimeout(self._timeout_s)  # the previous response had reduced it
         answer: Any = partial(http_ask.timed_response, time.monotonic() + self._timeout_s)
         connection.response_class = answer
 
@@ -275,7 +275,7 @@ def _references(references: Iterable[Mapping[str, Any]]) -> dict[str, object]:
 
 
 class _Base(NamedTuple):
-    """Where a registry is; `authorization` is the header's value that the URL brings, or empty."""
+    """A registry's address; `authorization` is the header value from the URL's credentials, or ""."""
 
     scheme: str
     host: str
@@ -285,7 +285,7 @@ class _Base(NamedTuple):
 
 
 def _base(url: str) -> _Base:
-    """ValueError for what is no URL of HTTP."""
+    """Parse a URL. ValueError if it is not an HTTP URL."""
     parts = urlsplit(url.strip())
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError(f"{_without_secret(url)!r} is not a schema registry URL such as http://127.0.0.1:8081")
@@ -295,7 +295,7 @@ def _base(url: str) -> _Base:
 
 
 def _without_secret(url: str) -> str:
-    """A URL as it may be shown."""
+    """Return a URL without credentials, for messages."""
     before, at, after = url.strip().rpartition("@")
     return f"{before.partition('://')[0]}://…@{after}" if at else after
 
@@ -305,7 +305,7 @@ def _basic(name: str, password: str) -> str:
 
 
 def _authorization(settings: Mapping[str, str]) -> str:
-    """The header's value, empty for none; ConfigError."""
+    """Return the Authorization header's value, "" without credentials. ConfigError."""
     info, token = settings.get(USER_INFO_KEY, ""), settings.get(TOKEN_KEY, "")
     if info and token:
         raise ConfigError(USER_INFO_KEY, f"excludes {TOKEN_KEY}")

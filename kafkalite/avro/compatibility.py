@@ -1,13 +1,13 @@
 """Check whether data written with one Avro schema can be read with another, by the rules of schema resolution.
 
-    problems(reader, writer) ─▶ [] or what stands in the way, each with its kind and its place in the reader's schema
+    problems(reader, writer) ─▶ [] or the reasons, each with its kind and its place in the reader's schema
 
-The rules are the specification's; kinds, places ("/fields/2/type") and the short texts are those of Java's
-`SchemaCompatibility`, which registry clients show to people. Names are compared without their namespaces, or by the
-reader's aliases, as there. A pair of types that is met again inside itself is taken to fit: everything else about it is
-being looked at already.
+The rules are the specification's. Kinds, places ("/fields/2/type") and the short texts are those of Java's
+`SchemaCompatibility`, which registry clients display. As there, names are compared without their namespaces, or by the
+reader's aliases. If a comparison of two types leads to the same pair again, the pair counts as compatible there: the
+outer comparison checks everything else about it.
 
-`check` turns problems into the sentences a registry answers, by compatibility level. Pure: no I/O, no state.
+`check` turns problems into a registry's messages, by compatibility level. Pure: no I/O, no state.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ PROMOTIONS: Final = {
     "bytes": frozenset({"string"}),
     "string": frozenset({"bytes"}),
 }
-"""Reader's kind → writer's kinds that it can take."""
+"""Reader's kind → writer's kinds that can be promoted to it."""
 PROBLEM_COUNT_MAX: Final = 100
-"""Of one type: what is met in many places would double with each level of types around it."""
+"""Maximum problems of one type: otherwise repeated ones could double with each level of nesting."""
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 
@@ -45,13 +45,13 @@ class Problem(NamedTuple):
     """One reason why a reader cannot read."""
 
     kind: str
-    """Such as TYPE_MISMATCH."""
+    """A kind such as TYPE_MISMATCH."""
     place: str
-    """In the reader's schema (for a union branch that is missing: the writer's branch)."""
+    """The place in the reader's schema (for a missing union branch: the writer's branch)."""
     detail: str
 
     def sentence(self, reader: str, writer: str) -> str:
-        """As a registry says it; `reader` and `writer` are "new" and "old", or the other way round."""
+        """Return a registry's message; `reader` and `writer` are "new" and "old", or the other way round."""
         description = {
             "FIXED_SIZE_MISMATCH": (
                 f"The size of FIXED type field at path '{self.place}' in the {reader} schema does not match with the "
@@ -79,22 +79,22 @@ class Problem(NamedTuple):
 
 
 def problems(reader: Schema | Type, writer: Schema | Type) -> list[Problem]:
-    """Why `reader` cannot read what `writer` wrote, PROBLEM_COUNT_MAX reasons at most; empty when it can."""
+    """Return why `reader` cannot read what `writer` wrote, at most PROBLEM_COUNT_MAX reasons; [] if it can."""
     first = reader.root if isinstance(reader, Schema) else reader
     second = writer.root if isinstance(writer, Schema) else writer
     return _Checker().compare(first, second, "")
 
 
 def can_read(reader: Schema | Type, writer: Schema | Type) -> bool:
-    """Whether `reader` can read everything that `writer` can write."""
+    """Return whether `reader` can read everything that `writer` can write."""
     return not problems(reader, writer)
 
 
 def check(level: str, new: Schema, old: Sequence[tuple[int, Schema]]) -> list[str]:
-    """The sentences that say why `new` may not follow `old`, versions in order with their numbers; empty when it may.
+    """Return messages that say why `new` is incompatible with `old`, [] if it is not.
 
-    The transitive levels look at every version, the others at the last, and the answer stops at the first that is in
-    the way.
+    `old` has the previous versions in order, with their numbers. The transitive levels compare all of them, the others
+    only the last. The result covers the first version that is incompatible.
     """
     if level == "NONE" or not old:
         return []
@@ -116,7 +116,7 @@ def check(level: str, new: Schema, old: Sequence[tuple[int, Schema]]) -> list[st
 
 
 class _Checker:
-    """One comparison: what it has found about each pair of types."""
+    """One comparison, with its results for each pair of types."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[int, int], list[Problem]] = {}
@@ -126,9 +126,9 @@ class _Checker:
         found = self.known.get(key)
         if found is None:
             before = len(self.known)
-            self.known[key] = []  # inside itself it fits, if the rest does
+            self.known[key] = []  # assume compatibility for the recursion
             found = self.known[key] = self._compare(reader, writer, place)[:PROBLEM_COUNT_MAX]
-            if found:  # what was found to fit meanwhile may have rested on that
+            if found:  # results found under the failed assumption are void
                 for later in list(self.known)[before:]:
                     if not self.known[later]:
                         del self.known[later]
@@ -154,7 +154,7 @@ class _Checker:
         return _names(reader, writer, place) + self._named(reader, writer, place)
 
     def _all_branches(self, reader: Type, writer: Type, place: str) -> list[Problem]:
-        """Everything that the writer may write has to be read."""
+        """Check that the reader can read every branch that the writer may write."""
         found = []
         for number, branch in enumerate(writer.branches):
             inner = self._fresh(reader, branch)
@@ -189,7 +189,7 @@ class _Checker:
 
 
 def writer_field(row: Field, writer: Type) -> Field | None:
-    """The writer's field that a reader's field takes its values from: by name, else by one of its aliases."""
+    """Return the writer's field with the values of a reader's field: by name, else by alias; None without one."""
     by_name = {field.name: field for field in writer.fields}
     for name in (row.name, *row.aliases):
         if name in by_name:
@@ -198,7 +198,7 @@ def writer_field(row: Field, writer: Type) -> Field | None:
 
 
 def same_name(reader: Type, writer: Type) -> bool:
-    """Whether named types are taken for each other: same short name, or an alias of the reader's."""
+    """Return whether named types match: by short name, or by an alias of the reader's."""
     return reader.short_name == writer.short_name or writer.name in reader.aliases
 
 

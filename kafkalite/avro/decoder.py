@@ -2,15 +2,14 @@
 
     byte 0: 0x00 │ bytes 1–4: schema id, big-endian │ the Avro body
 
-    binary column ─▶ ids ─▶ a program for each id that is new ─▶ native loop ─▶ Arrow columns, rows in their order
+    binary column ─▶ ids ─▶ a program for each new id ─▶ native loop ─▶ Arrow columns, rows in their order
                      └─ no header, unknown id, bad body ─▶ null, and the reason
 
-The reader's schema is fixed when the decoder is made, so the columns are the same for every batch; a producer that goes
-on to a newer schema needs no restart here, since an id that comes for the first time is fetched and resolved. What such
-a schema lacks is filled with the reader's defaults, what it has more is stepped over.
+The reader's schema is fixed when the decoder is created, so all batches have the same columns. When a producer changes
+to a newer schema, its id is fetched and resolved on first sight. Missing fields get the reader's defaults, additional
+ones are skipped.
 
-A body has to be used up: bytes after the record are an error, unlike in most deserialisers, since garbage is otherwise
-taken for a record now and then.
+Bytes after the record are an error, unlike in most deserializers: otherwise garbage sometimes decodes as a record.
 
 Needs pyarrow. Thread rule: one thread at a time.
 """
@@ -39,12 +38,12 @@ HEADER_SIZE: Final = 5
 MODES: Final = ("failfast", "permissive", "dlq")
 NULL_ROOT: Final = -1
 PROGRAM_COUNT_MAX: Final = 10_000
-"""Writers' schemas with a program; more begin again."""
+"""Maximum cached programs of writer schemas; when it is exceeded, the cache is cleared."""
 NO_HEADER: Final = "it does not begin with 0x00 and a schema id"
 
 
 class DecodeError(ValueError):
-    """A message that cannot be decoded. `row` is its place in the batch, `schema_id` -1 without a header."""
+    """A message that cannot be decoded. `row` is its index in the batch, `schema_id` is -1 without a header."""
 
     def __init__(self, row: int, schema_id: int, reason: str, place: str | None = None) -> None:
         about = f"schema id {schema_id}: " if schema_id >= 0 else ""
@@ -56,19 +55,19 @@ class DecodeError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A batch. A row that failed, and one without a value, is null in `values`."""
+    """A decoded batch. Failed rows and null messages are null in `values`."""
 
     values: Any
     """An Arrow array of the reader's type: a struct for a record."""
     schema_ids: NDArray[np.int64]
-    """Of each row; -1 where there is none."""
+    """The schema id of each row; -1 without a header."""
     failed: NDArray[np.int64]
-    """The rows that could not be decoded, in order."""
+    """The indexes of failed rows, in order."""
     reasons: list[str]
-    """Why, for each of `failed`."""
+    """The reason for each row in `failed`."""
 
     def errors(self) -> Any:
-        """An Arrow column of the reasons, null where all is well."""
+        """Return an Arrow column of the reasons; null for rows that were decoded."""
         import pyarrow as pa
 
         texts: list[str | None] = [None] * len(self.values)
@@ -78,7 +77,7 @@ class Decoded:
 
 
 class AvroDecoder:
-    """See the module.
+    """Decodes batches to one reader schema; see the module.
 
     `reader_schema`   a schema's text; a schema with references as `RegistryClient.latest(subject).schema`
     `mode`            "failfast": DecodeError for the first bad row; "permissive" and "dlq": `failed` and `reasons`
@@ -92,21 +91,21 @@ class AvroDecoder:
         self.schema = parse(reader_schema) if isinstance(reader_schema, str) else reader_schema
         self._layout = Layout(self.schema.root)
         self.arrow_type = arrow_type(self._layout.root)
-        """What `values` are of."""
+        """The type of `values`."""
         self._roots: dict[int, int] = {}
         self._op_count = 0
         self._native = ColumnDecoder(self._layout.columns())
 
     @classmethod
     def of_subject(cls, registry: RegistryClient, subject: str, *, mode: str = "failfast") -> AvroDecoder:
-        """Reads as the version of the subject that is the latest now, and stays with it."""
+        """Create a decoder for the subject's latest version at this time."""
         return cls(registry, registry.latest(subject).schema, mode=mode)
 
     def decode(self, messages: Any) -> Decoded:
-        """A batch: an Arrow array of binary, large_binary or string, chunked or not, or a BytesColumn.
+        """Decode a batch: an Arrow array of binary, large_binary or string, chunked or not, or a BytesColumn.
 
-        DecodeError in mode failfast; RegistryUnreachable, and RegistryRefused for anything but an unknown id, which is
-        the message's fault; OverflowError for more than 2 GiB in one column.
+        DecodeError in mode failfast. RegistryUnreachable; RegistryRefused except for an unknown id, which is the
+        message's error. OverflowError for more than 2 GiB in one column.
         """
         column = bytes_column(messages)
         ids, headed = headers_of(column)
@@ -123,7 +122,7 @@ class AvroDecoder:
     def _roots_of(
         self, column: BytesColumn, ids: NDArray[np.int64], headed: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int32], dict[int, str]]:
-        """Each row's program: -1 for a null, below that for what is known to be bad, with the reason."""
+        """Return each row's program: -1 for a null, smaller values for bad messages, with their reasons."""
         reasons = {NULL_ROOT - 1: NO_HEADER}
         roots = np.full(len(column), NULL_ROOT - 1, np.int32)
         if column.nulls is not None:
@@ -133,7 +132,7 @@ class AvroDecoder:
                 root = self._root_of(schema_id)
             except RegistryRefused as error:
                 if error.code != SCHEMA_NOT_FOUND:
-                    raise  # the registry's trouble with us, not the message's
+                    raise  # an error of the client, not of the message
                 root = NULL_ROOT - 1 - len(reasons)
                 reasons[root] = f"the registry has no schema with this id: {error}"
             except SchemaError as error:
@@ -158,7 +157,7 @@ class AvroDecoder:
 
 
 def headers_of(column: BytesColumn) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Each message's schema id (-1: none), and which have a header."""
+    """Return each message's schema id (-1 without one), and which messages have a header."""
     data = np.asarray(memoryview(column.data).cast("B"), np.uint8)
     headed = column.ends - column.starts >= HEADER_SIZE
     if column.nulls is not None:
@@ -176,13 +175,13 @@ def headers_of(column: BytesColumn) -> tuple[NDArray[np.int64], NDArray[np.bool_
 
 
 def bytes_column(messages: Any) -> BytesColumn:
-    """Arrow's binary arrays as where their items lie, without a copy (chunks are joined)."""
+    """Return Arrow's binary arrays as a BytesColumn, without a copy unless chunks are joined."""
     if isinstance(messages, BytesColumn):
         return messages
     import pyarrow as pa
 
     array = messages.combine_chunks() if isinstance(messages, pa.ChunkedArray) else messages
-    if isinstance(array, pa.ChunkedArray):  # of several chunks that do not fit into one
+    if isinstance(array, pa.ChunkedArray):  # its chunks do not fit into one
         raise OverflowError("the messages of one batch exceed 2 GiB; decode them in smaller batches")
     wide = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
     if not wide and not pa.types.is_binary(array.type) and not pa.types.is_string(array.type):

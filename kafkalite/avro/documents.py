@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from kafkalite.wire.record.columns import BytesColumn
 
 DECODER_COUNT_MAX: Final = 1000
-"""Schemas with a decoder; more begin again."""
+"""Maximum cached decoders; when it is exceeded, the cache is cleared."""
 
 
 class Documents:
-    """See the module. `columns`: decode whole columns if the schema allows it; by default if pyarrow is installed."""
+    """Decodes messages; see the module. `columns`: decode whole columns if possible (default: with pyarrow)."""
 
     def __init__(self, registry: RegistryClient, *, columns: bool | None = None) -> None:
         self._registry = registry
@@ -51,9 +51,9 @@ class Documents:
         self._columns = importlib.util.find_spec("pyarrow") is not None if columns is None else columns
 
     def decode(self, messages: BytesColumn) -> tuple[list[object], dict[int, str]]:
-        """A document for each message, None for a null; and by row why one could not be decoded (its document is None).
+        """Return a document for each message (None for a null), and the reason by row for each one that failed.
 
-        RegistryUnreachable, and RegistryRefused for anything but an id that the registry does not know.
+        A failed row's document is None. RegistryUnreachable; RegistryRefused except for an unknown id.
         """
         found: list[object] = [None] * len(messages)
         ids, headed = headers_of(messages)
@@ -111,7 +111,7 @@ class Documents:
 
 
 def documents(column: Any, schema: Type) -> list[object]:
-    """A document for each row of an Arrow column that `AvroDecoder` made of this type."""
+    """Return a document for each row of an Arrow column that `AvroDecoder` decoded with this type."""
     made, _ = nullable_part(schema)
     rows = _rows(column, made)
     return [row if valid else None for row, valid in zip(rows, column.is_valid().to_pylist(), strict=True)]
@@ -153,12 +153,12 @@ def _leaves(column: Any, made: Type) -> list[object]:
 
 
 def _across(columns: list[list[object]], length: int) -> Any:
-    """Rows of columns, as many as `length` where there is no column."""
+    """Return the rows of columns; `length` empty rows without columns."""
     return zip(*columns, strict=True) if columns else [()] * length
 
 
 def _time_texts(column: Any, name: str) -> list[object]:
-    """ISO 8601; numbers are taken as they are stored, so that no value is too large to be shown."""
+    """Format times in ISO 8601. They are read as stored integers, so any value can be shown."""
     import pyarrow as pa
 
     wide = pa.types.is_timestamp(column.type) or pa.types.is_time64(column.type)

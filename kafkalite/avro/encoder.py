@@ -2,8 +2,8 @@
 
     Arrow column ─▶ cast to the schema's own types ─▶ nodes over its buffers ─▶ native loop ─▶ binary column
 
-A row that is null as a whole becomes a null message, a tombstone, unless the schema itself is nullable. The schema is
-registered under the subject when the encoder is made, or only looked up; its id stands in each message.
+A null row becomes a null message (a tombstone), unless the schema itself is nullable. When the encoder is created, the
+schema is registered under the subject, or only looked up; every message contains its id.
 
 Needs pyarrow. Thread rule: one thread at a time.
 """
@@ -42,7 +42,7 @@ NUMBERS: Final = {"int": NODE_INT, "long": NODE_LONG, "float": NODE_RAW, "double
 
 
 class EncodeError(ValueError):
-    """A row that the schema has no place for. `row` is its place in the batch."""
+    """A row that does not match the schema. `row` is its index in the batch."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(f"row {row}: {reason}")
@@ -51,11 +51,11 @@ class EncodeError(ValueError):
 
 
 class AvroEncoder:
-    """See the module.
+    """Encodes batches with one schema; see the module.
 
-    `schema`         a schema's text; `references` as the registry takes them, with `named` types of a parsed schema
-    `auto_register`  False: the schema has to be registered already (RegistryRefused 40401, 40403)
-    `schema_id`      known already, so that the registry is not asked
+    `schema`         a schema's text; `references` in the registry's form, with a parsed schema that has their types
+    `auto_register`  False: the schema must be registered (RegistryRefused 40401, 40403)
+    `schema_id`      the known id; the registry is not asked
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class AvroEncoder:
         self.schema = parse(schema) if isinstance(schema, str) else schema
         self._layout = Layout(self.schema.root)
         self.arrow_type = arrow_type(self._layout.root)
-        """What columns are cast to."""
+        """The type to which columns are cast."""
         ask = registry.register if auto_register else registry.look_up
         self.schema_id = ask(subject, self.schema.text, references) if schema_id is None else schema_id
 
     def encode(self, values: Any) -> Any:
-        """A column (an Arrow array, chunked or not, or a record batch) as an Arrow column of messages.
+        """Encode a column (an Arrow array, chunked or not, or a record batch) as an Arrow column of messages.
 
-        EncodeError for the first row that does not fit, ArrowInvalid for a column of other types.
+        EncodeError for the first row that does not match, ArrowInvalid for a column of other types.
         """
         import pyarrow as pa
 
@@ -101,7 +101,7 @@ class AvroEncoder:
         )
 
     def _walk(self, array: Any, node: Node, schema: Type, nodes: list[Any]) -> int:
-        """Appends a column's node and those below it; its index."""
+        """Append the nodes of a column and its children; return the column's index."""
         index = len(nodes)
         nodes.append(None)
         null_branch, value_branch = branches_of(schema, node)
@@ -153,7 +153,7 @@ class AvroEncoder:
 
 
 def branches_of(schema: Type, node: Node) -> tuple[int, int]:
-    """Where null stands in a type's union, and where its one other type does; -1 for what is not there."""
+    """Return the branch indexes of null and of the only other type in a union; -1 for a missing one."""
     if schema.kind != "union":
         return NO_BRANCH, NO_BRANCH
     kinds = [branch.kind for branch in schema.branches]

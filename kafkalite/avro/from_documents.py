@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 DIGITS: Final = {"ms": 3, "us": 6, "ns": 9, "time32": 3, "time64": 6}
 RANGES: Final = {"int": 2**31, "long": 2**63}
 EXACT: Final = Context(prec=50, traps=[Inexact, InvalidOperation])
-"""Holds each decimal that Avro columns have a place for; refuses to round."""
+"""A context that represents every decimal of Avro columns, and refuses to round."""
 DEPTH_MAX: Final = 128
-"""Nesting of a document; `single` reads as much."""
+"""Maximum nesting of a document, the same as in `single`."""
 
 
 class Unfit(ValueError):
@@ -95,7 +95,7 @@ def _record(value: Any, made: Type, place: str, depth: int) -> bytes:
 def _branch(value: Any, made: Type, place: str, depth: int) -> bytes:
     """Return the bytes by the first branch of a union that the value fits."""
     others = [branch for branch in made.branches if branch.kind != "null"]
-    if len(others) == 1 and value is not None:  # the reason why it does not fit is more use than that it does not
+    if len(others) == 1 and value is not None:  # the reason why this one branch does not fit is the more useful error
         return zigzag(made.branches.index(others[0])) + body(value, others[0], place, depth + 1)
     for number, branch in enumerate(made.branches):
         try:
@@ -190,7 +190,7 @@ def _decimal(value: Any, made: Type, scale: tuple[int, int], place: str) -> byte
 
 
 def _time(value: Any, made: Type, name: str, place: str) -> int:
-    """Days, or units since 1970 or midnight; a number is taken as it would be stored."""
+    """Return days, or units since 1970 or midnight; a number is used as stored."""
     if not isinstance(value, str):
         return _whole(value, made, place)
     kind, _, unit = name.partition("_")

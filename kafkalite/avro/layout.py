@@ -2,12 +2,12 @@
 
     record ─▶ struct   array ─▶ list   map ─▶ map<string, ...>   enum, string ─▶ string   bytes ─▶ binary
     fixed ─▶ fixed size binary   [null, T] ─▶ nullable T   [A, B, ...] ─▶ struct<member0: A, ...>, one not null
-    date, time-*, timestamp-*, local-timestamp-*, decimal (to 38 digits) ─▶ Arrow's own; other logical types as they lie
+    date, time-*, timestamp-*, local-timestamp-*, decimal (to 38 digits) ─▶ Arrow's own; other logical types as stored
 
-An Avro schema that holds itself has no Arrow type, nor has one with more than COLUMN_COUNT_MAX columns: Unsupported.
-Only `arrow_type` and what builds arrays need pyarrow.
+UnsupportedSchema: a recursive schema has no Arrow type, and a schema may have at most COLUMN_COUNT_MAX columns.
+Only `arrow_type` and the functions that build arrays need pyarrow.
 
-Thread rule: immutable once made.
+Thread rule: immutable once created.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ TIMES: Final = {
     ("long", "local-timestamp-micros"): "local_us",
     ("long", "local-timestamp-nanos"): "local_ns",
 }
-"""(Avro kind, logical type) → what it is here; with any other kind a logical type is none."""
+"""(Avro kind, logical type) → the form of the column; other combinations are ignored."""
 
 
 class UnsupportedSchema(ValueError):
-    """A schema that is good Avro and has no place in columns."""
+    """A valid Avro schema that columns cannot represent."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,12 +54,12 @@ class Node:
     index: int
     kind: int
     type: Type
-    """Without the union that makes it nullable."""
+    """The type without the union that makes it nullable."""
     nullable: bool
     width: int = 0
     children: list[Node] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
-    """Of a struct's children."""
+    """The names of a struct's children."""
     precision: int = 0
     scale: int = 0
 
@@ -77,7 +77,7 @@ class Layout:
         self.root = self._node(schema)
 
     def columns(self) -> list[tuple[int, int, list[int]]]:
-        """For the native decoder."""
+        """Return the columns in the native decoder's form."""
         return [(node.kind, node.width, [child.index for child in node.children]) for node in self.nodes]
 
     def _node(self, schema: Type) -> Node:
@@ -123,7 +123,7 @@ class Layout:
 
 
 def nullable_part(schema: Type) -> tuple[Type, bool]:
-    """What is not null in a type, and whether null is in it. A union of several types stays one."""
+    """Return the non-null part of a type, and whether null is allowed. A union of several types remains a union."""
     if schema.kind == "null":
         return schema, True
     if schema.kind != "union":
@@ -136,7 +136,7 @@ def nullable_part(schema: Type) -> tuple[Type, bool]:
 
 
 def decimal_of(made: Type) -> tuple[int, int] | None:
-    """Precision and scale of a decimal that has a place in 128 bits."""
+    """Return precision and scale of a decimal that fits into 128 bits, None for any other type."""
     if made.kind not in {"bytes", "fixed"} or made.logical != "decimal":
         return None
     precision, scale = made.props.get("precision"), made.props.get("scale", 0)
@@ -146,7 +146,7 @@ def decimal_of(made: Type) -> tuple[int, int] | None:
 
 
 def arrow_type(node: Node) -> Any:
-    """The Arrow type of a column."""
+    """Return the Arrow type of a column."""
     import pyarrow as pa
 
     made = node.type
@@ -176,7 +176,7 @@ def arrow_type(node: Node) -> Any:
 
 
 def time_type(name: str) -> Any:
-    """The Arrow type of one of TIMES."""
+    """Return the Arrow type of one of TIMES."""
     import pyarrow as pa
 
     kind, _, unit = name.partition("_")
@@ -188,14 +188,14 @@ def time_type(name: str) -> Any:
 
 
 def arrow_field(name: str, node: Node) -> Any:
-    """A named column; members of a union may all be null."""
+    """Return the Arrow field of a column; members of a union are nullable."""
     import pyarrow as pa
 
     return pa.field(name, arrow_type(node), nullable=True)
 
 
 def build(decoder: Any, node: Node) -> Any:
-    """The Arrow array of a column out of a native decoder, by copies of its buffers."""
+    """Build the Arrow array of a column by copying the native decoder's buffers."""
     import numpy as np
     import pyarrow as pa
 
@@ -221,7 +221,7 @@ def build(decoder: Any, node: Node) -> Any:
 
 
 def packed(flags: Any) -> bytes:
-    """A byte a value to a bit a value, as Arrow has it."""
+    """Pack one byte per value into one bit per value, as in Arrow."""
     import numpy as np
 
     result: bytes = np.packbits(flags, bitorder="little").tobytes()

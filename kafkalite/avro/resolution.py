@@ -2,14 +2,14 @@
 
     compile_program(writer, layout) ─▶ [(op, column, operands, argument, bytes), ...] for the native decoder
 
-The rules are the specification's, as in `compatibility`: fields by name or the reader's aliases, defaults for what was
-not written, promotions of numbers, bytes and strings for each other, enums by symbol, unions by branch; and units of
-logical types are converted or refused (`logical.py`), since the number alone says nothing of them. What a schema
-pair cannot do as a whole is not refused here: it becomes an op that fails when a message comes to it, so that a union
-of which only good branches occur is read.
+The rules are the specification's, as in `compatibility`: fields by name or the reader's aliases, defaults for missing
+fields, promotions of numbers, bytes and strings for each other, enums by symbol, unions by branch. In addition, units
+of logical types are converted or refused (`logical.py`), because the number alone does not reveal them. A mismatch does
+not fail the compilation: it becomes an op that fails when a message reaches it, so a union is readable while only its
+matching branches occur.
 
-Values that the reader does not have are stepped over, by ops with column -1; those of a named type are shared, so a
-writer's schema may hold itself.
+Values that the reader lacks are skipped by ops with column -1. Those of a named type are shared, so a writer's schema
+may be recursive.
 
 Pure: no I/O, no state.
 """
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 SKIP: Final = -1
 LOGICAL: Final = 2
-"""The argument of OP_FAIL where logical types differ."""
+"""The argument of OP_FAIL if logical types differ."""
 OP_COUNT_MAX: Final = 100_000
 NUMBERS: Final = {
     ("int", "int"): OP_INT,
@@ -70,7 +70,7 @@ NUMBERS: Final = {
 
 
 class Op(NamedTuple):
-    """One op, as the native decoder takes it."""
+    """One op in the native decoder's form."""
 
     code: int
     column: int = SKIP
@@ -80,19 +80,19 @@ class Op(NamedTuple):
 
 
 def compile_program(writer: Type, layout: Layout, reader: Type, first: int = 0) -> list[Op]:
-    """The ops; the first is the root, and operands count from `first`. SchemaError for schemas out of all measure."""
+    """Return the ops; the first is the root, and operands count from `first`. SchemaError for excessive schemas."""
     return _Compiler(layout, first).compile(writer, reader)
 
 
 class _Compiler:
-    """One program in the making."""
+    """Compiles one program."""
 
     def __init__(self, layout: Layout, first: int) -> None:
         self.layout = layout
         self.first = first
         self.ops: list[Op | None] = []
         self.skips: dict[int, int] = {}
-        """id of a named type → the op that steps over it."""
+        """id of a named type → the op that skips it."""
 
     def compile(self, writer: Type, reader: Type) -> list[Op]:
         self._read(writer, reader, self.layout.root)
@@ -100,7 +100,7 @@ class _Compiler:
         return [op for op in self.ops if op is not None]
 
     def _begin(self) -> int:
-        """Room for an op, whose operands are made before it is filled."""
+        """Reserve an op's place, so that its operands can be compiled first."""
         if len(self.ops) >= OP_COUNT_MAX:
             raise SchemaError(f"resolving the schemas takes more than {OP_COUNT_MAX} steps")
         self.ops.append(None)
@@ -116,7 +116,7 @@ class _Compiler:
     # --- read into columns --------------------------------------------------------------------------------------------
 
     def _read(self, writer: Type, reader: Type, node: Node) -> int:
-        """Reads a value of the writer's into a column of the reader's."""
+        """Compile the reading of a writer's value into a reader's column."""
         if writer.kind == "union":
             index = self._begin()
             return self._fill(index, Op(OP_UNION, node.index, [self._read(b, reader, node) for b in writer.branches]))
@@ -125,11 +125,11 @@ class _Compiler:
         return self._read_plain(writer, reader, node)
 
     def _read_into_union(self, writer: Type, reader: Type, node: Node) -> int:
-        """The branch of the same type, else the first that can take it."""
+        """Use the branch of the same type, else the first branch that can read the value."""
         branches = list(reader.branches)
         fitting = [b for b in branches if same_type(b, writer)] + [b for b in branches if can_read(b, writer)]
         if not fitting:
-            fitting = [b for b in branches if b.kind == writer.kind]  # some of its values may do
+            fitting = [b for b in branches if b.kind == writer.kind]  # some of its values may match
         if not fitting:
             return self._add(Op(OP_FAIL))
         branch = fitting[0]
@@ -142,7 +142,7 @@ class _Compiler:
         return self._fill(index, Op(OP_MEMBER, node.index, [inner], number))
 
     def _read_plain(self, writer: Type, reader: Type, node: Node) -> int:
-        """Neither side is a union."""
+        """Compile a value if neither side is a union."""
         times = factor(reader, writer)
         if times is None:
             return self._add(Op(OP_FAIL, argument=LOGICAL))
@@ -211,7 +211,7 @@ class _Compiler:
         return self._fill(index, Op(OP_RECORD, node.index, operands))
 
     def _default(self, reader: Type, default: object, node: Node) -> int:
-        """What a field that was not written has; without a default every message fails."""
+        """Compile the default of a missing field; without a default, every message fails."""
         if default is MISSING:
             return self._add(Op(OP_FAIL))
         if default is None and nullable_part(reader)[1]:
@@ -223,10 +223,10 @@ class _Compiler:
         index = self._begin()
         return self._fill(index, Op(OP_DEFAULT, node.index, [self._read(reader, reader, node)], 0, blob))
 
-    # --- step over ----------------------------------------------------------------------------------------------------
+    # --- skip ---------------------------------------------------------------------------------------------------------
 
     def _skip(self, writer: Type) -> int:
-        """Steps over a value of the writer's."""
+        """Compile the skipping of a writer's value."""
         if id(writer) in self.skips:
             return self.skips[id(writer)]
         simple = {
@@ -262,7 +262,7 @@ class _Compiler:
 
 
 def same_type(reader: Type, writer: Type) -> bool:
-    """Whether a union's branch is the very type, by kind and name."""
+    """Return whether a union's branch is the same type, by kind and name."""
     if reader.kind != writer.kind:
         return False
     return writer.kind not in NAMED or (reader.name == writer.name and can_read(reader, writer))

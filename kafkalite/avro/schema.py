@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 NAMED: Final = frozenset({"record", "enum", "fixed"})
 DEPTH_MAX: Final = 100
-"""Types inside types; deeper ones are refused rather than met with a stack that is too short."""
+"""Maximum nesting of types; deeper schemas are rejected before the stack is exhausted."""
 TYPES_MAX: Final = 10_000
-"""Types in one schema."""
+"""Maximum types in one schema."""
 JSON_DEPTH_MAX: Final = 500
-"""Lists and objects inside each other in a schema's text, attributes of others and defaults included."""
+"""Maximum nesting of JSON in a schema's text, including other attributes and defaults."""
 FIXED_SIZE_MAX: Final = 1 << 24
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
@@ -43,11 +43,11 @@ FIELD_RESERVED: Final = frozenset({"default", "doc", "name", "order", "type", "a
 
 
 class SchemaError(ValueError):
-    """A text that is no Avro schema; the message is one sentence."""
+    """A text that is not an Avro schema; the message is one sentence."""
 
 
 class _Missing:
-    """The absence of a default, which may be null."""
+    """The absence of a default: None cannot mark it, because null is a valid default."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -71,21 +71,21 @@ class Field:
 
 @dataclass(slots=True, eq=False)
 class Type:
-    """One type; which attributes mean something is said by `kind`."""
+    """One type; `kind` decides which attributes are used."""
 
     kind: str
     """A primitive's name, record, enum, fixed, array, map or union."""
     name: str = ""
-    """Of a named type: with its namespace."""
+    """The full name of a named type."""
     aliases: tuple[str, ...] = ()
-    """With their namespaces."""
+    """Full names."""
     doc: str | None = None
     fields: tuple[Field, ...] = ()
     symbols: tuple[str, ...] = ()
     default: object = MISSING
-    """An enum's: read in place of a symbol that the reader does not know."""
+    """An enum's default: replaces a symbol that the reader does not know."""
     items: Type | None = None
-    """Of an array's elements or a map's values."""
+    """The type of an array's elements or a map's values."""
     branches: tuple[Type, ...] = ()
     size: int = 0
     props: Mapping[str, Any] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Type:
 
     @property
     def logical(self) -> str | None:
-        """The logical type's name, as it stands there; whether it fits is for its user to see."""
+        """The logical type's name as written; callers check whether it is valid for the type."""
         value = self.props.get("logicalType")
         return value if isinstance(value, str) else None
 
@@ -108,16 +108,16 @@ class Schema:
 
     root: Type
     text: str
-    """The rendering that identifies it."""
+    """The rendering that identifies the schema."""
     named: Mapping[str, Type]
-    """Its own named types and those it was given, by full name."""
+    """The types that the schema defines or was given, by full name."""
 
     def normalized(self) -> str:
-        """The rendering with custom attributes and aliases in order: the same for more ways of writing it."""
+        """Return the rendering with sorted custom attributes and aliases: equal for more spellings of a schema."""
         return render(self.root, external=self._external(), ordered=True)
 
     def standalone(self) -> str:
-        """A text that needs no references: what they define stands where it is used first."""
+        """Return a text without references: referenced types are defined where they are first used."""
         return render(self.root)
 
     def _external(self) -> frozenset[str]:
@@ -125,7 +125,7 @@ class Schema:
 
 
 def parse(text: str, named: Mapping[str, Type] | None = None) -> Schema:
-    """A schema from its JSON text; SchemaError. `named` are types of referenced schemas, by full name."""
+    """Parse a schema from JSON text. SchemaError. `named` has the types of referenced schemas, by full name."""
     try:
         document = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError as error:
@@ -136,7 +136,7 @@ def parse(text: str, named: Mapping[str, Type] | None = None) -> Schema:
 
 
 def parse_json(document: object, named: Mapping[str, Type] | None = None) -> Schema:
-    """The same from JSON that is parsed already."""
+    """Parse a schema from parsed JSON; see `parse`."""
     _require_flat(document)
     parser = _Parser(dict(named or {}))
     root = parser.type_of(document, "", 0)
@@ -149,7 +149,7 @@ def _refuse_constant(name: str) -> object:
 
 
 def _finite(text: str) -> float:
-    """A number that can be written as JSON again."""
+    """Parse a number; SchemaError if JSON cannot represent it."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"{text[:40]} is too large for a number")
@@ -157,7 +157,7 @@ def _finite(text: str) -> float:
 
 
 def _require_flat(document: object) -> None:
-    """SchemaError for JSON so deep that it could be read on a short stack alone, or not be written again."""
+    """Raise SchemaError for JSON that is nested too deeply to be parsed or rendered safely."""
     level = [document]
     for _ in range(JSON_DEPTH_MAX):
         inner: list[object] = []
@@ -173,7 +173,7 @@ def _require_flat(document: object) -> None:
 
 
 class _Parser:
-    """One text's named types, and how deep we are."""
+    """The named types of one text, and the current depth."""
 
     def __init__(self, named: dict[str, Type]) -> None:
         self.named = named
@@ -288,7 +288,7 @@ class _Parser:
 
 
 def full_name(name: str, namespace: object, space: str) -> str:
-    """A name with its namespace: its own, the one beside it, or the one around it. SchemaError for an illegal one."""
+    """Return a full name: with its own namespace, the given one, or the enclosing one. SchemaError if it is illegal."""
     if "." not in name:
         if namespace is not None and not isinstance(namespace, str):
             raise SchemaError(f"the namespace of {name} must be a string, not {_shown(namespace)}")
@@ -342,7 +342,7 @@ def _shown(value: object) -> str:
 
 
 def render(root: Type, *, external: frozenset[str] = frozenset(), ordered: bool = False) -> str:
-    """The text of a type. Names in `external` are defined elsewhere; `ordered` sorts custom attributes and aliases."""
+    """Return the text of a type. Names in `external` are defined elsewhere; `ordered` sorts attributes and aliases."""
     return json.dumps(_Renderer(set(external), ordered).node(root, ""), ensure_ascii=False, separators=(",", ":"))
 
 
@@ -352,7 +352,7 @@ class _Renderer:
         self.ordered = ordered
 
     def node(self, made: Type, space: str) -> object:
-        """JSON of a type inside a namespace."""
+        """Return the JSON of a type inside a namespace."""
         if made.kind == "union":
             return [self.node(branch, space) for branch in made.branches]
         if made.kind in NAMED:
@@ -408,7 +408,7 @@ def _relative(name: str, space: str) -> str:
 
 
 def _defined_in(text: str) -> frozenset[str]:
-    """The full names that a rendered text defines itself."""
+    """Return the full names that a rendered text defines."""
     found: set[str] = set()
 
     def walk(node: object, space: str) -> None:

@@ -1,7 +1,7 @@
-"""Decode one Avro body into a JSON document, value by value, for schemas that columns have no place for.
+"""Decode an Avro body into a JSON document value by value, for schemas that columns cannot represent.
 
-The columnar decoder is much faster, and has no column for a schema that holds itself. The documents are those of
-`kafkalite.avro.documents`. Depth and counts are bounded by the body's own bytes. Pure: no I/O, no state.
+The columnar decoder is much faster but does not support recursive schemas. The documents are those of
+`kafkalite.avro.documents`. The body's size limits depth and counts. Pure: no I/O, no state.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 DEPTH_MAX: Final = 128
 FREE_ITEMS: Final = 65_536
-"""Items that a body may have beyond its bytes: those of an array of nulls have none."""
+"""Items that a body may have in excess of its bytes: nulls in an array take none."""
 
 
 class BodyError(ValueError):
-    """A body that does not follow its schema; the message is one sentence."""
+    """A body that does not match its schema; the message is one sentence."""
 
 
 def document(schema: Type, body: bytes) -> object:
@@ -38,7 +38,7 @@ def document(schema: Type, body: bytes) -> object:
 
 
 class _Body:
-    """How far a body was read."""
+    """A body and the position up to which it is read."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -46,7 +46,7 @@ class _Body:
         self.items_left = len(data) + FREE_ITEMS
 
     def take(self, size: int) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         if size < 0:
             raise BodyError("a length is negative")
         if size > len(self.data) - self.position:
@@ -55,7 +55,7 @@ class _Body:
         return self.data[self.position - size : self.position]
 
     def long(self) -> int:
-        """A number as Avro writes it."""
+        """Return the next variable-length integer."""
         raw = shift = 0
         while True:
             (byte,) = self.take(1)
@@ -67,7 +67,7 @@ class _Body:
                 raise BodyError("a number has too many bytes")
 
     def value(self, made: Type, depth: int) -> object:
-        """The next value."""
+        """Return the next value."""
         if depth > DEPTH_MAX:
             raise BodyError("it is nested too deeply")
         match made.kind:

@@ -1,7 +1,7 @@
 """Encode the defaults of an Avro schema in binary, for fields that the writer did not write.
 
-Defaults are JSON (specification, "Complex Types"): bytes and fixed are text of code points up to 255, a union's is a
-value of the first of its branches that fits.
+Defaults are JSON (specification, "Complex Types"): bytes and fixed are text with code points up to 255; a union's
+default belongs to the first branch that it fits.
 
 Pure.
 """
@@ -21,7 +21,7 @@ DEPTH_MAX: Final = 100
 
 
 def encode_default(schema: Type, value: object, depth: int = 0) -> bytes:
-    """A default's bytes; ValueError for one that is no value of its type."""
+    """Return a default's bytes. ValueError if it does not match its type."""
     if depth > DEPTH_MAX:
         raise ValueError("a default is nested too deeply")
     match schema.kind:
@@ -97,7 +97,7 @@ def block(items: list[bytes]) -> bytes:
 
 
 def zigzag(value: int) -> bytes:
-    """A number as Avro writes it."""
+    """Return an integer in Avro's variable-length zigzag encoding."""
     raw = (value << 1) ^ (value >> 63)
     out = bytearray()
     while raw > 0x7F:
