@@ -1,1 +1,1 @@
-"""Programs that show how the parts work together; each runs with `python -m`. `pipeline` is the only one."""
+"""Example programs that combine the parts; each runs with `python -m`. `pipeline` is the only one."""

@@ -1,4 +1,4 @@
-"""A data pipeline on one machine, from web servers to loaded files, with real parts as processes of their own.
+"""A data pipeline on one machine, from web servers to loaded files; each part is a real program in its own process.
 
     front_end ×2 ─Avro, marks─▶ live broker ─▶ kafkalite mirror ─▶ offline broker ─▶ stream ─▶ Parquet
           │                          │                                   │                        │
@@ -8,13 +8,13 @@
                               kafkalite audit: all of them, message by message ◀─────────────────┘
 
     __main__.py    python -m kafkalite.examples.pipeline
-    run.py         the order of things: start, wait, compare, stop
-    processes.py   parts as processes, none of which is left behind
+    run.py         the steps of a run: start, wait, compare, stop
+    processes.py   parts as processes, all of which are ended
     front_end.py   a web server that logs visits
     stream.py      the streaming load
-    reader.py      a group that reads visits and reports what it took
+    reader.py      a group that reads visits and reports its counts
     follow_up.py   a consumer that fails, with retries and dead letters
-    report.py      what came out, as text, JSON and a plot
+    report.py      the results as text, JSON and a plot
     visits.py      the schemas of a visit, and the topic
 
 Needs the extra `pipeline` and Java 17.

@@ -27,7 +27,7 @@ EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The flags."""
+    """Parse the flags."""
     parser = argparse.ArgumentParser(
         prog="python -m kafkalite.examples.pipeline",
         description=__doc__,
@@ -47,7 +47,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def positive(text: str) -> float:
-    """A number above 0, for argparse."""
+    """Parse a number above 0, for argparse."""
     try:
         value = float(text)
     except ValueError:
@@ -58,7 +58,7 @@ def positive(text: str) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the command; return its exit status."""
     try:
         return begin(parse(arguments))
     except KeyboardInterrupt:
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def begin(parsed: argparse.Namespace) -> int:
-    """Looks for what is needed, and runs."""
+    """Check the requirements, and run."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         return fail(needs_extra(f"the pipeline needs {' and '.join(missing)}", "pipeline"), EXIT_USAGE)
@@ -77,12 +77,12 @@ def begin(parsed: argparse.Namespace) -> int:
         folder = new_folder(parsed.out)
     except (RuntimeError, OSError) as error:
         return fail(str(error), EXIT_USAGE)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # parts are ended then too
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the parts on SIGTERM too
     return run(parsed, folder)
 
 
 def new_folder(wanted: Path | None) -> Path:
-    """An empty directory. FileExistsError for one that has something in it."""
+    """Create an empty directory. FileExistsError if it is not empty."""
     if wanted is None:
         return Path(tempfile.mkdtemp(prefix="kafkalite-pipeline-"))
     wanted.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def new_folder(wanted: Path | None) -> Path:
 
 
 def run(parsed: argparse.Namespace, folder: Path) -> int:
-    """The run and its report."""
+    """Run the pipeline and write the report; return the exit status."""
     from kafkalite.examples.pipeline.processes import PartFailed
     from kafkalite.examples.pipeline.report import write_report
     from kafkalite.examples.pipeline.run import Plan, run_pipeline
@@ -109,12 +109,12 @@ def run(parsed: argparse.Namespace, folder: Path) -> int:
 
 
 def say(text: str) -> None:
-    """Progress, for people."""
+    """Print progress."""
     print(f"pipeline: {text}", file=sys.stderr, flush=True)
 
 
 def fail(text: str, status: int) -> int:
-    """What went wrong."""
+    """Print an error; return the status."""
     print(f"pipeline: {text}", file=sys.stderr)
     return status
 

@@ -27,11 +27,11 @@ FLAKY: Final = "/login"
 
 
 class BadVisit(Exception):
-    """Nobody can do anything about it."""
+    """The visit cannot be followed up, however often it is tried."""
 
 
 def handle(visit: Message) -> None:
-    """Fails for each visit that the server failed for."""
+    """Fail for each visit that the server answered with status 500."""
     value: Any = visit.value
     if value["status"] != 500:
         return
@@ -42,7 +42,7 @@ def handle(visit: Message) -> None:
 
 
 def decoding(registry: RegistryClient) -> Callable[[bytes], Any]:
-    """A visit's Avro as a dict."""
+    """Return a decoder of visits from Avro to dicts."""
     import pyarrow as pa
 
     decoder = AvroDecoder.of_subject(registry, SUBJECT)
@@ -50,12 +50,12 @@ def decoding(registry: RegistryClient) -> Callable[[bytes], Any]:
 
 
 def policy(decode: Callable[[bytes], Any]) -> Policy:
-    """What becomes of those that fail."""
+    """Return the policy for visits that fail."""
     return Policy(group=GROUP, topics=[TOPIC], strategy=RetryTopics(["1 s"]), fatal=[BadVisit], decode=decode)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The process."""
+    """Run the process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-b", "--bootstrap-server", required=True)
     parser.add_argument("--registry", required=True)

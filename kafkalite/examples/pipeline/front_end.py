@@ -31,7 +31,7 @@ VISITORS: Final = 10_000
 
 
 class Visits:
-    """Makes visits of one server as Arrow columns."""
+    """Creates the visits of one server as Arrow columns."""
 
     def __init__(self, server: str, *, old: bool) -> None:
         self._server = server
@@ -39,7 +39,7 @@ class Visits:
         self._random = np.random.default_rng(sum(server.encode()))
 
     def batch(self, count: int, now_ms: int) -> Any:
-        """`count` visits that happen now."""
+        """Return `count` visits with the present time."""
         import pyarrow as pa
 
         random = self._random
@@ -58,7 +58,7 @@ class Visits:
 
 
 def serve(arguments: argparse.Namespace, stop: threading.Event) -> int:
-    """Sends at the rate that is asked for; how many."""
+    """Send visits at the requested rate; return how many were sent."""
     import pyarrow as pa
 
     visits = Visits(arguments.server, old=arguments.old)
@@ -94,7 +94,7 @@ def serve(arguments: argparse.Namespace, stop: threading.Event) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The process."""
+    """Run the process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-b", "--bootstrap-server", required=True)
     parser.add_argument("--registry", required=True)

@@ -1,7 +1,7 @@
-"""Parts of a pipeline as processes: started, waited for, and ended whatever happens.
+"""Start the parts of a pipeline as processes, wait for them, and end all of them in any case.
 
-Each part leads a process group of its own, so that what it starts (Java, workers) ends with it. Output goes to a file a
-part, whose end is quoted when one fails.
+Each part has its own process group, so that its children (Java, workers) end with it. Output goes to one file per part;
+if a part fails, the end of the file is quoted.
 
 Thread rule: one thread.
 """
@@ -27,11 +27,11 @@ PACKAGE_PARENT: Final = Path(kafkalite.__file__).resolve().parent.parent
 POLL_S: Final = 0.1
 STOP_TIMEOUT_S: Final = 20.0
 QUOTED: Final = 2000
-"""Characters of a failed part's output."""
+"""Maximum characters quoted from a failed part's output."""
 
 
 class PartFailed(RuntimeError):
-    """A part ended in error, or did not do its work in time; the message says which, and quotes it."""
+    """A part failed or timed out; the message names it and quotes its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +44,22 @@ class Part:
     errors: Path
 
     def quoted(self) -> str:
-        """The end of what it said."""
+        """Return the end of its output."""
         texts = [path.read_text(encoding="utf-8", errors="replace").strip() for path in (self.output, self.errors)]
         return "\n".join(text[-QUOTED:] for text in texts if text)
 
     def kill(self) -> None:
-        """Ends it, and what it has started."""
+        """Kill it and its children."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
 class Parts:
-    """See the module. Leaving the `with` block ends every part, the last one first.
+    """The parts of a run. Leaving the `with` block ends every part, the last one first.
 
-    `folder`      where output goes
-    `deadline`    when waiting ends, of time.monotonic
+    `folder`      the directory for output
+    `deadline`    when waiting ends, by time.monotonic()
     """
 
     def __init__(self, folder: Path, deadline: float) -> None:
@@ -74,12 +74,12 @@ class Parts:
         try:
             for part in reversed(self._parts):
                 self.stop(part)
-        finally:  # somebody is in a hurry
+        finally:  # also after a second interrupt
             for part in self._parts:
                 part.kill()
 
     def start(self, name: str, *arguments: str) -> Part:
-        """Runs `python -m …`."""
+        """Run `python -m …`."""
         output, errors = self._folder / f"{name}.out", self._folder / f"{name}.log"
         paths = [str(PACKAGE_PARENT), *filter(None, [os.environ.get("PYTHONPATH")])]
         with output.open("wb") as out, errors.open("wb") as log:
@@ -96,14 +96,14 @@ class Parts:
         return part
 
     def start_server(self, name: str, *arguments: str) -> str:
-        """Runs something with a --ready-file, and waits for it; what is in that file."""
+        """Run a program with a --ready-file; wait for the file and return its content."""
         ready = self._folder / f"{name}.ready"
         self.start(name, *arguments, "--ready-file", str(ready))
         self.wait_for(ready.exists, f"{name} is ready")
         return ready.read_text(encoding="utf-8").strip()
 
     def wait_for(self, done: Callable[[], bool], what: str, waited: Part | None = None) -> None:
-        """Polls until it is done. PartFailed when a part fails meanwhile, but for `waited`, or when time is over."""
+        """Poll until `done` returns true. PartFailed if a part other than `waited` fails, or at the deadline."""
         while not done():
             for part in self._parts:
                 status = part.process.poll()
@@ -115,7 +115,7 @@ class Parts:
             time.sleep(POLL_S)
 
     def result(self, part: Part, *, statuses: tuple[int, ...] = (0,)) -> str:
-        """Waits until a part has ended by itself; its output. PartFailed for another status."""
+        """Wait until a part has ended; return its output. PartFailed for another status."""
         self.wait_for(lambda: part.process.poll() is not None, f"{part.name} has ended", part)
         if part.process.returncode not in statuses:
             raise PartFailed(f"{part.name} ended with status {part.process.returncode}:\n{part.quoted()}")
@@ -123,7 +123,7 @@ class Parts:
         return part.output.read_text(encoding="utf-8")
 
     def stop(self, part: Part) -> None:
-        """SIGTERM, and SIGKILL for its whole group when that is not enough or leaves something. Idempotent."""
+        """Send SIGTERM, then SIGKILL to its whole group if processes are left. Idempotent."""
         if part not in self._parts:
             return
         if part.process.poll() is None:

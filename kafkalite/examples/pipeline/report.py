@@ -1,9 +1,9 @@
-"""What came out of a run: counts, the audit's verdict, latency from producer to loaded data; text, JSON and a plot.
+"""Report the results of a run: counts, the audit's verdict, and latency from producer to loaded data.
 
-A visit's latency is the time from its timestamp, given where it was sent, to the moment from which readers of the
-loaded directory see it, on the same machine's clock.
+A visit's latency is the time from its timestamp, set where it was sent, until readers of the loaded directory see it,
+by the same machine's clock. The report is written as text, JSON and a plot.
 
-Pure but for the files that it reads and writes.
+Pure, except for the files that it reads and writes.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ if TYPE_CHECKING:
     from kafkalite.examples.pipeline.run import Outcome
 
 GOAL_S: Final = 10.0
-"""The Kafka paper's: from producers in the live data centre to the offline cluster's loaded data."""
+"""The Kafka paper's latency: from producers in the live data center to the offline cluster's loaded data."""
 WIDTH, HEIGHT, DPI = 8.0, 7.0, 85
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The figures, and whether they are as they should be."""
+    """The results, and whether they are correct."""
 
     sent: dict[str, int]
     loaded: dict[str, int]
-    """By form of the load."""
+    """Number of loaded visits, by kind of load."""
     same_answer: bool
-    """Whether stream and batch say the same of visits a path and status."""
+    """Whether streaming and batch load give the same number of visits by path and status."""
     paths: dict[str, int]
     latency: dict[str, float]
     """mean, p50, p99 and max, in seconds, of visits after the warm-up."""
     warm_up_s: float
-    """The mean before: Spark starts its workers for the first batch."""
+    """The mean during the warm-up: Spark starts its workers for the first batch."""
     commits: int
     caught_up_s: float
     audit: dict[str, Any]
     seconds: float
     letters: int
     letters_expected: int
-    """Visits of which the loaded data say that following them up fails for good."""
+    """Number of loaded visits whose follow-up must fail permanently."""
 
     @property
     def complete(self) -> bool:
-        """Whether everything arrived, everywhere, once."""
+        """Whether every visit arrived everywhere exactly once."""
         total = sum(self.sent.values())
         arrived = bool(self.audit["complete"]) and self.same_answer and set(self.loaded.values()) == {total}
         return arrived and self.letters == self.letters_expected
 
     def document(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the report as JSON."""
         return {
             "complete": self.complete,
             "sent": self.sent,
@@ -78,7 +78,7 @@ class Report:
         }
 
     def text(self) -> str:
-        """For people, in Markdown."""
+        """Return the report in Markdown."""
         audit = self.audit
         lines = ["# A pipeline's run", "", "| | visits |", "| --- | --- |"]
         lines += [f"| sent by {server} | {count} |" for server, count in self.sent.items()]
@@ -112,7 +112,7 @@ class Report:
 
 
 def write_report(outcome: Outcome, folder: Path) -> Report:
-    """report.md, report.json, latency.svg and latency.png into `folder`."""
+    """Write report.md, report.json, latency.svg and latency.png into `folder`; return the report."""
     from kafkalite.load.reading import dataset
 
     sent_at, latencies = latencies_of(outcome)
@@ -142,7 +142,7 @@ def write_report(outcome: Outcome, folder: Path) -> Report:
 
 
 def latencies_of(outcome: Outcome) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """When each visit was sent (s since 1970), and how long it took until it was loaded (s); in the order sent."""
+    """Return when each visit was sent (s since 1970) and its latency until loaded (s), in the order sent."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -159,13 +159,13 @@ def latencies_of(outcome: Outcome) -> tuple[NDArray[np.float64], NDArray[np.floa
 
 
 def figures(latencies: NDArray[np.float64]) -> dict[str, float]:
-    """mean, p50, p99 and max."""
+    """Return mean, p50, p99 and max."""
     p50, p99 = np.percentile(latencies, [50, 99])
     return {"mean": float(latencies.mean()), "p50": float(p50), "p99": float(p99), "max": float(latencies.max())}
 
 
 def answers(loaded: Any) -> dict[tuple[str, int], int]:
-    """What somebody would ask the loaded data: visits by path and status."""
+    """Return an example query's result on the loaded data: visits by path and status."""
     from pyarrow import compute
 
     table = loaded.to_table(columns={name: compute.field("decoded", name) for name in ("path", "status")})
@@ -174,7 +174,7 @@ def answers(loaded: Any) -> dict[tuple[str, int], int]:
 
 
 def plot(sent_at: NDArray[np.float64], latencies: NDArray[np.float64], folder: Path) -> None:
-    """Latency over the time of sending, and its distribution, as SVG and PNG."""
+    """Plot latency over the time of sending, and its distribution, as SVG and PNG."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -1,4 +1,4 @@
-"""The order of things in the example: parts are started, visits flow, everything is compared, parts are stopped.
+"""Run the example: start the parts, send visits, compare the results, and stop the parts.
 
     brokers, registry, schemas, topic ─▶ mirror ─▶ streaming load, a failing consumer ─▶ front ends ─▶ all arrived
       ─▶ dead letters are counted ─▶ batch load ─▶ audit
@@ -42,19 +42,19 @@ PIPELINE: Final = "kafkalite.examples.pipeline"
 MIRROR: Final = "offline"
 SERVERS: Final = ("web1", "web2")
 WARM_UP_RATE: Final = 100.0
-"""Visits a second, for one second, before the others: the first batch of a query starts Spark's Python workers."""
+"""Visits per second, for one second, before the others: a query's first batch starts Spark's Python workers."""
 SPARK: Final = ("--master", MASTER, "--conf", f"spark.driver.extraJavaOptions={JAVA_OPTIONS}")
 LOCAL: Final = "kafka://127.0.0.1:0"
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How large a run is.
+    """The size of a run.
 
-    `folder`      for everything: brokers' data, loaded files, output of the parts
-    `rate`        visits a second, of each server
-    `seconds`     how long they come
-    `timeout_s`   of the whole run
+    `folder`      the directory for everything: brokers' data, loaded files, output of the parts
+    `rate`        visits per second of each server
+    `seconds`     how long visits are sent
+    `timeout_s`   the limit for the whole run
     """
 
     folder: Path
@@ -64,28 +64,28 @@ class Plan:
 
 
 class Outcome(NamedTuple):
-    """What a run leaves behind."""
+    """The results of a run."""
 
     plan: Plan
     sent: dict[str, int]
-    """By server."""
+    """Visits sent by each server."""
     stream: Path
     batch: Path
     began_ms: int
-    """When the servers began; what is older was to warm up."""
+    """When the servers started; older visits belong to the warm-up."""
     commits: list[dict[str, Any]]
-    """Of the streaming load, as `stream` logged them."""
+    """The commits of the streaming load, as `stream` logged them."""
     batch_summary: dict[str, Any]
     audit: dict[str, Any]
     caught_up_s: float
-    """From the last visit's being sent until the streaming load had everything."""
+    """Time from sending the last visit until the streaming load had all visits."""
     seconds: float
     letters: int = 0
-    """Of the consumer that fails for some visits."""
+    """Dead letters of the failing consumer."""
 
 
 def run_pipeline(plan: Plan, say: Callable[[str], None]) -> Outcome:
-    """Runs it. PartFailed when a part fails, or when time is over; no process is left either way."""
+    """Run the pipeline. PartFailed if a part fails or the time is over; all processes are ended in any case."""
     began = time.monotonic()
     logs = plan.folder / "logs"
     logs.mkdir()
@@ -144,7 +144,7 @@ def run_pipeline(plan: Plan, say: Callable[[str], None]) -> Outcome:
 
 
 def start_servers(parts: Parts, folder: Path) -> tuple[str, str, str]:
-    """Addresses of live and offline broker, and the registry's URL; topic and schemas are there."""
+    """Start brokers and registry, and create topic and schemas; return both addresses and the registry's URL."""
     addresses = [
         parts.start_server(name, "kafkalite", "start", "--data-dir", str(folder / name), "--listeners", LOCAL)
         for name in ("live", "offline")
@@ -160,13 +160,13 @@ def start_servers(parts: Parts, folder: Path) -> tuple[str, str, str]:
 
 
 def mirror_options(live: str, offline: str) -> tuple[str, ...]:
-    """Of `kafkalite mirror`: short transactions, so that visits come quickly."""
+    """Return flags for `kafkalite mirror`: short transactions, for low latency."""
     brokers = ("--from", live, "--to", offline, "--name", MIRROR)
     return (*brokers, "--topics", TOPIC, "--commit-interval", "0.5", "--refresh", "5", "-q")
 
 
 def has_topic(address: str) -> bool:
-    """Whether the visits' topic is there."""
+    """Return whether the topic of visits exists."""
     with Client(address) as client:
         try:
             client.topic(TOPIC)
@@ -176,7 +176,7 @@ def has_topic(address: str) -> bool:
 
 
 def is_followed_up(address: str) -> bool:
-    """Whether the failing consumer has got to the end of the visits, and no retry is waiting."""
+    """Return whether the failing consumer has reached the end of the visits, and no retry is pending."""
     with Client(address) as client:
         places = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
         committed = client.groups.committed(GROUP, require_stable=True)
@@ -189,11 +189,11 @@ def is_followed_up(address: str) -> bool:
 
 
 def loaded_rows(path: Path) -> int:
-    """Records that readers of a loaded directory see now."""
+    """Return the number of records that readers of a loaded directory see."""
     return sum(file.rows for file in Target(path).refresh().files.values())
 
 
 def windows_are_closed(now_s: float) -> Callable[[], bool]:
-    """Whether the audit's windows that are open at `now_s` have ended."""
+    """Return a check whether the audit windows that are open at `now_s` have ended."""
     end = (now_s // WINDOW_S + 1) * WINDOW_S
     return lambda: time.time() > end

@@ -39,7 +39,7 @@ SETTINGS: Final = {
 
 
 def start(arguments: argparse.Namespace) -> Any:
-    """The query, running."""
+    """Start the streaming query."""
     spark = session("kafkalite-pipeline", master=MASTER, settings=SETTINGS)
     frame = (
         spark.readStream.format("kafkalite")
@@ -62,7 +62,7 @@ def start(arguments: argparse.Namespace) -> Any:
 
 
 def await_ready(query: Any, stop: threading.Event) -> None:
-    """Until the query waits for data."""
+    """Wait until the query has started and waits for data."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     while query.isActive and not stop.is_set() and time.monotonic() < deadline:
         if str(query.status["message"]).startswith("Waiting"):
@@ -71,7 +71,7 @@ def await_ready(query: Any, stop: threading.Event) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The process."""
+    """Run the process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-b", "--bootstrap-server", required=True)
     parser.add_argument("--registry", required=True)

@@ -1,4 +1,4 @@
-"""What the pipeline carries: visits of pages, written by an old and by a new release of the web server."""
+"""Define the example's data: page visits, written by an old and a new release of the web server."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ READERS: Final = "readers"
 SUBJECT: Final = f"{TOPIC}-value"
 PARTITIONS: Final = 3
 WINDOW_S: Final = 5.0
-"""Of the audit's counts."""
+"""The window of the audit's counts."""
 WARM_UP: Final = "web0"
-"""The server whose visits come before the others'."""
+"""The server whose visits warm up the pipeline."""
 MASTER: Final = "local[2,4]"
-"""Of Spark: two cores; a task that fails is tried four times, as on a cluster."""
+"""Spark's master: two cores; a failed task is tried four times, as on a cluster."""
 JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For Spark: a run this short is over before the second compiler has paid off."""
+"""Options for Spark's JVM: a run this short ends before the second compiler pays off."""
 PATHS: Final = ("/", "/articles", "/articles/log", "/search", "/login", "/feed", "/about")
 
 _FIELDS: Final[list[dict[str, Any]]] = [
@@ -31,6 +31,6 @@ _FIELDS: Final[list[dict[str, Any]]] = [
 
 
 def schema(*, old: bool = False) -> str:
-    """The schema of a release. The new one has a field more, with a default, so it reads what the old one wrote."""
+    """Return the schema of a release. The new one adds a field with a default, so it can read old visits."""
     more = [] if old else [{"name": "referrer", "type": ["null", "string"], "default": None}]
     return json.dumps({"type": "record", "name": "Visit", "fields": [*_FIELDS, *more]})
