@@ -1,12 +1,11 @@
-"""What ends a command that goes on until it is told: the first SIGTERM or Ctrl-C, or a failure of its own.
+"""Wait for the end of a long-running command: the first SIGTERM or Ctrl-C, or a failure of the command.
 
     signal ─▶ C handler ─▶ a byte into the socket pair ─▶ wait() returns its number
     failure ─▶ failed() ──▶ a byte 0 ───────────────────▶ wait() returns 0
 
-The byte stays where it is until wait() takes it, so a signal that comes just before is not lost. (A queue's get does
-lose it: Python runs a handler between two instructions, and sleeps inside one. And an event that the handler sets can
-be one that the interrupted code holds the lock of.) A second signal ends the process at once. Main thread only, but for
-failed().
+The byte stays in the pair until wait() takes it, so a signal just before wait() is not lost. (A queue's get would lose
+it: Python runs a handler between two instructions, and sleeps inside one. And the interrupted code may hold the lock of
+an event that the handler would set.) A second signal ends the process at once. Main thread only, except failed().
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class Ending:
             self._ring.send(came)
 
     def failed(self) -> None:
-        """The command cannot go on. From any thread."""
+        """Report that the command cannot continue. Any thread."""
         with contextlib.suppress(OSError):  # it ends already
             self._ring.send(b"\0")
 
@@ -127,5 +126,5 @@ def _on_told(_number: int, _frame: object) -> None:
 
 
 def _abandon(number: int, _frame: object) -> None:
-    """Whoever sends a second signal does not want to wait. What was acknowledged is safe all the same."""
+    """Exit at once on a second signal. Acknowledged records are safe nevertheless."""
     os._exit(128 + number)

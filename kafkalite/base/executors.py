@@ -66,7 +66,7 @@ class Job(Protocol):
 
 
 class Executors(Protocol):
-    """What a part of a broker runs its work with."""
+    """Creates the workers and jobs of a broker's parts."""
 
     def worker(self, name: str, turn: Callable[[], float | None]) -> Worker:
         """Create a worker, not started. A turn returns the seconds until the next one, or None to wait for a call."""
