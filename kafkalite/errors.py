@@ -23,7 +23,7 @@ RETRIABLE: Final = True
 
 
 class ErrorCode(IntEnum):
-    """The numbers as they stand on the wire (int16), each with its `text` and whether it is `retriable`."""
+    """The error codes as numbers on the wire (int16), each with its `text` and whether it is `retriable`."""
 
     text: str
     retriable: bool
@@ -256,7 +256,7 @@ class StartGivenUp(StartupError):
 
 
 class ConfigError(StartupError):
-    """A setting that cannot be used: `key` names it and `reason` says what is wrong with it."""
+    """An invalid setting: `key` is its name, `reason` why it is invalid."""
 
     def __init__(self, key: str, reason: str) -> None:
         self.key = key

@@ -44,7 +44,7 @@ class TopicPartition(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """What a look-up by time finds. `timestamp` is in ms since 1970, -1 where the record has none."""
+    """The result of a lookup by time. `timestamp` is in ms since 1970, -1 if the record has none."""
 
     offset: int
     timestamp: int
@@ -56,7 +56,7 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 
 
 class ScramCredential(NamedTuple):
-    """What is kept of a user's password for SCRAM (RFC 5802): not it, nor what would stand for it elsewhere."""
+    """A user's stored SCRAM credential (RFC 5802). It contains no password and does not suffice to authenticate."""
 
     salt: bytes
     stored_key: bytes
@@ -66,7 +66,7 @@ class ScramCredential(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where clients reach a listener: what is sent out in metadata, not necessarily what is bound."""
+    """The address that clients get for a listener in metadata, which may differ from the bound address."""
 
     name: str
     host: str

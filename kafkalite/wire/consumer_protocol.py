@@ -36,7 +36,7 @@ _I32: Final = struct.Struct(">i")
 
 
 class Subscription(NamedTuple):
-    """What a member wants to read, and what it owns when it joins."""
+    """The topics that a member subscribes to, and the partitions that it owns when it joins."""
 
     topics: tuple[str, ...]
     user_data: bytes | None = None

@@ -124,7 +124,7 @@ def whole_batches(buffer: Buffer) -> Iterator[tuple[int, BatchInfo]]:
 
 
 class Seen(NamedTuple):
-    """What a search has examined: records, transaction markers, offsets of aborted records."""
+    """Counts of what a search has examined: records, transaction markers, offsets of aborted transactions."""
 
     records: int = 0
     markers: int = 0
