@@ -217,7 +217,7 @@ def committed(broker: BrokerProcess) -> int:
 
 
 GROUP_SETTINGS = {"offsets.topic.num.partitions": "3", "group.min.session.timeout.ms": "1000"}
-PAUSES = [pytest.param(0, 0.0, marks=pytest.mark.slow), (2, 1.0), pytest.param(40, 12.0, marks=pytest.mark.slow)]
+PAUSES = [pytest.param(0, 0.0, marks=pytest.mark.slow), (1, 1.0), pytest.param(40, 12.0, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize(("pause_count", "pause_s_max"), PAUSES)

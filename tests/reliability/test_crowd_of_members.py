@@ -158,7 +158,7 @@ def state(broker: BrokerProcess) -> tuple[str, int]:
     return group.group_state, len(group.members)
 
 
-SAMPLE = pytest.param(3, 12, 8, 8.0, id="12-members")
+SAMPLE = pytest.param(3, 12, 8, 4.0, id="12-members")
 FULL = pytest.param(
     10, 50, 100, float(os.environ.get("KAFKALITE_CHURN_S", "300")), marks=[pytest.mark.slow, pytest.mark.timeout(1800)]
 )

@@ -50,7 +50,7 @@ KINDS = {
 }
 OFFLINE_KINDS = ("sealed segment", "second segment")
 FAULTS = ("emptied", "cut", "hole", "eio")
-SAMPLE = {("sealed segment", "emptied"), ("active segment", "cut"), ("second segment", "eio")}
+SAMPLE = {("active segment", "cut")}
 
 
 def value_at(offset: int) -> bytes:

@@ -17,6 +17,7 @@ import pytest
 from benchmarks.path.harness import program
 from tests.kit.checkers.ledger import Ledger
 from tests.kit.harness.load import Producers, read_all
+from tests.kit.harness.samples import sample
 from tests.kit.processes.broker import wait_until
 
 
@@ -36,14 +37,17 @@ def null_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]
 
 @pytest.mark.parametrize(
     ("null_broker", "kind"),
-    [
-        ("none", None),
-        ("forget", "lost"),
-        ("double", "doubled"),
-        ("flip", "changed"),
-        ("move", "moved"),
-        ("swap", "reordered"),
-    ],
+    sample(
+        [
+            ("none", None),
+            ("forget", "lost"),
+            ("double", "doubled"),
+            ("flip", "changed"),
+            ("move", "moved"),
+            ("swap", "reordered"),
+        ],
+        3,
+    ),
     indirect=["null_broker"],
     ids=["control", "forget", "double", "flip", "move", "swap"],
 )

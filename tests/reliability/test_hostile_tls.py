@@ -207,7 +207,7 @@ def received(tls: TlsBroker) -> int:
     return sum(worker.io.bytes_in for worker in tls.broker._parts.workers)
 
 
-@pytest.mark.parametrize("cut", sample([5, 9, 17_000, 60_000, 183_000, 202_010], 3))
+@pytest.mark.parametrize("cut", sample([5, 9, 17_000, 60_000, 183_000, 202_010], 1))
 @pytest.mark.parametrize("piece", sample([701, 16_384], 1))
 def test_large_request_that_comes_in_pieces_is_served_and_so_is_what_follows(
     tls: TlsBroker, cut: int, piece: int

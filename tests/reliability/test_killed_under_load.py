@@ -97,12 +97,13 @@ def run_under_load(
     return verdict
 
 
-@pytest.mark.parametrize("kill_count", [0, 2, slow(20)])
+@pytest.mark.parametrize("kill_count", [slow(0), 2, slow(20)])
 @pytest.mark.scenario("A1")
 def test_killed_under_idempotent_load(make_broker: MakeBroker, seed: int, kill_count: int) -> None:
     run_under_load(make_broker(), kill, kill_count, seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill_count", [slow(0), 2, slow(20)])
 @pytest.mark.scenario("A2")
 def test_killed_while_segments_roll(make_broker: MakeBroker, seed: int, kill_count: int) -> None:
@@ -112,6 +113,7 @@ def test_killed_while_segments_roll(make_broker: MakeBroker, seed: int, kill_cou
     assert len(segments) > PARTITION_COUNT, "no segment rolled: the test showed nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill_count", [1, slow(5)])
 @pytest.mark.parametrize("codec", sample(["zstd", "gzip", "snappy", "lz4"], 1))
 @pytest.mark.scenario("A3")
@@ -150,6 +152,7 @@ def test_stopped_cleanly_under_load(make_broker: MakeBroker, seed: int, stop_cou
     run_under_load(broker, stop_and_look, stop_count, seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault_count", [3, slow(20)])
 @pytest.mark.scenario("A6")
 def test_killed_stopped_frozen_and_killed_while_starting(make_broker: MakeBroker, seed: int, fault_count: int) -> None:

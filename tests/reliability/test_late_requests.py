@@ -148,6 +148,7 @@ class Life:
             time.sleep(chance.choice((0, 0, 0.001, 0.002, 0.005, 0.02)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tv2", sample([True, False], 1), ids=["TV2", "TV1"])
 @pytest.mark.parametrize("turn_count", [1, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.scenario("T6")

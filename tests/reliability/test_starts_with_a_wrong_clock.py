@@ -162,6 +162,7 @@ def test_hold_adds_up_over_kills(bench: Bench) -> None:
     assert bench.broker.log().count("ahead of the trusted time (a clock jump, or downtime)") == 3
 
 
+@pytest.mark.slow
 @pytest.mark.scenario("G1")
 def test_open_transaction_outlives_a_start_eight_days_ahead(bench: Bench) -> None:
     bench.start(0)
