@@ -18,6 +18,7 @@ from kafkalite.wire.record.compression import Codec
 from tests.kit.fakes.clock import FakeClock
 from tests.kit.harness import seams
 from tests.kit.harness.log_harness import TIME_MS, LogHarness, release
+from tests.kit.harness.samples import sample
 from tests.kit.oracles.compaction_model import CompactedModel, ModelRecord, keyed_batch, marker
 from tests.log_damage.test_compaction_runs import read_from
 
@@ -74,7 +75,7 @@ def latest(records: list[ModelRecord]) -> dict[bytes | None, bytes | None]:
 
 
 @pytest.mark.parametrize("sticky", [True, False], ids=["crash", "one call fails"])
-@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+@pytest.mark.parametrize("error", sample([errno.EIO, errno.ENOSPC], 1), ids=["EIO", "ENOSPC"])
 def test_every_file_operation(tmp_path: Path, error: int, sticky: bool) -> None:
     for after in range(POINTS_MAX):
         directory = tmp_path / str(after)

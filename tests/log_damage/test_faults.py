@@ -96,14 +96,14 @@ class Life:
 
 def fault_kinds() -> Iterator[object]:
     """Every kind of call with every error, once and from then on; quick runs take the telling ones."""
-    quick = {("write", "ENOSPC", True), ("write", "EINTR", False), ("truncate", "EIO", False)}
+    quick = {("write", "ENOSPC", True), ("sync", "EIO", False), ("truncate", "EIO", False)}
     for kinds in (("write",), ("sync",), ("open",), ("rename",), ("truncate", "allocate", "mkdir")):
         for name, error in ERRORS.items():
             for sticky in (False, True):
                 if sticky and name == "EINTR":
                     continue  # no system interrupts a call without end
                 label = f"{kinds[0]} {name} {'from then on' if sticky else 'once'}"
-                usual = (name == "EIO" and not sticky) or (kinds[0], name, sticky) in quick
+                usual = (kinds[0], name, sticky) in quick
                 yield pytest.param(kinds, error, sticky, id=label, marks=() if usual else pytest.mark.slow)
 
 

@@ -76,7 +76,7 @@ def variants(data: bytes, seed: str) -> list[tuple[str, bytes | None]]:
 
 
 @pytest.mark.parametrize("clean", sample([False, True], 1), ids=["killed", "clean"])
-@pytest.mark.parametrize("name", sample([*ROOT_FILES, *(f"t-0/{name}" for name in PARTITION_FILES), "t-0/snapshot"], 4))
+@pytest.mark.parametrize("name", sample([*ROOT_FILES, *(f"t-0/{name}" for name in PARTITION_FILES), "t-0/snapshot"], 2))
 def test_damaged_small_file(tmp_path: Path, name: str, clean: bool) -> None:
     original = tmp_path / "original"
     model = prepared(original)

@@ -57,7 +57,7 @@ def take_front(manager: LogManager, how: str, kind: str) -> None:
 
 @pytest.mark.parametrize(
     ("how", "room"),
-    [("retention", True), ("retention", False), ("delete records", True)],
+    sample([("retention", True), ("retention", False), ("delete records", True)], 1),
     ids=["retention", "retention on a full disk", "delete records"],
 )
 @pytest.mark.parametrize("kind", sample(SETTINGS, 1))

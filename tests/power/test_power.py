@@ -11,6 +11,7 @@ import pytest
 from crc32c import crc32c
 
 from kafkalite.broker.log import expiry_checkpoint, files
+from tests.kit.harness.samples import sample
 from tests.power import states
 from tests.power.audit import audit
 from tests.power.disk import Disk
@@ -49,7 +50,7 @@ def place() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
-@pytest.mark.parametrize("count", [15, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [8, pytest.param(40, marks=pytest.mark.slow)])
 def test_nothing_promised_is_missing(recording: Recording, count: int) -> None:
     for state, verdict in judge_states(recording, plan(recording, range(count))):
         assert verdict.findings == [], state
@@ -97,6 +98,7 @@ def states_within_a_sweep(recording: Recording, place: Path, *, written: bool) -
     return found
 
 
+@pytest.mark.slow
 def test_what_a_sweep_leaves_is_the_end_of_a_log(place: Path) -> None:
     for seed in range(5, 10):  # a machine that is busy may sweep after the run
         recording = record(seed, steps=STEPS, kills=0, overrides={"log.flush.offset.checkpoint.interval.ms": "60000"})
@@ -390,7 +392,7 @@ MOMENTS: dict[Callable[[Path], str], Callable[[Recording], int]] = {
 """When a fault can be seen; the others at the end."""
 
 
-@pytest.mark.parametrize("plant", PLANTED)
+@pytest.mark.parametrize("plant", sample(PLANTED, 6))
 def test_planted_fault_is_found(recording: Recording, place: Path, plant: Callable[[Path], str]) -> None:
     if plant in MOMENTS:
         data, moment = at(recording, place, MOMENTS[plant](recording))

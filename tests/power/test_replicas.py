@@ -12,6 +12,7 @@ from crc32c import crc32c
 
 from kafkalite.broker.log import checkpoints, directory, files
 from kafkalite.model import new_uuid, uuid_text
+from tests.kit.harness.samples import sample
 from tests.power import states
 from tests.power.disk import Disk
 from tests.power.judge import judge
@@ -45,7 +46,7 @@ def place() -> Iterator[Path]:
     shutil.rmtree(root)
 
 
-@pytest.mark.parametrize("count", [8, pytest.param(24, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [4, pytest.param(24, marks=pytest.mark.slow)])
 def test_replicas_keep_what_was_promised(recording: ReplicaRecording, count: int) -> None:
     for state, verdict in judge_states(recording, plan(recording, range(count))):
         assert verdict.findings == [], state
@@ -237,7 +238,7 @@ def test_untouched_directory_is_as_it_should_be(recording: ReplicaRecording, pla
     assert Planted(recording, place, the_end(recording)).findings() == []
 
 
-@pytest.mark.parametrize("plant", PLANTED)
+@pytest.mark.parametrize("plant", sample(PLANTED, 3))
 def test_planted_fault_is_found(recording: ReplicaRecording, place: Path, plant: Callable[[Planted], str]) -> None:
     planted = Planted(recording, place, PLANTED[plant](recording))
     expected = plant(planted)

@@ -39,7 +39,7 @@ def run(seed: int, *, cuts: int, left: str = "durable") -> tuple[Table, list[str
 
 
 @pytest.mark.parametrize("left", sample(["durable", "posix"], 1))
-@pytest.mark.parametrize("count", [15, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [6, pytest.param(300, marks=pytest.mark.slow)])
 def test_every_partition_has_one_owner_and_in_the_end_each_has_one(left: str, count: int) -> None:
     kinds = set()
     for seed in range(count):
