@@ -276,7 +276,9 @@ def test_a_broker_that_cannot_make_links_says_so(tmp_path: Path, monkeypatch: py
         broker.stop()
 
 
-def test_a_lock_held_by_another_program_fails_the_backup(tmp_path: Path, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_held_by_another_program_fails_the_backup(
+    tmp_path: Path, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The lock belongs to Apache Kafka, or to a release without backups."""
     monkeypatch.setattr(backup, "ANSWER_S_MAX", 0.2)
     holder = open(directory / ".lock", "r+")  # noqa: SIM115

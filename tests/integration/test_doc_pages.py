@@ -10,23 +10,21 @@ from tests.kit.harness.samples import sample
 
 pytestmark = pytest.mark.integration
 
-LONG = ("delivery.md", "kafka-0.7.md", "query.md", "shell.md", "track.md")
-"""Pages with many commands or pauses."""
-QUICK = (
+LONG = (
     "audit.md",
-    "client.md",
     "coming-from.md",
     "data-engineer.md",
-    "failures.md",
+    "delivery.md",
     "failures-for-java.md",
-    "failures-options.md",
-    "metrics.md",
+    "kafka-0.7.md",
     "mirror.md",
-    "operations.md",
-    "quotas.md",
-    "registry.md",
+    "query.md",
     "security.md",
+    "shell.md",
+    "track.md",
 )
+"""Pages with many commands or pauses."""
+QUICK = ("client.md", "failures.md", "failures-options.md", "metrics.md", "operations.md", "quotas.md", "registry.md")
 WITH_SPARK = ("load.md", "spark.md", "streams.md")
 """Run by tests/spark/test_docs_examples.py."""
 ELSEWHERE = {

@@ -60,6 +60,7 @@ def test_what_is_not_here_is_skipped_by_name(finished: tuple[subprocess.Complete
             assert system.name in results.systems or f"{system.name}, native client" in done.stdout
 
 
+@pytest.mark.slow
 def test_it_ends_with_tables(finished: tuple[subprocess.CompletedProcess[str], Results]) -> None:
     done, _ = finished
     for title in ("What was measured", "Producer test, acknowledged", "Consumer test", "Latency", "Start, memory"):

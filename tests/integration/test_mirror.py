@@ -443,6 +443,7 @@ def kill_and_compare(
             assert np.array_equal(found, np.arange(count)), f"partition {partition} is not the source's"
 
 
+@pytest.mark.slow
 def test_kill_minus_nine_twice(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "source") as source, BrokerProcess(tmp_path / "target") as target:
         with Client(source.bootstrap) as client:

@@ -69,6 +69,7 @@ def copied(sides: Sides) -> int:
         return sum(len(chunk.columns.offsets) for part in (0, 1) for chunk in client.read("logs.web", part))
 
 
+@pytest.mark.slow
 def test_rules_of_the_page_are_enough_for_a_mirror_and_each_of_them_is_needed(sides: Sides) -> None:
     reads, writes, progress, transactions = rules_of_the_page()
     steps = [

@@ -262,6 +262,7 @@ def test_aiokafka_with_bearer_tokens(bearers: SaslBroker, issuer: Issuer) -> Non
     assert bearers.broker.logs.topics["bearers-aio"].partitions[0].log_end_offset == len(LINES)
 
 
+@pytest.mark.slow
 def test_java_with_a_bearer_token(
     bearers: SaslBroker, issuer: Issuer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,7 +333,7 @@ def kafkalite(*arguments: str, text: str = "", status: int = 0) -> str:
 
 
 @FEW_LISTENERS
-@MECHANISMS
+@pytest.mark.parametrize("mechanism", sample(USERS, 1))
 def test_our_commands(sasl: SaslTlsBroker, listener: str, mechanism: str) -> None:
     topic = f"ours-{listener}-{mechanism}"
     where = ["-b", sasl.address(listener), "--command-config", str(java(sasl, listener, mechanism))]
@@ -341,25 +342,35 @@ def test_our_commands(sasl: SaslTlsBroker, listener: str, mechanism: str) -> Non
     assert kafkalite("consume", "-t", topic, "-o", "beginning", "-e", *where).splitlines() == LINES
 
 
+def signs_in(sasl: SaslTlsBroker, user: str, password: str, mechanism: str = "SCRAM-SHA-512") -> bool:
+    settings = {"sasl.mechanism": mechanism, "sasl.username": user, "sasl.password": password}
+    try:
+        with Client(sasl.address(), security=Security({"security.protocol": "SASL_PLAINTEXT", **settings})) as client:
+            client.topics()
+    except SignInRefused:
+        return False
+    return True
+
+
+def test_users_by_our_command(sasl: SaslTlsBroker, tmp_path: Path) -> None:
+    where = ["-b", sasl.address("SASL_SSL"), "--command-config", str(java(sasl, "SASL_SSL", "SCRAM-SHA-256"))]
+    kafkalite("users", "add", "dan", "--password-file", "-", *where, text="first\n")
+    listed = kafkalite("users", "list", *where)
+    assert [line.split() for line in listed.splitlines() if line.startswith("dan")] == [
+        ["dan", "SCRAM-SHA-256", "4096"],
+        ["dan", "SCRAM-SHA-512", "4096"],
+    ]
+    assert signs_in(sasl, "dan", "first")
+    kafkalite("users", "delete", "dan", *where)
+    assert not signs_in(sasl, "dan", "first")
+    assert "user 'dan' has no password" in kafkalite("users", "delete", "dan", *where, status=2)
+
+
+@pytest.mark.slow
 def test_users_by_our_command_and_by_kafkas(sasl: SaslTlsBroker, tmp_path: Path) -> None:
     where = ["-b", sasl.address("SASL_SSL"), "--command-config", str(java(sasl, "SASL_SSL", "SCRAM-SHA-256"))]
     kafkalite("users", "add", "dora", "--password-file", "-", *where, text="first\n")
-    listed = kafkalite("users", "list", *where)
-    assert [line.split() for line in listed.splitlines() if line.startswith("dora")] == [
-        ["dora", "SCRAM-SHA-256", "4096"],
-        ["dora", "SCRAM-SHA-512", "4096"],
-    ]
-
-    def signs_in(password: str, mechanism: str = "SCRAM-SHA-512") -> bool:
-        settings = {"sasl.mechanism": mechanism, "sasl.username": "dora", "sasl.password": password}
-        try:
-            with Client(sasl.address(), security=Security({"security.protocol": "SASL_PLAINTEXT", **settings})) as c:
-                c.topics()
-        except SignInRefused:
-            return False
-        return True
-
-    assert signs_in("first")
+    assert signs_in(sasl, "dora", "first")
     kafkas = ["--bootstrap-server", sasl.address("PLAINTEXT"), "--entity-type", "users", "--entity-name", "dora"]
     try:
         run_tool(
@@ -368,16 +379,15 @@ def test_users_by_our_command_and_by_kafkas(sasl: SaslTlsBroker, tmp_path: Path)
         )  # fmt: skip
     except NotAvailable as error:
         pytest.skip(str(error))
-    assert signs_in("second")
-    assert not signs_in("first")
-    assert signs_in("first", "SCRAM-SHA-256")
+    assert signs_in(sasl, "dora", "second")
+    assert not signs_in(sasl, "dora", "first")
+    assert signs_in(sasl, "dora", "first", "SCRAM-SHA-256")
     described = run_tool("kafka.admin.ConfigCommand", *kafkas, "--describe")
     assert "SCRAM-SHA-512=iterations=8192" in described
     run_tool("kafka.admin.ConfigCommand", *kafkas, "--alter", "--delete-config", "SCRAM-SHA-512")
-    assert not signs_in("second")
+    assert not signs_in(sasl, "dora", "second")
     kafkalite("users", "delete", "dora", *where)
-    assert "user 'dora' has no password" in kafkalite("users", "delete", "dora", *where, status=2)
-    assert not signs_in("first", "SCRAM-SHA-256")
+    assert not signs_in(sasl, "dora", "first", "SCRAM-SHA-256")
 
 
 def test_first_user_of_a_directory_is_made_before_its_first_start(tmp_path: Path) -> None:

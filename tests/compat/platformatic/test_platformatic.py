@@ -22,7 +22,7 @@ def check(bootstrap: str, not_run: Callable[[str, str], NoReturn]) -> Check:
 @pytest.mark.capability("produce, consume")
 @pytest.mark.parametrize(
     ("codec", "acks"),
-    sample([("none", "0"), ("none", "1"), ("gzip", "-1"), ("snappy", "1"), ("lz4", "-1"), ("zstd", "0")], 3),
+    sample([("gzip", "-1"), ("none", "0"), ("none", "1"), ("snappy", "1"), ("lz4", "-1"), ("zstd", "0")], 1),
 )
 def test_produce_reads_back_with_its_codec(check: Check, bootstrap: str, topic: str, codec: str, acks: str) -> None:
     check("codec", topic, f"{codec}/{acks}")

@@ -189,6 +189,7 @@ def test_a_new_run_removes_the_last_ones_rows(fake: Callable[..., Runner], tmp_p
     assert {row["system"] for row in load_rows(tmp_path / "out")} == {"kafkalite"}
 
 
+@pytest.mark.slow
 def test_tables_and_plots_of_a_run(fake: Callable[..., Runner], tmp_path: Path) -> None:
     fake().run()
     results = report.Results.load(tmp_path / "out")
