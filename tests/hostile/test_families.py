@@ -30,7 +30,7 @@ def run(scene: Scene, family: Family, size: float, seconds: float) -> None:
         scene.broker.stop()
 
 
-@pytest.mark.parametrize("family", sample(FAMILIES, 3), ids=by_name)
+@pytest.mark.parametrize("family", sample(FAMILIES, 2), ids=by_name)
 def test_a_small_attack(own_scene: Scene, family: Family) -> None:
     run(own_scene, family, SAMPLE_SIZE, ATTACK_S)
 
