@@ -49,6 +49,7 @@ def test_sigterm_during_long_requests(own_scene: Scene, attack) -> None:
         own_scene.broker.stop()
 
 
+@pytest.mark.slow
 def test_the_attackers_are_not_the_honest_clients_address(own_scene: Scene) -> None:
     """Limits per address would otherwise hit both, and the attacks show nothing."""
     settings = {"max.connections.per.ip": "2"}

@@ -22,10 +22,10 @@ SEED = 9
 def test_some_kills_lose_nothing_and_are_not_done_again(tmp_path: Path) -> None:
     rows_file = tmp_path / "rows"
     campaign.run(1, rows_file, print)
-    rows = campaign.run(4, rows_file, print)
+    rows = campaign.run(2, rows_file, print)
     assert [json.loads(line) for line in rows_file.read_text().splitlines()] == rows
     counts = campaign.summary(rows)
-    assert counts["kills"] >= 4
+    assert counts["kills"] >= 2
     assert counts["acknowledged"] >= campaign.CHANGES_MIN * len(rows)
     assert counts["findings"] == 0, rows
 

@@ -383,7 +383,7 @@ def test_a_power_cut_leaves_a_front_of_a_replica_at_length(
 
 
 @pytest.mark.parametrize("model", sorted(LEFT))
-@pytest.mark.parametrize("seed", [*range(12), 34, 1127, 1373])
+@pytest.mark.parametrize("seed", sample([34, 1127, 1373, *range(12)], 5))
 def test_what_was_cut_before_a_kill_does_not_come_back(seed: int, model: str) -> None:
     kill_then_cut_power(seed, model)
 

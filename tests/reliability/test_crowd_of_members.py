@@ -220,6 +220,7 @@ def lag(broker: BrokerProcess, partition_count: int, ledger: Ledger) -> int:
     return ledger.acknowledged_count - sum(committed(broker, partition_count).values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn_count", [3, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.scenario("F2")
 def test_rebalance_of_three(make_broker: MakeBroker, turn_count: int) -> None:
