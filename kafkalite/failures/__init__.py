@@ -1,23 +1,24 @@
-"""When a message fails: retries, dead letters, and a ledger of what became of it, for a consumer group.
+"""Retry failed records of a consumer group, write dead letters, and record every outcome in a ledger topic.
 
-    handlers.py, trial.py    THE front door: a handler with its policy, by one decorator; in memory, for tests
+    handlers.py, trial.py    ENTRY POINT: the decorator that joins a handler and its policy; runs in memory, for tests
+    running.py    one member of the group: opens its client, runs it, closes the client
     adapters/     clients that read and write for the runner
-    runner.py     carries out what the core decides
-    workers.py, calls.py    threads and tasks for handlers; one call, and what its exception means
+    runner.py     executes what the core decides
+    workers.py, calls.py    threads and tasks that run handlers; one call, and what its exception means
     batch_calls.py, run_progress.py    calls with lists of records; which records of a run come next
-    dead_letters.py    a call of the dead-letter handler
-    breaker_status.py    whether a member's breaker is open, written into the ledger
-    batches.py    letters of whoever reads in batches: Avro that cannot be decoded
-    dead_topics.py    dead-letter topics that policies chose by exception class
-    letters.py, edits.py    dead letters and the ways out; changes to them on their way back
-    ledger.py, topics.py, headers.py    the ledger, read; the topics there must be; what a letter says of itself
+    dead_letters.py    calls of the dead-letter handler
+    breaker_status.py    publishes each member's circuit-breaker state to the ledger
+    batches.py    dead letters for readers of whole batches, such as the Avro decoder
+    dead_topics.py    dead-letter topics that policies choose by exception class
+    letters.py, edits.py    list, redrive and resolve dead letters; edit their values before a redrive
+    ledger.py, topics.py, headers.py    reader of the ledger; the required topics; the headers of a letter
     session.py    THE core: events in, actions out. No I/O, no clock, no threads
-    events.py, lanes.py, breaker.py, windows.py    what the core speaks of, and what it is made of
-    policy.py, retry_strategies.py    what a group wants; what it does with a record that fails, and after which delay
-    arguments.py    unknown arguments are refused, with the place where they belong
-    names.py, rows.py, times.py    names of topics; rows of the ledger; times
+    events.py, lanes.py, breaker.py, windows.py    the core's events and actions, and its parts
+    policy.py, retry_strategies.py    a group's policy; the next step and the backoff after a failure
+    arguments.py    reports unknown arguments, and where they belong
+    names.py, rows.py, times.py    names of topics; rows of the ledger; durations
 
-Each uses only what stands below it. Names are imported when first used.
+Each module uses only modules listed below it. Public names are imported when first used.
 
     from kafkalite import failures
 
@@ -26,7 +27,7 @@ Each uses only what stands below it. Names are imported when first used.
 
     bill.run("127.0.0.1:9092")
 
-A dead letter, its row in the ledger and the offset are one transaction.
+A dead letter, its ledger row and the offset of the failed record are committed in one transaction.
 """
 
 from __future__ import annotations

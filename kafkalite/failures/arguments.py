@@ -1,4 +1,4 @@
-"""Refuse unknown arguments and wrong values with an error that names the argument and its place.
+"""Reject unknown arguments and wrong values with an error that names the argument and its owner.
 
     RetryTopics(["1 s"], order="key")   TypeError: RetryTopics has no order; it belongs to Policy and @failures.handler
     RetryTopics(["1 s"], jitter="2")    ValueError: jitter of RetryTopics must be a number from 0 to 1, not '2'
@@ -23,11 +23,11 @@ RUN_ARGUMENTS: Final = (
     "stop", "member", "workers", "loop", "dead", "security", "client", "consumer",
     "on_alarm", "on_failed", "on_moved", "create_topics", "on_start",
 )  # fmt: skip
-"""Those of `failures.run`, but for the options of a GroupReader."""
+"""Arguments of `failures.run`, without the options of a GroupReader."""
 
 
 class NamedArguments:
-    """A data class that is made with its fields. TypeError for another name."""
+    """Base of data classes that reject unknown field names with TypeError."""
 
     def __new__(cls, *_: Any, **named: Any) -> Self:
         known: list[str] = [field.name for field in fields(cls)]  # type: ignore[arg-type]  # its classes are data classes
@@ -35,11 +35,11 @@ class NamedArguments:
         return super().__new__(cls)
 
     def _place(self, name: str) -> str:
-        """A field as errors name it. A policy's are the decorator's too, and need no place."""
+        """Return a field's name for errors. Fields of Policy are also the decorator's, so they need no owner."""
         return name if type(self).__name__ == "Policy" else f"{name} of {type(self).__name__}"
 
     def _require(self, name: str, holds: bool, wanted: str) -> None:  # a condition
-        """ValueError for a field of which something does not hold."""
+        """Raise ValueError for a field unless the condition holds."""
         if not holds:
             raise ValueError(f"{self._place(name)} must be {wanted}, not {getattr(self, name)!r}")
 
@@ -59,12 +59,12 @@ class NamedArguments:
         self._require(name, holds, f"a whole number {limits}")
 
     def _require_duration(self, name: str) -> int:
-        """Return it in ms."""
+        """Return the field in ms. ValueError."""
         return duration_ms(self._place(name), getattr(self, name))
 
 
 def duration_ms(place: str, value: Any) -> int:
-    """A duration in ms. ValueError, which names the place."""
+    """Return a duration in ms. ValueError, which names `place`."""
     try:
         return milliseconds(value)
     except ValueError as error:
@@ -72,24 +72,24 @@ def duration_ms(place: str, value: Any) -> int:
 
 
 def is_name(value: object) -> bool:
-    """Whether it is text, and not empty."""
+    """Return whether a value is non-empty text."""
     return isinstance(value, str) and value != ""
 
 
 def is_list(value: object) -> bool:
-    """Whether it is a list or another collection, and no text or mapping."""
+    """Return whether a value is a list or another collection, but neither text nor a mapping."""
     return isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping))
 
 
 def refuse_unknown(where: str, given: Iterable[str], known: Collection[str]) -> None:
-    """TypeError for the first name that is not known, with its place, or the nearest known name."""
+    """Raise TypeError for the first unknown name, with the owner of such an argument, or the closest known name."""
     for name in given:
         if name not in known:
             raise TypeError(f"{where} has no {name}; {belongs(name, known)}")
 
 
 def belongs(name: str, known: Collection[str]) -> str:
-    """Where an argument belongs, or what was meant."""
+    """Say where an argument belongs, or suggest a known one."""
     found = places().get(name)
     if found:
         return f"it belongs to {' and '.join(found)}"
@@ -98,7 +98,7 @@ def belongs(name: str, known: Collection[str]) -> str:
 
 
 def places() -> dict[str, list[str]]:
-    """Each argument's places."""
+    """Return each argument's owners by name."""
     found: dict[str, list[str]] = {"retry": ["@failures.handler"]}
     for kind in NamedArguments.__subclasses__():
         owners = ["Policy", "@failures.handler"] if kind.__name__ == "Policy" else [kind.__name__]

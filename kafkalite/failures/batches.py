@@ -1,10 +1,10 @@
-"""Dead letters of whoever reads in batches, such as Avro in columns: what could not be decoded, with its ledger.
+"""Write dead letters and ledger rows for a reader of whole batches, such as an Avro decoder for columns.
 
     decoded = decoder.decode(chunk.columns.values)          # mode "dlq"
     letters.send(producer, chunk.columns, decoded, chunk.partition)
 
-Letters and rows go into one transaction of the producer, with whatever else it writes. A letter done again has the same
-id, so that a reader of one without transactions can tell.
+Letters and rows join the producer's transaction. If a batch is read again, its letters have the same ids, so readers
+without transactions can drop duplicates.
 
 Thread rule: one thread at a time, that of the Client and of the producer.
 """
@@ -38,7 +38,7 @@ NOT_DECODED: Final = "kafkalite.avro.DecodeError"
 
 
 class Undecoded(Protocol):
-    """What a decoder left: the places in the batch, and a reason for each. `kafkalite.avro.Decoded` is one."""
+    """The failures of a decoder: indexes in the batch, and a reason for each. `kafkalite.avro.Decoded` is one."""
 
     @property
     def failed(self) -> NDArray[np.int64]: ...
@@ -48,17 +48,20 @@ class Undecoded(Protocol):
 
 
 class Batch(NamedTuple):
-    """Dead letters of a partition, in order, and the rows of the ledger that tell of them."""
+    """Dead letters of one partition, in order, and their ledger rows."""
 
     letters: RecordColumns
     rows: RecordColumns
 
 
 class BatchLetters:
-    """See the module. Makes the group's topics; StartupError where they are missing and cannot be made.
+    """Writer of a group's dead letters for records that could not be decoded: see the module.
 
+    Creates the group's topics. StartupError if they are missing and cannot be created.
+
+    `group`, `topics`   the consumer group, and the topics that it reads
     `compat`, `scrub`   as in Policy
-    `exception`         the class that letters name
+    `exception`         class name to write in the letters
     """
 
     def __init__(
@@ -80,7 +83,7 @@ class BatchLetters:
         self._sizes = {topic: size_max(client, self.policy.layout.dead(topic)) for topic in topics}
 
     def of(self, columns: RecordColumns, undecoded: Undecoded, source: TopicPartition) -> Batch:
-        """The letters of the records of this batch that failed. KeyError for a topic that was not named."""
+        """Return letters and rows for the failed records of this batch. KeyError for a topic that was not named."""
         size = self._sizes[source.topic]
         letters: list[Message] = []
         rows: list[Message] = []
@@ -108,7 +111,7 @@ class BatchLetters:
         return Batch(columns_of(letters), columns_of(rows))
 
     def send(self, producer: Producer, columns: RecordColumns, undecoded: Undecoded, source: TopicPartition) -> int:
-        """Gives both to the producer; how many letters there are."""
+        """Send letters and rows with the producer, and return the number of letters."""
         batch = self.of(columns, undecoded, source)
         if len(batch.letters):
             producer.send(self.policy.layout.dead(source.topic), source.partition, batch.letters)

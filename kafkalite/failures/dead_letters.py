@@ -2,12 +2,12 @@
 
     dlq.billing.orders ─▶ Run ─▶ DeadCaller ─▶ handler(DeadLetter[, transaction]) ─▶ Outcome
                                                                        │
-              offset, and what the transaction has: one transaction ◀──┘
+              offset and output: one transaction ◀─────────────────────┘
 
-Its calls are recorded by the group's offsets in the topics of dead letters. A member reads these topics with all others
-(kafkalite.failures.session), so one client, one group and one ledger do all of it.
+The group's offsets in the dead-letter topics record which letters were handled. A member reads these topics with all
+others (kafkalite.failures.session), so no second client, group or ledger is needed.
 
-Thread rule: any thread; a call uses nothing of another.
+Thread rule: any thread; calls share no state.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class DeadCaller(Caller):
-    """Calls a dead-letter handler. Each exception is retriable, but for `Failed(…, "fatal")`: then no call follows.
+    """Caller of a dead-letter handler. Every exception is retriable, except `Failed(…, "fatal")`, which ends the calls.
 
-    ValueError: the handler's parameters do not fit, or the policy never writes a dead letter.
+    ValueError if the handler's parameters do not fit, or if the policy never writes a dead letter.
     """
 
     def __init__(self, policy: Policy, handler: Callable[..., Any]) -> None:
@@ -44,7 +44,7 @@ class DeadCaller(Caller):
 
 
 def dead_letter_of(letter: Message, decode: Callable[[bytes], Any] | None) -> DeadLetter:
-    """What a record in a topic of dead letters says. ValueError for a record that is none."""
+    """Return the DeadLetter in a record of a dead-letter topic. ValueError for a record that is none."""
     found = found_letter(letter.headers)
     if found is None:
         raise ValueError(f"{letter.topic}-{letter.partition}-{letter.offset} is not a dead letter")
@@ -63,7 +63,7 @@ def dead_letter_of(letter: Message, decode: Callable[[bytes], Any] | None) -> De
     if decode is not None and record.value is not None:
         try:
             record = record._replace(value=decode(record.value))
-        except BaseException as error:  # a decoder may raise anything, and may be why this is a dead letter
+        except BaseException as error:  # a decoder may raise anything; its error may be why this is a dead letter
             if ends_member(error):
                 raise
     failure = Failure(FailureKind.FATAL, reason.exception, reason.cause, reason.text, reason.stack)

@@ -1,4 +1,4 @@
-"""A handler with its policy, by one decorator.
+"""Decorate a function so that it handles the records of a consumer group under a policy.
 
     @failures.handler(topics="orders", group="billing", retry=["1 s", "10 s", "1 min"], fatal=LookupError)
     def bill(order): ...
@@ -9,7 +9,7 @@
     bill.try_records([b"…"])            in memory, without a broker
     bill(order)                         the function itself
 
-The decorator makes a Policy, and the rest is kafkalite.failures.run.
+The decorator creates a Policy; `run` passes it to kafkalite.failures.run.
 
 Thread rule: a Handler is immutable once its module is imported, and may run in several threads at a time.
 """
@@ -48,7 +48,7 @@ Dead = TypeVar("Dead", bound="Callable[..., object]")
 
 
 class PolicyOptions(TypedDict, total=False):
-    """The fields of Policy that a handler may have; `fatal` and `outage` also take one class."""
+    """The optional fields of Policy that `handler` accepts. `fatal` and `outage` also take a single class."""
 
     strategy: Strategy
     fatal: type[BaseException] | Sequence[type[BaseException]]
@@ -83,15 +83,16 @@ def handler(
     **options: Unpack[PolicyOptions],
 ) -> Callable[[Callable[P, R]], Handler[P, R]]:
     """Decorate a function, or coroutine function, that handles one record: `f(record)` or `f(record, transaction)`.
-    With `batch=` it handles a list of records.
+    With `batch=`, it handles a list of records.
 
     `topics`    one topic, or a list
     `group`     the consumer group
     `retry`     delays of the retry topics, such as ["1 s", "1 min"]: short for strategy=RetryTopics(retry)
-    `strategy`  another strategy: RetryTopics, RetryHere, RetryForever or Ignore
-    others      as in Policy; `fatal`, `outage` and `after` also take one instead of a list
+    `strategy`  another strategy instead: RetryTopics, RetryHere, RetryForever or Ignore
+    others      the fields of Policy. `fatal`, `outage` and `after` also take a single value instead of a list
 
-    TypeError for an unknown argument, ValueError for a wrong value or a function that cannot be a handler.
+    Returns a decorator that turns the function into a Handler. Errors: TypeError for an unknown argument; ValueError
+    for a wrong value, or if the function's parameters do not fit.
     """
     refuse_unknown("@failures.handler", options, PolicyOptions.__annotations__)
     given: dict[str, Any] = {**options}
@@ -114,7 +115,7 @@ def handler(
 
 
 class Handler(Generic[P, R]):
-    """A decorated function: see the module, and `handler`. Called, it is the function."""
+    """A decorated function with its policy. Calling it calls the function. See `handler`."""
 
     def __init__(self, policy: Policy, function: Callable[P, R]) -> None:
         if not callable(function):
@@ -124,7 +125,7 @@ class Handler(Generic[P, R]):
         self.policy = policy
         self.function = function
         self.dead_function: Callable[..., object] | None = None
-        """The dead-letter handler, if there is one."""
+        """The dead-letter handler, if one is set."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -137,17 +138,19 @@ class Handler(Generic[P, R]):
 
     def dead(self, function: Dead) -> Dead:
         """Decorate the dead-letter handler: `f(letter)` or `f(letter, transaction)`, sync or async. It is called with
-        each DeadLetter of the group, also with older ones that are neither redriven nor resolved.
+        each DeadLetter of the group, including older ones that are neither redriven nor resolved.
 
-        The call is recorded in the group's offsets when it has returned. It is repeated only if the member ended, or
-        lost the partition, before that. The call's record and what it sends through the transaction are one
-        transaction, so output is written exactly once.
+        When the call returns, the group's offset for the letter is committed. The call is repeated only if the member
+        ends, or loses the partition, before the commit. The offset and the records sent through `transaction` are
+        committed in one transaction, so output is written exactly once.
 
-        If it raises, it is called again after the strategy's delays, the last one for all further calls. Meanwhile the
-        later letters of that partition wait; records do not. `Failed(…, "fatal")` ends the calls for a letter, and so
-        does a letter that ends the process three times: the ledger then has the letter as `skipped`.
+        If the function raises an exception, it is called again after the strategy's delays; the last delay applies to
+        all further calls. Meanwhile the later letters of that partition wait; other records do not. `Failed` with
+        "fatal" ends the calls for a letter. So does a letter that ends the process three times: the ledger then lists
+        it as `skipped`.
 
-        ValueError for a second one, for a function that cannot handle letters, and if the policy makes none.
+        Errors: ValueError if there is a dead-letter handler already, if the function cannot handle letters, or if the
+        policy makes no dead letters.
         """
         if self.dead_function is not None:
             raise ValueError(f"{name_of(self.function)} has a dead-letter handler: {name_of(self.dead_function)}")
@@ -162,14 +165,14 @@ class Handler(Generic[P, R]):
         stop: threading.Event | None = None,
         **options: Any,
     ) -> str:
-        """Handle records until SIGTERM, Ctrl-C or `stop`. Returns "", or why the policy stopped the member.
+        """Handle records until SIGTERM, Ctrl-C or `stop`. Return "", or the reason why the policy stopped the member.
 
-        At the end the records in hand are finished, offsets are committed, and the member leaves the group. A second
-        signal ends the process at once. In another thread than the main one, or in a program with its own handler of
-        SIGTERM, signals are left alone.
+        On shutdown, the records in hand are finished, their offsets are committed, and the member leaves the group. A
+        second signal ends the process at once. Signals are left alone in any thread but the main one, and in a program
+        that has its own handler for SIGTERM.
 
-        Options are those of `failures.run`: security, member, workers, on_alarm, on_failed, on_moved, create_topics,
-        on_start, and those of a GroupReader. StartupError, KafkaError.
+        `options` are those of `failures.run`: security, member, workers, on_alarm, on_failed, on_moved, create_topics,
+        on_start and others, and those of a GroupReader. Errors: StartupError, KafkaError.
         """
         stop = threading.Event() if stop is None else stop
         with _ended_by_signals(stop):
@@ -182,12 +185,14 @@ class Handler(Generic[P, R]):
         stop: threading.Event | None = None,
         **options: Any,
     ) -> str:
-        """Like `run`, inside a running event loop, until `stop` or cancellation.
+        """Handle records inside a running event loop, until `stop` or cancellation. Return what `run` returns.
 
-        An async handler runs in this loop, `workers` calls at a time; a sync one in threads. Kafka's client has its own
-        thread, which calls the hooks (`on_alarm` …). If this coroutine is cancelled, async handlers are cancelled, sync
-        ones finish, the member leaves the group, and then CancelledError is raised: records without an outcome are
-        delivered again.
+        An async handler runs in this loop, `workers` calls at a time; a sync handler runs in threads. The Kafka client
+        has its own thread, which calls the hooks (`on_alarm` and others). When this coroutine is cancelled, async
+        handlers are cancelled, sync handlers finish, the member leaves the group, and CancelledError is raised. Records
+        without an outcome are delivered again.
+
+        Arguments and errors are those of `run`.
         """
         stop = threading.Event() if stop is None else stop
         loop = asyncio.get_running_loop()
@@ -232,12 +237,12 @@ class Handler(Generic[P, R]):
             raise
 
     def try_records(self, records: Iterable[Message | bytes | None], *, attempts_max: int = 100) -> Tried:
-        """Handle records in memory, without a broker, and return what became of them.
+        """Handle records in memory, without a broker, and return their outcomes.
 
-        Retries come at once, in the order of their due times; after `attempts_max` calls for one record the rest is
-        `unfinished`. Records are values, None for a tombstone, or Messages; see `messages_of`. An async handler runs in
-        an event loop of another thread. The dead-letter handler is called, too. ValueError, TypeError for records that
-        are none.
+        Records are values, None for a tombstone, or Messages; see `messages_of`. Retries run without waiting, in the
+        order of their due times. A record that is still failing after `attempts_max` calls is `unfinished`. An async
+        handler runs in the event loop of another thread. The dead-letter handler is called, too. Errors: ValueError or
+        TypeError for something that is not a record.
         """
         trial = Trial(self.policy, self.function, attempts_max, self.dead_function)
         return trial.run(messages_of(self.policy, records))
@@ -251,7 +256,7 @@ def _settle(ended: asyncio.Future[str], why: str, error: BaseException | None) -
 
 
 async def _until_done(ended: asyncio.Future[str]) -> None:
-    """Wait, also if this task is cancelled again meanwhile."""
+    """Wait for `ended`, even if this task is cancelled again meanwhile."""
     while not ended.done():
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait([ended])
@@ -259,7 +264,7 @@ async def _until_done(ended: asyncio.Future[str]) -> None:
 
 @contextlib.contextmanager
 def _ended_by_signals(stop: threading.Event) -> Iterator[None]:
-    """SIGTERM and Ctrl-C set `stop`, where nothing else in the program handles them."""
+    """Let SIGTERM and Ctrl-C set `stop`, in the main thread and unless the program handles SIGTERM."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

@@ -1,6 +1,6 @@
-"""The policy of a group: which topics, what happens to what fails, in which order, and when to call somebody.
+"""Describe how a group treats failures: its topics, retry strategy, order, circuit breaker and dead letters.
 
-A policy is checked when it is made: ValueError, one sentence a fault. It is data, so it can be written as TOML
+A policy is checked when it is created: ValueError names one fault. It is data: it can be written as TOML
 (`kafkalite.failures.policy_file`) and is published in the group's ledger.
 
 Thread rule: immutable values.
@@ -38,37 +38,52 @@ CLEANUPS: Final = ("delete", "compact")
 AHEAD_MAX: Final = 500
 PARKED_MAX: Final = 100_000
 BATCH_MAX: Final = 500
-"""Records of a batch, which fit into one transaction (kafkalite.failures.moves)."""
+"""Records of a batch. This many fit into one transaction (kafkalite.failures.moves)."""
 RETENTION_MS_MIN: Final = 7 * UNITS_MS["d"]
 RETENTION_TIMES: Final = 10
 
 
 @dataclass(frozen=True)
 class Policy(NamedArguments):
-    """See the module.
+    """A group's policy for records that fail.
 
-    `strategy`          for what fails; `rules` has others by exception class, the first that fits
-    `fatal`             classes that are dead letters at once; `outage`: classes that say that a system is down
-    `order`             "none", or "key": a key waits behind its failed predecessor, others go on
-    `after_dead`        with order by key, what a key does whose record has become a dead letter: "continue" with the
-                        next, or "hold" until the letter is redriven and processed, or resolved
-    `processing_time_max`   a handler that takes longer is cancelled (async) or reported
-    `limit`             when failures mean an outage: nothing is moved, one record is tried now and then
-    `after`             groups that must have decided on a record first; `on_dead`: what if they gave it up
-    `on_damage`         a batch that cannot be read ends the member, or with "skip" each of its records becomes a dead
-                        letter without value, unreadable; with the client of this project
-    `reprocess`         for records with a row that gives them up: stepped over, tried again, or nothing but those
-    `moves`             "exactly once" (transactions) or "at least once"
-    `decode`            bytes of a value to what the handler gets; its errors are fatal
-    `compat`            families of headers to write besides ours: "spring", "connect"
-    `scrub`             is given each error text before it is written anywhere
-    `letter_key`        of dead letters: "original", or "date", the UTC day of the last failure
-    `dead_topics`       topics for the dead letters of some exception classes, the first that fits, instead of
-                        dlq.GROUP.TOPIC: no other group's
-    `cleanup`           of dead letters: "delete" keeps them until they are resolved; with "compact" each has a key of
-                        its own, day and record, and is resolved by a tombstone: the broker gives the space back
-    `skip_tombstones`   records without value are not handled
-    `batch`             0: the handler gets a record a call; otherwise a list of at most so many records of a partition
+    `group`             the consumer group
+    `topics`            the topics that it reads
+    `strategy`          what to do with a record that fails: RetryTopics, RetryHere, RetryForever or Ignore
+    `fatal`             exception classes whose records become dead letters at once, without a retry
+    `outage`            exception classes that mean that a system is down; they open the circuit breaker at once
+    `rules`             other strategies by exception class; the first class that matches is used
+    `order`             "none", or "key": records wait while an earlier record of their key is being retried; other
+                        keys continue
+    `after_dead`        with order="key", what follows when a record becomes a dead letter: "continue" with the next
+                        record of the key, or "hold" the key until the letter is redriven and processed, or resolved
+    `processing_time_max`   limit for one call of the handler. An async handler is then cancelled, which counts as a
+                        failure; a sync handler is reported once per record
+    `limit`             the failure rate that opens the circuit breaker. While it is open, only one record at a time is
+                        tried, as a probe
+    `after`             groups that must finish a record before this group handles it
+    `on_dead`           what to do with a record that such a group gave up: "skip", "process" or "wait"
+    `on_damage`         what to do with a batch that cannot be read: "stop" ends the member; "skip" turns each of its
+                        records into a dead letter without a value
+    `reprocess`         what to do with records that the ledger lists as given up when they are read again: "skip"
+                        them, "retry" them, or handle only those ("letters")
+    `moves`             "exactly once" (in transactions) or "at least once"
+    `decode`            function that turns the bytes of a value into what the handler gets; its errors are fatal
+    `compat`            other header formats to write as well: "spring", "connect"
+    `scrub`             function applied to each error text before it is written to a topic
+    `letter_key`        keys of dead letters: "original", or "date", the UTC day of the last failure
+    `dead_topics`       dead-letter topics by exception class, instead of dlq.GROUP.TOPIC; the first class that matches
+                        is used. No other group may use these topics
+    `cleanup`           cleanup policy of the dead-letter topics: "delete" keeps letters until they are resolved. With
+                        "compact", each letter has a unique key (day and record), and resolving it writes a tombstone,
+                        so the broker frees the space
+    `skip_tombstones`   whether to skip records without a value
+    `batch`             0: the handler gets one record per call; otherwise a list of at most this many records of one
+                        partition (up to 500)
+    `ahead_max`         records of a partition to read ahead
+    `parked_max`        with order="key", records waiting in a retry partition at which the source partition stops
+
+    Errors: ValueError for a wrong value or combination; TypeError for an unknown argument.
     """
 
     group: str
@@ -138,7 +153,7 @@ class Policy(NamedArguments):
             raise ValueError("topics must not contain a ledger or the policy's own retry and dead-letter topics")
 
     def _check_kinds(self) -> None:
-        """What would otherwise be found out when the first record fails."""
+        """Check the types of the fields. Otherwise a wrong type would show only when the first record fails."""
         for name in ("ahead_max", "parked_max"):
             self._require_whole(name, 1)
         self._require_whole("batch", 0, BATCH_MAX)
@@ -180,29 +195,29 @@ class Policy(NamedArguments):
 
     @cached_property
     def layout(self) -> Layout:
-        """The names of its topics."""
+        """Names of the group's retry topics, dead-letter topics and ledger."""
         delays = dict.fromkeys(delay for strategy in self.strategies for delay in strategy.delays())
         dead_topics = self.dead_topics.values()
         return Layout(self.group, self.topics, delays, by_key=self.order == "key", dead_topics=dead_topics)
 
     @property
     def letter_kind(self) -> str:
-        """What the key of a dead letter is: original, date or compact."""
+        """How dead letters are keyed: "original", "date" or "compact"."""
         return "compact" if self.cleanup == "compact" else self.letter_key
 
     @property
     def strategies(self) -> list[Strategy]:
-        """The strategy, and those of the rules."""
+        """The strategy, then those of `rules`."""
         return [self.strategy, *self.rules.values()]
 
     @property
     def uses_topics(self) -> bool:
-        """Whether a record may wait in a retry topic."""
+        """Whether the group needs retry topics."""
         return any(True for strategy in self.strategies for _ in strategy.delays())
 
     @property
     def writes_letters(self) -> bool:
-        """Whether a record may become a dead letter: those of a fatal class do, whatever the strategy."""
+        """Whether a record may become a dead letter. Fatal classes make dead letters with every strategy."""
         if self.fatal or self.on_damage == "skip":
             return True
         for strategy in self.strategies:
@@ -215,14 +230,14 @@ class Policy(NamedArguments):
 
     @property
     def keeps_ledger(self) -> bool:
-        """Whether anything can ever stand in its ledger."""
+        """Whether the group ever writes to its ledger."""
         recorded = any(isinstance(strategy, Ignore) and strategy.record for strategy in self.strategies)
         return recorded or self.uses_topics or self.writes_letters
 
     @cached_property
     def dead_backoff(self) -> RetryForever:
-        """When a dead-letter handler that fails is called again: after the delays of the strategy, the last one for
-        all further calls."""
+        """Backoff for a dead-letter handler that fails: the delays of the strategy, the last one for all further
+        calls."""
         strategy = self.strategy
         if isinstance(strategy, RetryTopics):
             return RetryForever(list(strategy.delays_after))
@@ -231,16 +246,16 @@ class Policy(NamedArguments):
         return strategy if isinstance(strategy, RetryForever) else RetryForever()
 
     def step(self, rule: int, number: int) -> Step:
-        """What follows failure `number` by the rule of that place, or the strategy (-1)."""
+        """Return the step after failure `number` (from 1) by the rule at index `rule`, or by the strategy (-1)."""
         return self.strategies[rule + 1].step(number)
 
     def retention_ms(self, delay_ms: int) -> int:
-        """How long a retry topic must keep its records at least."""
+        """Return the least retention of a retry topic with this delay. Both in ms."""
         return max(RETENTION_MS_MIN, RETENTION_TIMES * (delay_ms + milliseconds(self.processing_time_max)))
 
 
 def summary(policy: Policy) -> dict[str, Any]:
-    """The policy as the ledger publishes it, for people and tools; functions are left out."""
+    """Return the policy as JSON data, as the ledger publishes it. Functions are left out."""
     return {
         "v": 1,
         "group": policy.group,
@@ -262,7 +277,7 @@ def summary(policy: Policy) -> dict[str, Any]:
 
 
 def described(strategy: Strategy) -> dict[str, Any]:
-    """One strategy as plain data."""
+    """Return one strategy as JSON data."""
     found: dict[str, Any] = {"kind": type(strategy).__name__}
     match strategy:
         case RetryTopics():

@@ -1,10 +1,10 @@
-"""What a group does with a record that fails: four strategies, and how one follows another.
+"""Decide what a group does after each failure of a record: four strategies, which may follow one another.
 
     failure number n ─▶ Strategy.step(n) ─▶ HERE (wait, try again in place) · TOPIC (to the retry topic of a delay)
-                                            DEAD (to the dead letters) · IGNORE (count, go on) · STOP (end the member)
+                                            DEAD (to the dead letters) · IGNORE (count, continue) · STOP (end member)
 
-Failures are counted from 1, over all attempts of a record; those in place begin anew after a restart, those that went
-through a retry topic do not, as the number travels with the record.
+Failures are numbered from 1, over all attempts of a record. The number travels in the headers of a letter, so it
+survives a restart; for a record that is retried in place, counting starts again.
 
 Thread rule: immutable values.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kafkalite.failures.times import Duration
 
 IN_PLACE_MS_MAX: Final = 1000
-"""A delay shorter than this is waited for in place: a topic would take longer."""
+"""A shorter delay is waited for in place, since a retry topic would take longer."""
 JITTER: Final = 0.2
 ATTEMPTS_MAX: Final = 1000
 ENDS: Final = ("dead letter", "stop", "ignore")
@@ -41,7 +41,8 @@ class StepKind(Enum):
 
 
 class Step(NamedTuple):
-    """One step: its kind, how long to wait (ms), and the share of that which chance may add, never take away."""
+    """The step after a failure: its kind, the delay in ms, and `jitter`, the largest share of the delay to add at
+    random."""
 
     kind: StepKind
     delay_ms: int = 0
@@ -50,7 +51,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Exponential(NamedArguments):
-    """A backoff that grows: `first`, times `factor` each time, at most `ceiling`."""
+    """A backoff that grows from `first` by `factor` after each failure, up to `ceiling`."""
 
     first: Duration
     ceiling: Duration = "1 min"
@@ -63,7 +64,8 @@ class Exponential(NamedArguments):
 
 
 def backoff_ms(backoff: Duration | Exponential | Sequence[Duration], number: int) -> int:
-    """How long to wait after failure `number` (from 1), in ms. Of a list the last element goes on for ever."""
+    """Return the delay after failure `number` (from 1), in ms. The last element of a list applies to all later
+    failures."""
     if isinstance(backoff, Exponential):
         ceiling = milliseconds(backoff.ceiling)
         grown = milliseconds(backoff.first) * backoff.factor ** min(number - 1, 200)
@@ -74,7 +76,7 @@ def backoff_ms(backoff: Duration | Exponential | Sequence[Duration], number: int
 
 
 def check_backoff(place: str, backoff: Any) -> None:
-    """ValueError for one that is none."""
+    """Raise ValueError unless this is a duration, a list of durations or an Exponential."""
     if isinstance(backoff, Exponential):
         return
     every = backoff if is_list(backoff) else [backoff]
@@ -87,7 +89,7 @@ def check_backoff(place: str, backoff: Any) -> None:
 
 
 def check_delays(place: str, delays: Any) -> None:
-    """ValueError for delays that a record cannot have."""
+    """Raise ValueError unless this is a list of 1 to ATTEMPTS_MAX durations."""
     if not is_list(delays) or not 0 < len(delays) <= ATTEMPTS_MAX:
         raise ValueError(f"{place} must be a list of 1 to {ATTEMPTS_MAX} delays, such as ['1 s'], not {delays!r}")
     for delay in delays:
@@ -96,9 +98,12 @@ def check_delays(place: str, delays: Any) -> None:
 
 @dataclass(frozen=True)
 class Loss(NamedArguments):
-    """When ignored records become an alarm: above `ratio` of all over the last `over`, once `least` were seen.
+    """When to raise an alarm about ignored records: their share over the last `over` exceeds `ratio`.
 
-    `then`: None (the alarm alone), "stop", or "dead letter": what happens to failing records from then on.
+    `ratio`   share of ignored records among all, from 0 to 1
+    `over`    length of the sliding window, at least 1 s
+    `least`   records that the window must contain first
+    `then`    what to do with failing records from then on: None (only the alarm), "stop" or "dead letter"
     """
 
     ratio: float
@@ -113,8 +118,14 @@ class Loss(NamedArguments):
 
 @dataclass(frozen=True)
 class Limit(NamedArguments):
-    """When failures mean that a system is down: above `ratio` over the last `over` once `least` were seen, or
-    `consecutive` ones."""
+    """When to open the circuit breaker: the share of failed records over the last `over` exceeds `ratio`, or
+    `consecutive` records have failed in a row. A record that is retried in place counts once.
+
+    `ratio`         share of failed records, from 0 to 1
+    `over`          length of the sliding window, at least 1 s
+    `least`         records that the window must contain first
+    `consecutive`   number of failed records in a row that opens it in any case; None: no such limit
+    """
 
     ratio: float
     over: Duration = "1 min"
@@ -128,7 +139,7 @@ class Limit(NamedArguments):
 
 
 def check_window(window: Loss | Limit) -> None:
-    """ValueError for a window of outcomes that can never say anything."""
+    """Raise ValueError for a window whose ratio, length or least count is out of range."""
     window._require_number("ratio", 0, 1)  # noqa: SLF001  # of this module
     window._require_whole("least", 1)  # noqa: SLF001
     window._require("over", window._require_duration("over") >= IN_PLACE_MS_MAX, "at least 1 s")  # noqa: SLF001
@@ -136,7 +147,11 @@ def check_window(window: Loss | Limit) -> None:
 
 @dataclass(frozen=True)
 class Ignore(NamedArguments):
-    """Counts the record and goes on. Nothing is kept of it, but a row of the ledger with `record`."""
+    """Count the failed record and continue with the next.
+
+    `alarm`    when to raise an alarm about ignored records
+    `record`   whether to write a ledger row for each of them; otherwise no trace of the record is kept
+    """
 
     alarm: Loss | None = None
     record: bool = False
@@ -154,7 +169,11 @@ class Ignore(NamedArguments):
 
 @dataclass(frozen=True)
 class RetryForever(NamedArguments):
-    """Tries until it works; the partition waits meanwhile. `alarm_after`: a record older than that is an alarm."""
+    """Retry in place until the handler succeeds. The partition waits meanwhile.
+
+    `backoff`       a duration, a list of them, or an Exponential
+    `alarm_after`   raise an alarm when a record has been retried for this long
+    """
 
     backoff: Duration | Exponential | Sequence[Duration] = Exponential("100 ms", "30 s")
     alarm_after: Duration = "5 min"
@@ -172,7 +191,11 @@ class RetryForever(NamedArguments):
 
 @dataclass(frozen=True)
 class RetryHere(NamedArguments):
-    """Tries `attempts` times in all, the partition waiting, then does what `then` says: an end, or a strategy."""
+    """Call the handler up to `attempts` times for a record, in place, then do what `then` says. The partition waits.
+
+    `backoff`   a duration, a list of them, or an Exponential
+    `then`      "dead letter", "stop" (end the member), "ignore", or another strategy
+    """
 
     attempts: int
     backoff: Duration | Exponential | Sequence[Duration] = "1 s"
@@ -197,9 +220,13 @@ class RetryHere(NamedArguments):
 
 @dataclass(frozen=True)
 class RetryTopics(NamedArguments):
-    """Once more after each of `delays`, in topics of their own, so that others are not held up; then a dead letter.
+    """Retry once after each of `delays_after`, in a retry topic per delay that does not block the partition. Then write
+    a dead letter.
 
-    `jitter` is the share of a delay that chance may add. With `dead_letters=False` the record is ignored at last.
+    `jitter`         share of a delay that is added at random, at most; from 0 to 1
+    `dead_letters`   False: the record is ignored in the end, instead of becoming a dead letter
+
+    Delays below 1 s are waited for in place.
     """
 
     delays_after: Sequence[Duration]
@@ -218,7 +245,7 @@ class RetryTopics(NamedArguments):
         return Step(StepKind.HERE if delay_ms < IN_PLACE_MS_MAX else StepKind.TOPIC, delay_ms, self.jitter)
 
     def delays(self) -> Iterator[int]:
-        """Those that have a topic, each once, in the order in which they come first."""
+        """Yield the delays in ms that have a retry topic, each once, in the order of their first use."""
         every = dict.fromkeys(milliseconds(delay) for delay in self.delays_after)
         return (delay for delay in every if delay >= IN_PLACE_MS_MAX)
 

@@ -1,6 +1,6 @@
-"""Which records of a run are handled next, by what became of those before: one by one, or in batches.
+"""Choose the records of a run to handle next from the outcomes of the earlier ones: one by one, or in batches.
 
-    run ─▶ BatchWork.next ─▶ BatchCaller ─▶ ended ─┬─ it returned ─▶ all of it is processed
+    run ─▶ BatchWork.next ─▶ BatchCaller ─▶ ended ─┬─ it returned ─▶ all records are processed
                    ▲                               ├─ one record, or named ones ─▶ these have failed
                    └── both halves ◀── split ──────┴─ it raised
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RunProgress:
-    """Which records of a run are still handled, by its failures so far. One thread at a time."""
+    """Track the failures of a run, to tell which records are still handled. One thread at a time."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -46,7 +46,7 @@ class RunProgress:
 
 
 class Decoder(Protocol):
-    """What BatchWork needs of a BatchCaller."""
+    """The part of BatchCaller that BatchWork uses."""
 
     with_transaction: bool
 
@@ -55,7 +55,7 @@ class Decoder(Protocol):
 
 
 class BatchResult:
-    """How one call for a batch ended: `failure` of the call, or `failures` of the records at these places."""
+    """How one call for a batch ended: `failure` for the whole call, or `failures` by index in the batch."""
 
     def __init__(
         self,
@@ -69,10 +69,11 @@ class BatchResult:
 
 
 class BatchWork:
-    """The batches of a run, of `size` records at most: see the module.
+    """Divide a run into batches of at most `size` records, and split those that fail: see the module.
 
-    A run with marks has one record a batch, so that a record that ends the process is found. Where there is an order, a
-    record that has failed before is alone: those that wait for it are not called with it again and again.
+    In a run with marks, each batch has one record, so that a record that ends the process is identified. If the policy
+    keeps an order, a record that failed before is alone: otherwise the records that wait for it would be called with it
+    again and again.
     """
 
     def __init__(self, run: Run, decoder: Decoder, size: int) -> None:
@@ -101,7 +102,8 @@ class BatchWork:
         return []
 
     def _prepared(self, messages: list[Message]) -> list[Message]:
-        """Those that can be decoded. With an order, those before one that cannot be decoded come first."""
+        """Decode records. With an order, stop before one that cannot be decoded, so that the earlier ones come
+        first."""
         self.batch, records = [], []
         for place, message in enumerate(messages):
             if self._progress.skips(message):
@@ -120,7 +122,7 @@ class BatchWork:
         return records
 
     def ended(self, result: BatchResult) -> None:
-        """The call for the batch in hand has ended."""
+        """Take the result of the call for the batch in hand."""
         batch, failure = self.batch, result.failure
         if failure is None and not result.failures:
             self._succeed(batch, result.outputs)
@@ -132,12 +134,13 @@ class BatchWork:
             half = len(batch) // 2
             self._waiting.extendleft((batch[half:], batch[:half]))
         elif self._decoder.with_transaction:
-            self._waiting.extendleft(reversed(parted(batch, result.failures)))  # whose outputs are whose is unknown
+            self._waiting.extendleft(reversed(parted(batch, result.failures)))  # no output can be tied to a record
         else:
             self._sort_out(batch, result.failures)
 
     def _sort_out(self, batch: list[Message], failures: Mapping[int, Failure]) -> None:
-        """The handler has named those that failed. What must not precede one of them is handled again."""
+        """Record each outcome, for a handler that named the failures. Records after a failure of their key stay
+        undecided."""
         for place, message in enumerate(batch):
             if self._progress.over:
                 return

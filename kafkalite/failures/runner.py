@@ -1,16 +1,15 @@
-"""Carries out what the core decides: reads, has records handled by workers, writes, commits, for any client.
+"""Run a member of a group for any client: read, pass records to workers, write, and commit, as the core decides.
 
     Port (a client) ─▶ Fetched ─▶ Session ─▶ Run ─▶ worker threads ─▶ handler(record) ─▶ Finished ─▶ Session ─▶ …
                                      ├─▶ Transact ─▶ mover's thread ─▶ Port ─▶ TransactionEnded ─▶ Session ─▶ …
                                      └─▶ Commit · Pause · Resume ─▶ Port
 
-The client is polled while handlers run and transactions end, so that a slow one costs neither the membership nor other
-records their time. Ledger, topics and committed offsets are read by a `kafkalite.client.Client`, whatever client reads
-the records.
+The client is polled while handlers run and transactions end, so a slow one neither costs the membership nor delays
+other records. A separate `kafkalite.client.Client` reads the ledger, topic settings and committed offsets, whichever
+client reads the records.
 
-Thread rule: `run` belongs to one thread, which is the client's too; `stop` may be set from anywhere. Handlers run in
-workers: one unless asked for more. What is written is written by a thread of its own
-(kafkalite.failures.transaction_writer).
+Thread rule: `run` and the client belong to one thread; `stop` may be set from any thread. Handlers run in workers: one,
+unless more are configured. A separate thread writes (kafkalite.failures.transaction_writer).
 """
 
 from __future__ import annotations
@@ -88,13 +87,13 @@ if TYPE_CHECKING:
 IDLE_POLL_S: Final = 0.1
 BUSY_POLL_S: Final = 0.02
 MOVING_POLL_S: Final = 0.005
-"""While something is written whose end no client wakes for."""
+"""Poll interval while a commit or a write is under way, because its end does not wake the client."""
 REVOKE_WAIT_S: Final = 10.0
 STUCK_S: Final = 0.5
-"""A partition that is where it was so long ago is looked at, where its client does not say what keeps it."""
+"""For clients that do not report damage: how long a partition makes no progress before it is checked."""
 START_PAUSE_S_MIN: Final = 0.5
 START_PAUSE_S_MAX: Final = 10.0
-"""Between two tries to reach a broker at the start."""
+"""Limits of the backoff while no broker is reachable at the start."""
 ASK_S_MIN: Final = 0.25
 ASK_S_MAX: Final = 1.0
 
@@ -102,7 +101,7 @@ logger = logging.getLogger(__name__)
 
 
 class DamagedBatch(Exception):
-    """A batch that begins at this offset cannot be read."""
+    """The batch at this offset cannot be read."""
 
     def __init__(self, message: str, partition: TopicPartition, offset: int) -> None:
         super().__init__(message)
@@ -111,11 +110,11 @@ class DamagedBatch(Exception):
 
 
 class CommitRefused(Exception):
-    """Offsets were not committed."""
+    """An offset commit failed."""
 
 
 class Fetch(NamedTuple):
-    """Records of a partition as a client read them, and the offset that follows."""
+    """Records of one partition as the client read them, and the offset after them."""
 
     partition: TopicPartition
     messages: Sequence[Message]
@@ -123,14 +122,14 @@ class Fetch(NamedTuple):
 
 
 class Port(WritingPort, Protocol):
-    """What a client has to do. Its callbacks come inside `poll` and `close`, in the thread of the caller."""
+    """The client interface that a runner needs. Callbacks run inside `poll` and `close`, in the caller's thread."""
 
     by_partition: bool
-    """Whether a transaction is about one source partition, since the client cannot say which member commits."""
+    """Whether each transaction covers one source partition, because the client cannot send its group metadata."""
 
     def claim(self) -> None:
-        """Takes its transactional ids, before anything else, so that what an earlier life left open is ended at once
-        and nobody waits for its time to be over. Not called where moves are at least once."""
+        """Initialize the transactional ids before anything else, so that transactions that a previous process left open
+        are aborted at once and nobody waits for their timeout. Not called with at-least-once moves."""
 
     def open(
         self,
@@ -140,57 +139,65 @@ class Port(WritingPort, Protocol):
         on_revoked: Callable[[list[TopicPartition]], None],
         on_lost: Callable[[list[TopicPartition]], None],
     ) -> None:
-        """Joins the group; reads committed, from the earliest offset where nothing is committed, commits nothing."""
+        """Join the group. Read committed records, from the earliest offset if none is committed. Never commit on its
+        own."""
 
     reports_damage: bool
-    """Whether `poll` raises DamagedBatch; otherwise a partition that gets no further is looked at."""
+    """Whether `poll` raises DamagedBatch. Otherwise the runner checks partitions that make no progress."""
 
     def poll(self, timeout_s: float) -> list[Fetch]:
-        """Returns what came; DamagedBatch."""
+        """Return the records that arrived. DamagedBatch for a batch that cannot be read."""
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Reads on from this offset."""
+        """Continue to read at this offset."""
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset that is read next; -1 where it is not known yet."""
+        """Return the next offset to read, or -1 if it is not known yet."""
 
     def pause(self, partition: TopicPartition) -> None: ...
 
     def resume(self, partition: TopicPartition) -> None: ...
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commits behind all that `commit_soon` has begun, and waits. CommitRefused."""
+        """Commit offsets after all commits that `commit_soon` has started, and wait. CommitRefused."""
 
     def commit_soon(self, offsets: Mapping[TopicPartition, int], ended: Callable[[Exception | None], None]) -> None:
-        """Begins a commit. How it ended is said inside of this call, or of a later one in the order of the commits."""
+        """Start a commit. `ended` is called with its error or None, in this call or a later one, in commit order."""
 
     def settle(self) -> None:
-        """Waits until it is said of all commits how they ended."""
+        """Wait until all started commits have ended and were reported."""
 
     def member(self) -> object:
-        """Who this is in the group now, for `transact`: in the name of whoever was replaced nothing is committed."""
+        """Return the current group membership, for `transact`. The broker refuses commits of a member that was
+        replaced."""
 
     def close(self) -> None:
-        """Gives all up, in good order, and leaves the group."""
+        """Give up all partitions in an orderly way, and leave the group."""
 
 
 # --- the runner -------------------------------------------------------------------------------------------------------
 
 
 class Runner:
-    """See the module.
+    """A member of a consumer group that handles records by a policy. `failures.run` creates it.
 
-    `client`     for ledger, topics and offsets
-    `member`     a name that is the same when this member is started again, and no other's; default: drawn
-    `workers`    handlers at a time: threads, or tasks of an async handler. Those of one partition overlap only where
-                 the handler is async and the policy keeps no order
-    `loop`       the event loop for async handlers; default: one in its own thread
-    `dead`       the dead-letter handler: called with each DeadLetter of the group, by as many other workers
-    `on_alarm`   called with each Alarm, from the thread of `run`; without it they are log lines
-    `on_failed`  called with the Message and the Failure of each try that fails
-    `on_moved`   called with each Message that was written elsewhere, its goal ("retry", "parked", "dead") and its
-                 topic, when the transaction is committed. What these three raise is logged
-    `create_topics`   whether missing topics are made; otherwise the start fails and names them
+    `policy`     the group's policy
+    `handler`    called with each record, or with lists of records (`Policy.batch`)
+    `port`       the client that reads and writes records
+    `client`     the client that reads the ledger, topics and committed offsets
+    `member`     a name of this member, unique in the group and the same after a restart; default: random
+    `workers`    handlers that run at a time: threads, or tasks of an async handler. Calls for one partition overlap
+                 only if the handler is async and the policy keeps no order
+    `loop`       event loop for async handlers; default: one in its own thread
+    `dead`       the dead-letter handler: called with each DeadLetter of the group, in the same number of extra workers
+    `on_alarm`   called with each Alarm, in the thread of `run`; default: alarms are logged
+    `on_failed`  called with the Message and the Failure of each failed attempt
+    `on_moved`   called with each Message that was written to another topic, the goal ("retry", "parked" or "dead") and
+                 the topic, when the transaction is committed
+    `create_topics`   whether to create missing topics; otherwise the start fails and names them
+
+    Exceptions that the three hooks raise are logged. Errors: ValueError for `workers` below 1, or if the handler's
+    parameters do not fit.
     """
 
     def __init__(
@@ -241,35 +248,37 @@ class Runner:
         self._mover: Mover | None = None
         self._stopped = ""
         self._truncated: LogTruncated | None = None
-        """A log went back below what is committed of it."""
+        """A log that was truncated below the committed offset. The next turn raises it."""
         self._ask_at = 0.0
         self._ask_s = ASK_S_MIN
         self._gone: set[TopicPartition] = set()
-        """Partitions that went since the last move began: without transactions nobody else would refuse its offsets."""
+        """Partitions lost since the last move began. Without transactions, nothing else would refuse their offsets."""
         self._commits_begun = self._commits_ended = 0
         self._heard: list[Event] = []
-        """What a port has said of commits."""
+        """Ends of commits that the port has reported, not yet passed to the session."""
         self._awaits_commits = False
-        """Whether nobody polls, who would hear how a commit has ended."""
+        """Whether commits must wait for their end, because no poll would report it."""
         self._slow: set[tuple[TopicPartition, int]] = set()
         self._late = Late()
         self._look_at = 0.0
         self._looking: Client | None = None
         self._looked: dict[TopicPartition, int] = {}
-        """Where partitions were when it was looked for damage last; with it, where it was found to be whole,"""
+        """Positions at the last damage check, without a report from the client."""
         self._whole: dict[TopicPartition, int] = {}
+        """Stuck positions whose batch was found readable."""
         self._awaited: dict[TopicPartition, float] = {}
-        """and since when another leader is waited for (monotonic s)."""
+        """Since when a damaged batch waits for another leader (monotonic s)."""
 
     def metrics(self) -> str:
-        """What this member counts, as Prometheus reads it; from any thread."""
+        """Return the member's metrics in Prometheus text format. From any thread."""
         return exposition(self.session, self._late, self.policy.group)
 
     def run(self, stop: threading.Event) -> str:
-        """Until `stop` is set, or the policy says so; why it ended, "" for the first. StartupError, KafkaError.
+        """Handle records until `stop` is set or the policy stops the member. Return "", or the policy's reason.
 
-        A broker that cannot be reached at the start is waited for, with a log line each time it is tried.
-        SystemExit and KeyboardInterrupt of a handler end it, too, and are raised here when all partitions are given up.
+        If no broker is reachable at the start, retry and log each attempt. SystemExit and KeyboardInterrupt raised by a
+        handler end the member, too; they are raised here after all partitions are given up. Errors: StartupError,
+        KafkaError, and LogTruncated for a log that was restored or truncated below the committed offset.
         """
         prepared = False
         try:
@@ -320,7 +329,7 @@ class Runner:
         return ThreadWorkers(caller, self._worker_count, self._bell, self._marks.write)
 
     def cancel(self) -> None:
-        """Cancel the async handlers that run now. Their records get no outcome, so the next member gets them again.
+        """Cancel the async handlers that are running. Their records get no outcome, so the next member handles them.
         From any thread, after `stop` was set."""
         if self._workers is not None:
             self._workers.cancel()
@@ -330,7 +339,7 @@ class Runner:
         return self.policy.uses_topics or self.policy.writes_letters
 
     def _prepared(self, stop: threading.Event) -> bool:
-        """Prepares once a broker answers; False when `stop` was set before."""
+        """Prepare as soon as a broker answers. Return False if `stop` was set before."""
         pause_s, waited = START_PAUSE_S_MIN, False
         while not stop.is_set():
             try:
@@ -349,19 +358,19 @@ class Runner:
         return False
 
     def _prepare(self) -> None:
-        """Topics, their sizes, no circle of groups; then the policy is published."""
+        """Ensure the topics, refuse cycles of groups that wait for each other, and publish the policy."""
         if self._create_topics:
             missing = ensure(self.policy, self._client)
             if missing:
                 raise StartupError("missing topics could not be created; create them with: " + "; ".join(missing))
         else:
-            self._client.partition_counts(self.policy.topics)  # without a ledger nothing else here needs a broker
+            self._client.partition_counts(self.policy.topics)  # check for a broker: without a ledger nothing below does
         self._require_no_circle()
         if self.policy.keeps_ledger:
             publish(self.policy, self._client)
 
     def _require_no_circle(self) -> None:
-        """StartupError when a group that is waited for waits for this one, over others maybe."""
+        """Raise StartupError if a group in `after` waits for this group, directly or through others."""
         seen: set[str] = set()
         waiting = list(self.policy.after)
         while waiting:
@@ -407,7 +416,7 @@ class Runner:
         self._late.take(self.session.late_ms)
 
     def _results(self, timeout_s: float) -> list[Event]:
-        """What workers and mover have done, waiting so long at most for something to be over."""
+        """Return what workers and the mover have finished, waiting up to `timeout_s` for the first of it."""
         assert self._workers is not None, "running"
         assert self._mover is not None, "running"
         with contextlib.suppress(queue.Empty):
@@ -441,15 +450,15 @@ class Runner:
             return ()
 
     def _pass_over(self, damage: DamagedBatch) -> Damaged:
-        """Goes on behind a batch that cannot be read."""
+        """Continue after a batch that cannot be read."""
         place = damage.partition
         following = next_readable(self._client, place, damage.offset, self._client.end_offset(*place))
         self._port.seek(place, following)
         return Damaged(place, damage.offset, following, str(damage))
 
     def _look_for_damage(self) -> None:
-        """Looks at partitions that get no further though they do not end there, for clients that do not say why;
-        DamagedBatch. What another in-sync replica may have whole is waited for."""
+        """Check partitions that make no progress before their end, for clients that do not report damage. Raise
+        DamagedBatch, unless another in-sync replica may have the batch intact: then wait for it to lead."""
         moment = time.monotonic()
         self._look_at = moment + STUCK_S
         positions = self.session.positions
@@ -462,7 +471,7 @@ class Runner:
             return
         if self._looking is None:
             self._looking = self._client.twin()
-            self._looking.retry_timeout_s = STUCK_S  # while no broker is there records are handled all the same
+            self._looking.retry_timeout_s = STUCK_S  # without a broker, records in hand are still handled
         client = self._looking
         try:
             ends = client.list_offsets(wanted, isolation=READ_COMMITTED)
@@ -482,7 +491,7 @@ class Runner:
         return limit_s if wake is None else min(max(wake / 1000 - time.monotonic(), 0.0), limit_s)
 
     def _tell(self, events: Sequence[Event]) -> None:
-        """Events, the actions they lead to, and the events that come of these."""
+        """Pass events to the session, carry out its actions, and pass on the events that these cause."""
         assert self._workers is not None, "running"
         waiting = list(events)
         while waiting:
@@ -537,9 +546,9 @@ class Runner:
     # --- partitions ---------------------------------------------------------------------------------------------------
 
     def _assigned(self, partitions: list[TopicPartition]) -> None:
-        """Positions first, then what stands in partitions for good, then the ledger, then where they end: each is as
-        new as what stands before it. A letter is committed with its row, so the ledger knows of all that were there
-        before it was read; what came meanwhile is new, and no row of it may look as if its letter were lost."""
+        """Read positions, then stable offsets, then the ledger, then end offsets. Each read is at least as recent as
+        the one before. A letter is committed with its row, so the ledger knows all letters below the stable offsets.
+        Letters above them are new, and a missing row must not make them look lost."""
         if not partitions:
             return
         committed = self._client.groups.committed(self.policy.group, require_stable=True)
@@ -559,8 +568,8 @@ class Runner:
         self._tell([Assigned(starts, self._ledger.rows, opened, self._ledger.hands)])
 
     def _is_parted(self, committed: Mapping[TopicPartition, CommittedOffset]) -> bool:
-        """Whether a log was restored or truncated below what is committed: the next turn raises it. Not here, since
-        this is called by other people's clients, which only log what is raised."""
+        """Return whether a log was restored or truncated below the committed offset. The next turn raises the error:
+        this is called by other clients, which only log exceptions of callbacks."""
         positions = {
             key: Position(row.offset, Mark(row.leader_epoch)) for key, row in committed.items() if row.offset > 0
         }
@@ -570,7 +579,7 @@ class Runner:
         return bool(parted)
 
     def _revoked(self, partitions: list[TopicPartition]) -> None:
-        """The record in hand is waited for, and that all is written that is done; what is left the next owner does."""
+        """Wait for the records in hand and write their outcomes. The next owner handles the rest."""
         assert self._workers is not None, "running"
         assert self._mover is not None, "running"
         self._tell([Revoking(partitions)])
@@ -584,8 +593,8 @@ class Runner:
         self._drop(partitions)
 
     def _lost(self, partitions: list[TopicPartition]) -> None:
-        """What is being written of them is waited for: who was thrown out of the group may close the client next, and
-        what began before is not to end behind a new beginning."""
+        """Wait for the write under way. A member that lost its partitions may close the client next, and the write must
+        not end after another transaction has begun."""
         assert self._mover is not None, "running"
         self._drop(partitions)
         with self._settled():
@@ -597,15 +606,15 @@ class Runner:
         self._tell([Lost(partitions)])
 
     def _await_workers(self, partitions: Sequence[TopicPartition]) -> None:
-        """Until no worker has records of these, REVOKE_WAIT_S at most."""
+        """Wait until no worker has records of these partitions, REVOKE_WAIT_S at most."""
         assert self._workers is not None, "running"
         deadline = time.monotonic() + REVOKE_WAIT_S
         while any(key in self._workers.running for key in partitions) and time.monotonic() < deadline:
             self._tell(self._results(BUSY_POLL_S))
 
     def _finish(self) -> None:
-        """What was read before a damaged batch is worked off: a member that is started again and again at that batch
-        would otherwise end each time before it has come to them."""
+        """Process what was read before a damaged batch. Otherwise a member that is restarted again and again at that
+        batch would never come to those records."""
         assert self._workers is not None, "running"
         deadline = time.monotonic() + REVOKE_WAIT_S
         with self._settled():
@@ -614,8 +623,8 @@ class Runner:
 
     @contextlib.contextmanager
     def _settled(self) -> Iterator[None]:
-        """No commit is under way in here: none may come behind what others do with the partitions, and what is to be
-        written waits for the commits of its partitions, whose ends only a poll would tell."""
+        """Run a block with no commit under way: a commit must not follow what others do with the partitions, and writes
+        wait for the commits of their partitions, whose ends only a poll would report."""
         self._awaits_commits = True
         try:
             self._port.settle()
@@ -627,14 +636,14 @@ class Runner:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def _begin(self, action: Transact) -> None:
-        """Has the mover write it, as the member that this is now."""
+        """Pass a transaction to the mover, with the current group membership."""
         assert self._mover is not None, "running"
         sizes = {put.topic: self._size_max(put.topic) for put in action.puts if put.goal is not Goal.OUTPUT}
         self._gone.clear()
         self._mover.begin(Move(action, self._port.member(), sizes))
 
     def _ended(self, ended: Ended) -> TransactionEnded:
-        """What was written is told; without transactions the offsets follow it."""
+        """Report a finished write. Without transactions, commit its offsets now."""
         policy, action, failed = self.policy, ended.action, ended.failed
         if not failed and policy.moves != "exactly once":
             offsets = {key: offset for key, offset in action.offsets.items() if key not in self._gone}
@@ -645,7 +654,7 @@ class Runner:
         return TransactionEnded(action.number, failed, ended.largest)
 
     def _begin_commit(self, action: Commit) -> None:
-        """Nobody waits for it, but where nobody polls."""
+        """Start a commit. Wait for it only while no poll would report its end."""
         self._commits_begun += 1
         if self._awaits_commits:
             self._commit_ended(action.number, failed=not self._commit(action.offsets))
@@ -662,7 +671,7 @@ class Runner:
         self._heard.append(CommitEnded(number, failed))
 
     def _take_heard(self) -> list[Event]:
-        """How commits have ended that nobody was told of."""
+        """Return the ends of commits that the session has not seen yet."""
         heard, self._heard = self._heard, []
         return heard
 
@@ -685,7 +694,7 @@ class Runner:
     # --- watching -----------------------------------------------------------------------------------------------------
 
     def _look_at_slow(self) -> None:
-        """A sync handler cannot be ended; that it takes too long is told, once a record."""
+        """Raise an alarm, once per record, for a handler that takes too long. A sync handler cannot be interrupted."""
         assert self._workers is not None, "running"
         limit_s = milliseconds(self.policy.processing_time_max) / 1000
         for (partition, offset), since in list(self._workers.since.items()):
@@ -695,7 +704,7 @@ class Runner:
                 self._alarm(Alarm("slow", text, {"record": f"{partition}-{offset}"}))
 
     def _ask(self, events: list[Event]) -> None:
-        """Now and then: what the groups that are waited for have decided, and whether keys that are held may go on."""
+        """From time to time, read the decisions of the groups in `after`, and whether held keys may continue."""
         waits, holders = self.session.waits, self.session.holders
         if not waits and not holders:
             self._ask_s = ASK_S_MIN
@@ -713,7 +722,7 @@ class Runner:
             self._ask_at = time.monotonic() + self._ask_s
 
     def _decided(self, waits: Mapping[TopicPartition, str]) -> Iterator[Decided]:
-        """Offsets, stable, then the ledger up to its end after that."""
+        """Read stable committed offsets, then the ledger, so that the ledger covers all records below the offsets."""
         for group in set(waits.values()):
             committed = self._client.groups.committed(group, require_stable=True)
             ledger = self._others[group]
@@ -727,7 +736,7 @@ class Runner:
 
 
 def doubt_text(doubt: Doubt) -> str:
-    """Say which records a member handles with care, or that it is done with them."""
+    """Describe the records that a member handles with care after an unclean shutdown, or report that it is done."""
     where = f"{doubt.partition}, offsets {doubt.first} to {doubt.until - 1}"
     if doubt.over:
         return f"{where}: processed after the unclean shutdown; back to full speed"
@@ -739,12 +748,12 @@ def doubt_text(doubt: Doubt) -> str:
 
 
 def now() -> Moment:
-    """By both clocks."""
+    """Return the current time of the wall clock and the monotonic clock, in ms."""
     return Moment(time.time_ns() // 1_000_000, time.monotonic() * 1000)
 
 
 def truncated_text(group: str, divergence: Divergence) -> str:
-    """What has happened to a log, and what can be done."""
+    """Say which log was truncated, and which command resets the offsets."""
     topic, partition = divergence.partition
     where = "--to-earliest" if divergence.at is None else f"--to-offset {divergence.at}"
     return (
@@ -755,7 +764,7 @@ def truncated_text(group: str, divergence: Divergence) -> str:
 
 
 def call_hook(hook: Callable[..., object] | None, *arguments: object) -> None:
-    """Tells somebody who looks on; a fault of theirs is a log line."""
+    """Call a user's hook. Log an exception of it, unless that ends the member."""
     try:
         if hook is not None:
             hook(*arguments)

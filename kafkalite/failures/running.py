@@ -1,4 +1,4 @@
-"""A member in one call: its client, its runner, and an end.
+"""Run one member of a group: open its client, run it until it ends, and close the client.
 
 Thread rule: the calling thread is the member's until it ends; `stop` may be set from anywhere.
 """
@@ -32,7 +32,7 @@ BOOTSTRAP: Final = "127.0.0.1:9092"
 KAFKALITE: Final = "kafkalite"
 CLIENTS: Final = (KAFKALITE, "confluent-kafka", "kafka-python", "aiokafka")
 PACKAGES: Final = {"cimpl": "confluent-kafka", "kafka": "kafka-python", "aiokafka": "aiokafka"}
-"""Where a consumer's class is from → the client's name."""
+"""Top-level package of a consumer's class → the client's name."""
 ADAPTERS: Final = {
     "confluent-kafka": "kafkalite.failures.adapters.confluent",
     "kafka-python": "kafkalite.failures.adapters.kafka_python",
@@ -40,7 +40,7 @@ ADAPTERS: Final = {
 }
 SESSION_TIMEOUT_S: Final = 15.0
 MEMBERS_OWN: Final = frozenset({"on_assigned", "on_revoked", "on_lost", "isolation", "reset", "raises_truncation"})
-"""Options of a GroupReader that a member sets."""
+"""Options of a GroupReader that the member sets itself."""
 
 
 def run(
@@ -63,21 +63,26 @@ def run(
     on_start: Callable[[Runner], None] | None = None,
     **options: Any,
 ) -> str:
-    """Handle records by the policy, with kafkalite's client, until `stop` is set. Returns "", or why the policy stopped
-    the member.
+    """Handle records by the policy until `stop` is set. Return "", or the reason why the policy stopped the member.
 
-    `bootstrap_servers`   default: those of `consumer`, or 127.0.0.1:9092
-    `member`    a name makes it a static member (KIP-345): started again, it gets its partitions at once
-    `security`  TLS and SASL: a Security, or Kafka's client settings such as {"security.protocol": "SASL_SSL", …};
-                default: those of `consumer`, unless it names other servers than the call
-    `client`    who reads and writes the records: "kafkalite", "confluent-kafka", "kafka-python" or "aiokafka"
-    `consumer`  the configuration of that client's consumer, as it documents it, with its TLS and SASL settings; or a
-                KafkaConsumer of kafka-python or an AIOKafkaConsumer, whose class names the client. Without bootstrap
-                servers in a configuration, those of this call are used
-    `on_start`  called with the Runner, for its metrics
-    `options`   those of a GroupReader
+    `policy`    the group's Policy
+    `handler`   function or coroutine function: `f(record)` or `f(record, transaction)`, or with `Policy.batch` lists of
+                records
+    `bootstrap_servers`   "host:port,…" or a list; default: those of `consumer`, or 127.0.0.1:9092
+    `stop`      an event that ends the member when it is set
+    `member`    a name that makes this a static member (KIP-345): after a restart it gets its partitions back at once
+    `security`  TLS and SASL: a Security, or Kafka client settings such as {"security.protocol": "SASL_SSL", …}.
+                Default: those of `consumer`, unless this call names other servers
+    `client`    the client that reads and writes the records: "kafkalite", "confluent-kafka", "kafka-python" or
+                "aiokafka"
+    `consumer`  that client's consumer configuration, with its TLS and SASL settings, under that client's names. Or a
+                KafkaConsumer of kafka-python or an AIOKafkaConsumer, whose class selects the client. A configuration
+                without bootstrap servers uses those of this call
+    `on_start`  called with the Runner before it starts, for example to read its metrics
+    `options`   options of a GroupReader; only with kafkalite's client
 
-    The others are Runner's. TypeError for an unknown option, ConfigError for bad settings, StartupError, KafkaError.
+    The other arguments are those of Runner. Errors: TypeError for an unknown option, ValueError or ConfigError for bad
+    settings, StartupError if a client or topic is missing, KafkaError.
     """
     refuse_unknown("run", options, [*RUN_ARGUMENTS, *_reader_options()])
     client = _client_of(client, consumer, options)
@@ -115,13 +120,13 @@ def run(
 
 
 def _reader_options() -> list[str]:
-    """The options of a GroupReader that a member leaves to the caller."""
+    """Return the options of a GroupReader that the member leaves to the caller."""
     parameters = inspect.signature(GroupReader).parameters.values()
     return [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.name not in MEMBERS_OWN]
 
 
 def _client_of(client: str, consumer: Any, options: Mapping[str, Any]) -> str:
-    """The client that reads and writes: named, or by the class of its consumer. ValueError."""
+    """Return the name of the client: as given, or by the class of its consumer. ValueError."""
     if client == KAFKALITE and consumer is not None:
         packages = [kind.__module__.partition(".")[0] for kind in type(consumer).__mro__]
         client = next((PACKAGES[name] for name in packages if name in PACKAGES), KAFKALITE)
@@ -137,7 +142,7 @@ def _client_of(client: str, consumer: Any, options: Mapping[str, Any]) -> str:
 def _place_of(
     servers: str | Iterable[str] | None, security: Security | Mapping[str, str] | None, client: str, consumer: Any
 ) -> tuple[str | Iterable[str], Security | None]:
-    """The servers and security of the member's own connections: of the call, or else of the consumer."""
+    """Return servers and security of the member's own connections: those of the call, or else of the consumer."""
     settings: Mapping[str, Any] = {} if consumer is None else _settings_of(client, consumer)
     theirs = servers_of(settings)
     if security is None and (servers is None or theirs is None):
@@ -148,7 +153,7 @@ def _place_of(
 
 
 def _settings_of(client: str, consumer: Any) -> Mapping[str, Any]:
-    """The configuration of a consumer. TypeError for an object that does not show it, StartupError."""
+    """Return the configuration of a consumer. TypeError for an object that does not expose it, StartupError."""
     if isinstance(consumer, Mapping):
         return consumer
     try:
@@ -162,7 +167,7 @@ def _settings_of(client: str, consumer: Any) -> Mapping[str, Any]:
 def _other_port(
     client: str, consumer: Any, bootstrap_servers: str | Iterable[str], transactional_id: str, member: str | None
 ) -> Port:
-    """The port of another client. StartupError where it is not installed."""
+    """Create the port of another client. StartupError if the client is not installed."""
     if consumer is None or isinstance(consumer, Mapping):
         text = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
         given = {"bootstrap_servers": text, **({} if member is None else {"group_instance_id": member})}

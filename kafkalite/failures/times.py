@@ -1,4 +1,4 @@
-"""Durations as people write them, and the moment as the core is told it.
+"""Parse durations such as "10 s" into milliseconds, and hold a moment of both clocks.
 
 Thread rule: functions are pure.
 """
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 UNITS_MS: Final = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 SHORT: Final = {"d": "d", "h": "h", "min": "m", "s": "s"}
-"""How a unit is spelled in the name of a topic."""
+"""A unit's spelling in topic names."""
 SPELLED: Final = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|min|m|h|d)")
 DURATION_MS_MAX: Final = 366 * UNITS_MS["d"]
 
 
 class Moment(NamedTuple):
-    """When something happens. `wall_ms` is milliseconds since 1970 and may jump, `ms` is monotonic and does not."""
+    """A moment: `wall_ms` is milliseconds since 1970 and may jump; `ms` is monotonic."""
 
     wall_ms: int
     ms: float
 
 
 def milliseconds(duration: Duration | object) -> int:
-    """ "10 s", "1.5 min", "250ms", or a number of seconds, in ms; ValueError."""
+    """Convert "10 s", "1.5 min", "250ms" or a number of seconds to ms. ValueError."""
     if isinstance(duration, str):
         value = _spelled_ms(duration)
     elif isinstance(duration, (int, float)) and not isinstance(duration, bool):
@@ -50,7 +50,7 @@ def _spelled_ms(duration: str) -> float:
 
 
 def short_name(duration_ms: int) -> str:
-    """10000 → "10s": what stands in the name of a retry topic. The largest unit that divides it."""
+    """Return a delay as retry-topic names spell it: 10000 → "10s", by the largest unit that divides it."""
     for unit, letter in SHORT.items():
         if duration_ms and duration_ms % UNITS_MS[unit] == 0:
             return f"{duration_ms // UNITS_MS[unit]}{letter}"

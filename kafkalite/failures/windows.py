@@ -1,4 +1,4 @@
-"""How many of the last outcomes were failures: a sliding window in 32 slots, exact to a slot.
+"""Track the failure ratio over a sliding window of 32 slots, exact to one slot.
 
 Thread rule: one thread at a time.
 """
@@ -12,7 +12,7 @@ SLOT_COUNT: Final = 32
 
 
 class Window:
-    """Outcomes of the last `over_ms`; `least` of them before it says anything."""
+    """The outcomes of the last `over_ms`. The ratio counts once there are `least` outcomes."""
 
     def __init__(self, ratio: float, over_ms: int, least: int) -> None:
         self._ratio = ratio
@@ -24,7 +24,7 @@ class Window:
         self._failed = 0
 
     def note(self, ms: float, *, failed: bool) -> None:
-        """One outcome."""
+        """Add one outcome."""
         self._slide(ms)
         slot = int(ms / self._slot_ms)
         if not self._slots or self._slots[-1][0] != slot:
@@ -42,16 +42,16 @@ class Window:
             self._failed -= failed
 
     def forget(self) -> None:
-        """As if nothing had happened yet."""
+        """Forget all outcomes."""
         self._slots.clear()
         self._count = self._failed = 0
 
     @property
     def ratio(self) -> float:
-        """Failures by outcomes; 0 while there are none."""
+        """Failures divided by outcomes, or 0 without outcomes."""
         return self._failed / self._count if self._count else 0.0
 
     @property
     def exceeded(self) -> bool:
-        """Whether enough was seen, and too much of it failed."""
+        """Whether there are enough outcomes and their failure ratio exceeds the limit."""
         return self._count >= self._least and self.ratio > self._ratio
