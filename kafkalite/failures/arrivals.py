@@ -1,4 +1,4 @@
-"""What was read becomes items of a lane: records, letters that are alive, letters that are lost, unreadable records.
+"""Turn fetched records into items of a lane: records, live letters, lost letters and unreadable records.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -24,7 +24,7 @@ NO_MESSAGE: Final = Message("", -1, -1, -1, None, None)
 
 
 class Arrivals:
-    """See the module."""
+    """Intake of records: see the module."""
 
     def __init__(self, state: SessionState, outcomes: Outcomes) -> None:
         self._state = state
@@ -38,7 +38,7 @@ class Arrivals:
         self._counts = state.counts
 
     def fetched(self, event: Fetched) -> None:
-        """Records were read."""
+        """Add the records that were read."""
         lane = self._lanes.get(event.partition)
         if lane is None or lane.leaving:
             return
@@ -54,7 +54,8 @@ class Arrivals:
         lane.position = max(lane.position, event.next_offset)
 
     def damaged(self, event: Damaged) -> None:
-        """Letters without value for records that nobody can read; letters in a retry topic are found to be lost."""
+        """Write a dead letter without a value for each unreadable record. In a retry topic, only skip: `check_lost`
+        reports the letters."""
         lane = self._lanes.get(event.partition)
         if lane is None or lane.leaving or event.next_offset <= lane.position:
             return
@@ -75,7 +76,8 @@ class Arrivals:
         lane.position = event.next_offset
 
     def _is_open(self, lane: PartitionLane, arrival: Arrival) -> bool:
-        """Whether this is a dead letter of the group, and nobody had redriven or resolved it when the member came."""
+        """Return whether this is a dead letter of the group that was neither redriven nor resolved at the
+        assignment."""
         letter = arrival.letter
         if letter is None or letter.group != self._group:
             return False
@@ -89,7 +91,7 @@ class Arrivals:
         return item
 
     def _letter(self, lane: PartitionLane, arrival: Arrival) -> Item | None:
-        """The item of a living letter; one that is dead, or nobody's, is stepped over."""
+        """Return the item of a live letter. Skip dead letters and foreign records."""
         letter, message = arrival.letter, arrival.message
         item = Item(message, lane.origin, -1 if letter is None else letter.offset)
         if letter is None or letter.group != self._group or letter.partition != lane.origin:
@@ -107,7 +109,7 @@ class Arrivals:
         known = message.offset < lane.known
         if self._nonce:
             alive = row is not None and row.state in WAITING and row.id == letter.id
-        else:  # whoever moved the record a second time may have put an older row in the place of a newer one
+        else:  # a member that moved the record twice may have overwritten a newer row with an older one
             over = row is None or row.state in GIVEN_UP - {State.LOST} or row.attempt > letter.attempt
             alive = not over
         if (known and not alive) or letter.id in lane.seen:
@@ -118,7 +120,7 @@ class Arrivals:
         if letter.id in self._finished_ids:
             lane.items.append(item)
             lane.by_offset[item.offset] = item
-            lane.move(item, Verdict(row=self._last_row(letter.id)))  # whoever sent it twice wrote its row twice
+            lane.move(item, Verdict(row=self._last_row(letter.id)))  # the member that sent it twice wrote its row twice
             return None
         item.id = item.came_as = letter.id
         item.first, item.rounds = letter.first, letter.rounds
@@ -132,14 +134,14 @@ class Arrivals:
         return item
 
     def _last_row(self, letter_id: str) -> Row | None:
-        """The last row of a letter that is done, and of what came of it."""
+        """Return the last row of a finished letter, following the letters that came from it."""
         row = self._finished_ids[letter_id]
         while row is not None and row.state in WAITING and row.id in self._finished_ids:
             row = self._finished_ids[row.id]
         return row
 
     def check_lost(self, lane: PartitionLane) -> None:
-        """Letters that the ledger tells of, and that are not there any more."""
+        """Report letters that the ledger lists and that are missing from the partition."""
         lane.checked_lost = True
         main = self._lanes.get(lane.origin)
         for offset, row in sorted(lane.rows.items()):
@@ -154,7 +156,7 @@ class Arrivals:
                     NO_MESSAGE._replace(topic=lane.origin.topic, partition=lane.origin.partition), lane.origin, offset
                 )
                 item.held = row.held if self._holds else ""
-                item.offset = -1 - offset  # no offset of this partition: nothing to commit hangs on it
+                item.offset = -1 - offset  # not an offset of this partition, so no commit depends on it
                 lane.move(item, Verdict(row=row._replace(state=State.LOST, last=self._state.now.wall_ms)))
         lane.rows.clear()
         if self._nonce:

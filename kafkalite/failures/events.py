@@ -1,11 +1,11 @@
-"""What the core is told, and what it wants done.
+"""Define the core's events and actions, and the values that they carry.
 
     events    Assigned · Revoking · Revoked · Lost · Fetched · Finished · FinishedTogether · RunEnded ·
               TransactionEnded · CommitEnded · Damaged · Decided · Released · Tick
     actions   Run · Withdraw · Pause · Resume · Transact · Commit · Doubt · Alarm · Stop
 
-Offsets, sizes and partitions are Kafka's. Whoever carries out a Transact, a Commit or a Run says with the event that
-belongs to it how it ended; nothing else is waited for.
+Offsets, sizes and partitions are Kafka's. The caller reports the end of each Transact, Commit and Run with the event
+that belongs to it; the core waits for nothing else.
 
 Thread rule: immutable values.
 """
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 class Message(NamedTuple):
-    """A record as it lies in its partition. `timestamp` in ms; names of headers keep bytes that are no UTF-8.
+    """A record as stored in its partition. `timestamp` in ms. Header names keep bytes that are not UTF-8.
 
-    `attempt` is for its handler: how often the record has failed so far, wherever that was.
+    `attempt` is set for the handler: how often the record has failed so far, in any topic.
     """
 
     topic: str
@@ -43,7 +43,7 @@ class Message(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """What the headers of a record in a retry topic say: whose it is, and how far it got."""
+    """The headers of a record in a retry topic: its group, its source record, and its attempts so far."""
 
     id: str
     group: str
@@ -56,7 +56,7 @@ class Letter(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """A record that was read, and the letter that it is, if it is one."""
+    """A record that was read, with its letter headers if it has any."""
 
     message: Message
     letter: Letter | None = None
@@ -66,7 +66,7 @@ class Arrival(NamedTuple):
 
 
 class FailureKind(Enum):
-    """What an exception means."""
+    """How an exception is classified."""
 
     FATAL = "fatal"
     RETRIABLE = "retriable"
@@ -74,10 +74,10 @@ class FailureKind(Enum):
 
 
 class Failure(NamedTuple):
-    """Why a handler failed: the class of the exception, of its innermost cause, its text, its stack.
+    """Why a handler failed: the exception's class, the class of its innermost cause, its text and its stack.
 
-    `rule` is the place of the policy's rule that fits; -1: the strategy. `dead` is that of its dead-letter topic in the
-    policy's `dead_topics`; -1: the topic of the others.
+    `rule` is the index of the policy's rule that matches, or -1 for the strategy. `dead` is the index of the
+    dead-letter topic in the policy's `dead_topics`, or -1 for the default topic.
     """
 
     kind: FailureKind
@@ -90,11 +90,11 @@ class Failure(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """A record that became a dead letter, the failure, and the letter as it is in its topic.
+    """A record that became a dead letter, with its failure, and the letter as stored in its topic.
 
-    `record`    with its own topic, partition, offset, timestamp, key, headers and number of failures; the value is
-                decoded by the policy's `decode` if that is possible. None for a value that did not fit into the letter
-    `failure`   as the letter's headers have it, so the stack is its end, and the kind is FATAL: nobody tries again
+    `record`    the source record: its topic, partition, offset, timestamp, key, headers and number of failures. The
+                value is decoded by the policy's `decode` if possible; None if it did not fit into the letter
+    `failure`   from the letter's headers: the stack may be truncated, and the kind is FATAL
     """
 
     record: Message
@@ -103,7 +103,7 @@ class DeadLetter(NamedTuple):
 
 
 class Output(NamedTuple):
-    """A record that a handler wants written in the transaction that finishes its own; partition None: by key."""
+    """A record that a handler sends, written in the transaction of the record it handles. Partition None: by key."""
 
     topic: str
     partition: int | None
@@ -113,7 +113,7 @@ class Output(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a record in the handler: no failure is success."""
+    """The result of handling a record. Without a failure it is a success."""
 
     failure: Failure | None = None
     outputs: tuple[Output, ...] = ()
@@ -123,8 +123,9 @@ class Outcome(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Of a partition that was assigned: where it goes on, up to where the ledger that was read behind that knows of all
-    letters, and where it ended after that. What others write meanwhile, as a redrive does, stands in between."""
+    """Offsets of an assigned partition: the position to read from; the end up to which the ledger, read later, covers
+    all letters; and the end after the ledger was read. Others, such as a redrive, may write letters between the two
+    ends."""
 
     position: int
     known: int
@@ -132,36 +133,36 @@ class Start(NamedTuple):
 
 
 class Assigned(NamedTuple):
-    """Partitions came. `rows` are the ledger's of these partitions, read up to its end after `known`;
-    `opened` those of partitions that nobody has given up in good order."""
+    """Partitions were assigned. `rows` are their ledger rows, read up to the ledger's end after `known`. `opened` are
+    the rows of partitions whose last member did not shut down cleanly."""
 
     starts: Mapping[TopicPartition, Start]
     rows: Rows
     opened: Mapping[TopicPartition, Row]
     hands: Mapping[TopicPartition, Row] = {}
-    """By partition, the mark of the record that a handler had last of a batch."""
+    """By partition, the mark of the last record that a handler had in hand of a batch."""
 
 
 class Revoking(NamedTuple):
-    """Partitions will be given up: nothing new is begun in them."""
+    """Partitions will be revoked. Start nothing new in them."""
 
     partitions: Sequence[TopicPartition]
 
 
 class Revoked(NamedTuple):
-    """Partitions are about to go; what is done can be committed still, and then they are forgotten."""
+    """Partitions are being revoked. Finished records can still be committed; then the partitions are forgotten."""
 
     partitions: Sequence[TopicPartition]
 
 
 class Lost(NamedTuple):
-    """Partitions are somebody else's already."""
+    """Partitions already belong to another member."""
 
     partitions: Sequence[TopicPartition]
 
 
 class Fetched(NamedTuple):
-    """Records of a partition, in order, and the offset that follows them."""
+    """Records of one partition in order, and the offset after them."""
 
     partition: TopicPartition
     arrivals: Sequence[Arrival]
@@ -169,7 +170,7 @@ class Fetched(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """A record of a run has its outcome."""
+    """A record of a run has an outcome."""
 
     partition: TopicPartition
     run: int
@@ -178,7 +179,7 @@ class Finished(NamedTuple):
 
 
 class FinishedTogether(NamedTuple):
-    """Records of a run that one call has handled. What the call sent is committed with all of them, or not at all."""
+    """Records of a run that one call handled. Its outputs are committed with all of them, or not at all."""
 
     partition: TopicPartition
     run: int
@@ -187,8 +188,8 @@ class FinishedTogether(NamedTuple):
 
 
 class RunEnded(NamedTuple):
-    """A run is over; records of it without outcome were not handled. `each_ms`: what one took in the handler, in the
-    mean, where the run had marks."""
+    """A run has ended. Its records without an outcome were not handled. `each_ms` is the mean time per record in the
+    handler, for a run with marks."""
 
     partition: TopicPartition
     run: int
@@ -196,7 +197,7 @@ class RunEnded(NamedTuple):
 
 
 class TransactionEnded(NamedTuple):
-    """A transaction is committed; or it is not (`failed`), maybe since put number `too_large` did not fit."""
+    """A transaction was committed, or it failed (`failed`). `too_large` is the index of a put that was too large."""
 
     number: int
     failed: bool = False
@@ -204,14 +205,14 @@ class TransactionEnded(NamedTuple):
 
 
 class CommitEnded(NamedTuple):
-    """The offsets of a Commit are committed, or nobody can tell (`failed`)."""
+    """The offsets of a Commit were committed, or the result is unknown (`failed`)."""
 
     number: int
     failed: bool = False
 
 
 class Damaged(NamedTuple):
-    """Records from `offset` to before `next_offset` cannot be read, and were passed over."""
+    """Records from `offset` to before `next_offset` cannot be read, and were skipped."""
 
     partition: TopicPartition
     offset: int
@@ -220,8 +221,9 @@ class Damaged(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """What a group that is waited for has decided in a partition: all below `upto` but `open_offsets`, which nobody
-    knows yet, and it gave up `dead_offsets`."""
+    """The decisions of a group that this group waits for, in one partition: all records below `upto` are decided,
+    except
+    `open_offsets`. The group gave up `dead_offsets`."""
 
     group: str
     partition: TopicPartition
@@ -231,7 +233,7 @@ class Decided(NamedTuple):
 
 
 class Released(NamedTuple):
-    """Somebody has decided that the key of a dead record goes on: `partition` and `offset` are the record's own."""
+    """The key of a dead record may continue. `partition` and `offset` are those of the source record."""
 
     partition: TopicPartition
     offset: int
@@ -263,15 +265,15 @@ Event = (
 
 
 class Mark(NamedTuple):
-    """A row of the ledger that says which record is in hand (kafkalite.failures.marks)."""
+    """A ledger row that names the record in hand (kafkalite.failures.marks)."""
 
     key: str
     row: Row
 
 
 class Run(NamedTuple):
-    """Have these records handled, one after the other; stop after so many failures, and after an outage. With
-    `by_key` nothing more is handled of a key that has failed."""
+    """Handle these records one after the other. Stop after `failures_max` failures, and after an outage. With `by_key`,
+    skip the later records of a key that has failed."""
 
     partition: TopicPartition
     number: int
@@ -279,29 +281,29 @@ class Run(NamedTuple):
     failures_max: int
     by_key: bool = False
     marks: tuple[Mark | None, ...] = ()
-    """Of each record, what has to be in the ledger before it is handled; () where nothing has."""
+    """For each record, the mark to write to the ledger before it is handled; () if no marks are needed."""
 
 
 class Withdraw(NamedTuple):
-    """Handle nothing more of this partition's run."""
+    """Start no more records of this partition's run."""
 
     partition: TopicPartition
 
 
 class Pause(NamedTuple):
-    """Read no more of this partition."""
+    """Stop reading this partition."""
 
     partition: TopicPartition
 
 
 class Resume(NamedTuple):
-    """Read on."""
+    """Continue to read this partition."""
 
     partition: TopicPartition
 
 
 class Goal(Enum):
-    """Where a record goes."""
+    """Where a record is written."""
 
     RETRY = "retry"
     PARK = "parked"
@@ -310,10 +312,10 @@ class Goal(Enum):
 
 
 class Put(NamedTuple):
-    """A record to be written: the message as it was, with the headers of this letter.
+    """A record to write: the original message with the headers of `letter`.
 
-    `shrink` is how much of the reason must be left out for it to fit: 0 nothing, 1 the stack, 2 the text, 3 the value.
-    `partition` None is chosen by key.
+    `shrink` is what to leave out so that the record fits: 0 nothing, 1 the stack, 2 also the text, 3 also the value.
+    `partition` None: the partition is chosen by key.
     """
 
     goal: Goal
@@ -327,27 +329,27 @@ class Put(NamedTuple):
 
 
 class Transact(NamedTuple):
-    """All of it or nothing: records, rows of the ledger (None: a tombstone), offsets of the group."""
+    """Write atomically: records, ledger rows (None: a tombstone) and offsets of the group."""
 
     number: int
     puts: tuple[Put, ...]
     rows: tuple[tuple[str, Row | None], ...]
     offsets: Mapping[TopicPartition, int]
     scope: TopicPartition | None = None
-    """The partition that all of it is about, where transactions are one partition's."""
+    """The source partition of all of it, if each transaction covers only one."""
 
 
 class Commit(NamedTuple):
-    """Offsets of the group, outside of any transaction; behind those of commits that are under way."""
+    """Commit offsets of the group without a transaction, after the commits that are under way."""
 
     number: int
     offsets: Mapping[TopicPartition, int]
 
 
 class Doubt(NamedTuple):
-    """Records of a partition from `first` to before `until` may have ended the process of the member before, and are
-    noted in the ledger before they are handled: in growing batches, `suspects` of them one at a time. `over`: all of
-    these records have their outcome."""
+    """Report that records from `first` to before `until` may have ended the process of the previous member. They are
+    noted in the ledger before they are handled: in growing batches, but `suspects` of them one at a time. `over`: all
+    of them have an outcome."""
 
     partition: TopicPartition
     first: int
@@ -357,8 +359,8 @@ class Doubt(NamedTuple):
 
 
 class Alarm(NamedTuple):
-    """Somebody should know. `kind`: loss, loss-over, breaker, lost, damaged, foreign, crashed, held, dead-handler,
-    age, slow or stopped."""
+    """Report a condition to the user. `kind`: loss, loss-over, breaker, lost, damaged, foreign, crashed, held,
+    dead-handler, age, slow or stopped."""
 
     kind: str
     text: str
@@ -366,7 +368,7 @@ class Alarm(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """The member ends."""
+    """End the member."""
 
     reason: str
 

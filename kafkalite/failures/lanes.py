@@ -1,12 +1,12 @@
-"""One partition in the hands of a member: the records that were read and are not finished, and who comes next.
+"""Hold the unfinished records of one assigned partition, and choose the next record to handle.
 
-    read ─▶ READY ─▶ RUNNING ─▶ DONE                 plainly processed, or stepped over
+    read ─▶ READY ─▶ RUNNING ─▶ DONE                 processed without a write, or skipped
               ▲         ├─▶ MOVING ─▶ DONE           written elsewhere, in a transaction with the offset
-              └─────────┴─▶ (stays)                  tried again here: the wait is over, or its row is written
+              └─────────┴─▶ (stays)                  tried again here: the backoff is over, or its row is written
 
-Of a topic's own partition the records run in the order of their offsets, and the first holds the others back while it
-waits. In a retry topic each has its due time and they end out of order; with order by key those of a key are a chain,
-of which the first alone may run. The offset to commit is that of the first record that is not done.
+The records of a source topic run in offset order, and the first one blocks the others while it waits. In a retry topic
+each record has its due time, so they end out of order; with order by key, the records of a key form a chain, of which
+only the first may run. The offset to commit is that of the first record that is not done.
 
 Thread rule: one thread at a time.
 """
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 
 
 COMMIT_COUNT: Final = 256
-"""Records of a partition after which what became of them is committed before the time."""
+"""Finished records of a partition after which outcomes are committed early."""
 RUN_MAX: Final = 64
-"""Records that are given to a worker at once."""
+"""Records that a worker gets at once."""
 GROWTH: Final = 16
-"""By which a batch is larger than the one before it."""
+"""Factor by which the next batch may be larger."""
 BATCH_MAX: Final = 256
-"""Records that are noted as in hand at once."""
+"""Records that are noted as in hand together."""
 EXACT_COUNT: Final = 128
 SPAN_MAX: Final = 16
 SPAN_MS: Final = 0.5
 IN_HAND_MAX: Final = 2 * COMMIT_COUNT + RUN_MAX
-"""So far behind what is committed a run begins at most: as many are handled while others are being committed."""
+"""The farthest that a run may begin after the committed offset: others are handled while the first are committed."""
 
 
 class ItemState(Enum):
-    """Where a record is."""
+    """The state of a record in a lane."""
 
     READY = "ready"
     RUNNING = "running"
@@ -53,7 +53,7 @@ class ItemState(Enum):
 
 
 class Verdict(NamedTuple):
-    """What a transaction has to write for a record. With `stays` the record is READY again afterwards."""
+    """What a transaction must write for a record. With `stays`, the record is READY again afterwards."""
 
     put: Put | None = None
     row: Row | None = None
@@ -63,7 +63,8 @@ class Verdict(NamedTuple):
 
 
 class Item:
-    """A record in hand. `due` is monotonic ms; `attempt` counts failures so far; `first` is wall ms of the first."""
+    """An unfinished record. `due` is monotonic ms; `attempt` counts its failures; `first` is the wall ms of the
+    first."""
 
     __slots__ = (
         "attempt",
@@ -104,53 +105,54 @@ class Item:
         self.due = 0.0
         self.first = 0
         self.id = ""
-        """Of the letter that speaks for it, or will."""
+        """The id of its letter, present or future."""
         self.came_as = ""
-        """The letter's id that it was read with."""
+        """The id of the letter as which it was read."""
         self.rounds = 0
         self.held = ""
-        """The digest of the key that waits until this record is decided."""
+        """The digest of its key, which waits until this record is decided."""
         self.passed = False
-        """Whether the next of its key need not wait for it any more."""
+        """Whether the next record of its key no longer waits for it."""
         self.row: Row | None = None
         self.doubted = False
-        """Whether it may be what ended the member before, and has had no outcome since."""
+        """Whether it may have ended the previous member, and has had no outcome since."""
         self.noted = False
         self.unnoted: Row | None = None
-        """Its row before it was noted."""
+        """Its row before it was noted as in hand."""
         self.counted = False
-        """Whether its failure stands in the window of the breaker already."""
+        """Whether the breaker's window counts its failure already."""
         self.old = False
-        """Whether somebody was told that it is tried for long."""
+        """Whether an alarm has reported that it keeps failing."""
         self.failure: Failure | None = None
         self.probes = 0
         self.shrink = 0
         self.verdict: Verdict | None = None
         self.bundle: list[Item] = []
-        """Records that one call has handled, with outputs: they are written in one transaction."""
+        """Records that one call handled and that have outputs. One transaction writes them all."""
 
     @property
     def is_staying(self) -> bool:
-        """Whether it is being written down that it is in hand, or is not any more."""
+        """Whether a note is being written that it is in hand, or no longer in hand."""
         return self.state is ItemState.MOVING and self.verdict is not None and self.verdict.stays
 
 
 class Batch:
-    """Records that are noted together as in hand before the first of them is handled, after an unclean end.
+    """Records that are noted together as in hand before the first is handled, after an unclean shutdown.
 
-    `size` is that of the next: it grows as long as to write the notes takes longer than to handle the records, so that
-    the partition keeps half of its rate at least, and no more records than that needs come under suspicion.
+    `size` is the size of the next batch. It grows while writing the notes takes longer than handling the records. So
+    the partition keeps at least half of its throughput, and no more records than necessary come under suspicion.
 
-    Each record has a mark of its own, but for those that take less time than their marks would: behind the first
-    EXACT_COUNT of these, a mark stands for up to SPAN_MAX records, and counts as a try of none.
+    Each record has its own mark, unless marks would take longer than the records: then, after the first EXACT_COUNT
+    records, a mark covers up to SPAN_MAX records and does not count as an attempt of any of them.
     """
 
     def __init__(self) -> None:
         self.items: list[Item] = []
         self.alone = False
-        """Whether it is one record that was in hand before when a process ended: the only one of the member."""
+        """Whether the batch is one suspect, in hand before when a process ended. The member then handles nothing
+        else."""
         self.marks = False
-        """Whether it is marked which of its records the handler has, as others are noted too."""
+        """Whether marks name the record in hand, because several records are noted."""
         self.size = 1
         self._exact_left = EXACT_COUNT
         self._each_ms = 0.0
@@ -158,17 +160,17 @@ class Batch:
         self._running_since: float | None = None
 
     def begin(self, items: list[Item], now_ms: float, *, alone: bool, marks: bool) -> None:
-        """These are about to be noted."""
+        """Start a batch whose notes are about to be written."""
         self.items, self.alone, self.marks = items, alone, marks
         self._noting_since = now_ms
 
     def run(self, now_ms: float) -> None:
-        """They are noted, and about to be handled."""
+        """Take note that the notes are written and the records start."""
         self._running_since = now_ms
         self._noting_ms = now_ms - self._noting_since
 
     def ended(self, now_ms: float, each_ms: float) -> None:
-        """A run is over: if it was theirs, they were handled."""
+        """Take the end of a run, and grow the next batch if its records took no longer than its notes."""
         since, self._running_since = self._running_since, None
         if since is not None and not self.alone and now_ms - since <= self._noting_ms:
             self.size = min(GROWTH * self.size, BATCH_MAX)
@@ -177,59 +179,60 @@ class Batch:
             self._each_ms = each_ms
 
     def span(self, place: int) -> int:
-        """How many records the mark of the one at this place stands for."""
+        """Return how many records the mark of the record at this index covers."""
         return 1 if place < self._exact_left or self._each_ms >= SPAN_MS else SPAN_MAX
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is noted, or being written, any more."""
+        """Whether none of its records is noted or being written."""
         return all(
             item.state is ItemState.DONE or (item.state is ItemState.READY and not item.noted) for item in self.items
         )
 
 
 class KeyChains:
-    """Of a retry partition with order by key: which keys are blocked, and by how many letters.
+    """Track the blocked keys of a retry partition with order by key, and the number of letters that block each.
 
-    A key is held while what becomes of its dead record is open (after_dead="hold"): then nothing of it runs but that.
+    A key is held while its dead record is undecided (after_dead="hold"): then only that record of the key runs.
     """
 
     def __init__(self) -> None:
         self._counts: Counter[bytes] = Counter()
         self._expected: set[str] = set()
-        """Letters that this member has sent and not read back."""
+        """Ids of letters that this member has sent and not read back."""
         self.chains: dict[bytes, deque[Item]] = {}
         self.holders: dict[str, int] = {}
-        """By digest of a held key, the offset of the record that it waits for, in its own topic."""
+        """By digest of a held key, the offset of the source record that it waits for."""
         self.written: set[str] = set()
-        """Digests of keys that the ledger says are held."""
+        """Digests of keys that the ledger lists as held."""
 
     @property
     def awaited(self) -> int:
-        """Letters on their way."""
+        """Number of letters sent and not read back."""
         return len(self._expected)
 
     def blocks(self, item: Item) -> bool:
-        """Whether a record of the topic itself has to wait. One without key never has to."""
+        """Return whether a record of the source topic must wait. A record without a key never waits."""
         return item.key is not None and (self._counts[item.key] > 0 or self._is_held(item.key, item.origin_offset))
 
     def _is_held(self, key: bytes, offset: int) -> bool:
-        """Whether the key waits for another record than this one."""
+        """Return whether the key waits for another record than this one."""
         return bool(self.holders) and self.holders.get(key_digest(key), offset) != offset
 
     def send(self, key: bytes | None, letter_id: str) -> None:
-        """A letter with this key is on its way into the partition."""
+        """Count a letter that is on its way into the partition."""
         self._expected.add(letter_id)
         if key is not None:
             self._counts[key] += 1
 
     def take_back(self, key: bytes | None, letter_id: str) -> None:
-        """It was not sent after all."""
+        """Undo `send` for a letter that was not sent."""
         self._expected.discard(letter_id)
         self._release(key)
 
     def arrived(self, item: Item) -> bool:
-        """A living letter was read; whether it may run: the first of its key, or what a held key waits for."""
+        """Add a live letter. Return whether it may run: it is the first of its key, or the record that a held key waits
+        for."""
         if item.id in self._expected:
             self._expected.discard(item.id)
         elif item.key is not None:
@@ -247,7 +250,8 @@ class KeyChains:
         return len(chain) == 1 and not self._is_held(item.key, item.origin_offset)
 
     def passed(self, item: Item) -> Item | None:
-        """A letter has succeeded, and is about to be written as that; the next of its key, which may run now."""
+        """Remove a letter that succeeded from its chain, before that is written. Return the next of its key if it may
+        run."""
         if item.key is None or item.passed:
             return None
         item.passed = True
@@ -260,25 +264,26 @@ class KeyChains:
         return None if self._is_held(item.key, chain[0].origin_offset) else chain[0]
 
     def finished(self, item: Item) -> Item | None:
-        """A letter is done; the next of its key, if it did not pass before. Newcomers of the key may go on from now."""
+        """Unblock the key of a letter that is done. Return the next of the key, if the letter was still in its
+        chain."""
         self._release(item.key)
         return self.passed(item)
 
     def hold(self, digest: str, offset: int) -> None:
-        """The key waits for this record."""
+        """Make the key wait for this record."""
         self.holders[digest] = offset
 
     def release(self, digest: str) -> Item | None:
-        """The key goes on; the first of it that was waiting."""
+        """Let the key continue. Return the first waiting letter if it may run now."""
         first = next((chain[0] for key, chain in self.chains.items() if key_digest(key) == digest), None)
         if first is not None and first.held and first.state is ItemState.MOVING:
-            return None  # what has become of the record now is about to be written
+            return None  # its outcome is about to be written
         self.written.discard(digest)
         if self.holders.pop(digest, None) is None or first is None:
             return None
         if not first.held:
             return first
-        first.held = ""  # the record itself, on its way back: a letter like any other from now
+        first.held = ""  # the dead record itself, redriven: an ordinary letter from now on
         return None
 
     def _release(self, key: bytes | None) -> None:
@@ -290,17 +295,17 @@ class KeyChains:
 
     @property
     def parked_keys(self) -> int:
-        """Keys that are blocked."""
+        """Number of blocked keys."""
         return len(self._counts)
 
 
 def key_digest(key: bytes) -> str:
-    """What the ledger says of a key that is held, as the key itself may be personal."""
+    """Return the hash under which the ledger lists a held key, because keys may be personal data."""
     return hashlib.blake2b(key, digest_size=16).hexdigest()
 
 
 class PartitionLane:
-    """See the module."""
+    """One assigned partition: see the module."""
 
     def __init__(
         self,
@@ -319,65 +324,65 @@ class PartitionLane:
         self.is_dead = open_ids is not None
         """Whether its records are dead letters, for the dead-letter handler."""
         self.open_ids = open_ids or frozenset()
-        """Of those, the letters before `known` that were still dead when the partition came."""
+        """Ids of letters before `known` that were still dead when the partition was assigned."""
         self.rows = dict(rows)
-        """By the offset of the record in its own topic, as of when the partition came."""
+        """Ledger rows by offset of the source record, as of the assignment."""
         self.position = start.position
         self.known = start.known
-        """Letters from there on are new, and need no look at their rows."""
+        """Letters from this offset on are new; their rows are not checked."""
         self.end = start.end
-        """Where the partition ended when it came."""
+        """The end of the partition at the assignment."""
         self.committed = start.position
         self.committing = 0
-        """The number of the plain commit that is under way, if one is."""
+        """The number of the plain commit under way; 0 if none."""
         self.chains = chains
         self.items: deque[Item] = deque()
         self.by_offset: dict[int, Item] = {}
         self.moving: dict[int, Item] = {}
         self.run: int | None = None
         self.running: list[Item] = []
-        """The records of the run."""
+        """The records of the current run."""
         self.reached = start.position
-        """The offset behind what was ever given to a run."""
+        """The offset after all records that were ever in a run."""
         self.opened = False
         self.opening = False
         self.first = start.position
-        """The offset where it was opened,"""
+        """The offset at which the partition was opened in the ledger."""
         self.opened_ms = 0
-        """and when (wall ms)."""
+        """When it was opened (wall ms)."""
         self.careful = 0
-        """How many records are still noted before they are handled, after an unclean end."""
+        """How many more records are noted before they are handled, after an unclean shutdown."""
         self.until = -1
-        """The offset before which that is done, while it is; -1 otherwise."""
+        """The offset before which records are noted first; -1 if none."""
         self.doubted = 0
-        """How many of these were read and have no outcome."""
+        """Number of these records that were read and have no outcome."""
         self.came_ms = 0
-        """When the partition came (wall ms): a letter that was not due then was not in hand before."""
+        """When the partition was assigned (wall ms). Letters that were not due then were not in hand before."""
         self.calming = False
-        """Whether the ledger is still to say that it is over."""
+        """Whether the ledger must still record that the caution has ended."""
         self.calmed = False
-        """Whether the transaction under way says so."""
+        """Whether the transaction under way records that."""
         self.marked = False
-        """Whether the ledger has a mark of one of its records."""
+        """Whether the ledger has a mark for one of its records."""
         self.batch = Batch()
         self.leaving = False
         self.closing = False
         self.paused = False
         self.waits_for = ""
-        """The group that has to decide on the first record."""
+        """The group that must decide on the next record; "" if none."""
         self.seen: set[str] = set()
         self.checked_lost = not is_retry
         self._ready: list[tuple[float, int, Item]] = []
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything that stood there when the partition came was read."""
+        """Whether everything up to the end at the assignment was read."""
         return self.position >= self.end
 
     # --- records ------------------------------------------------------------------------------------------------------
 
     def add(self, item: Item) -> None:
-        """A record that was read; in a chain only the first is ready."""
+        """Add a record that was read. It is ready unless it waits in a chain."""
         self.items.append(item)
         self.by_offset[item.offset] = item
         self.doubted += item.doubted
@@ -385,7 +390,7 @@ class PartitionLane:
             self.push(item)
 
     def push(self, item: Item) -> None:
-        """It may run when it is due."""
+        """Make a record ready to run at its due time."""
         item.state = ItemState.READY
         item.verdict = None
         item.bundle = []
@@ -393,40 +398,40 @@ class PartitionLane:
 
     @property
     def head(self) -> Item | None:
-        """The next to run."""
+        """The next record to run."""
         while self._ready and self._ready[0][2].state is not ItemState.READY:
             heapq.heappop(self._ready)
         return self._ready[0][2] if self._ready else None
 
     def take(self, item: Item) -> None:
-        """Takes this one out, the head or another one."""
+        """Remove a ready record, whether or not it is the head."""
         if self.head is item:
             heapq.heappop(self._ready)
         else:
             self.take_out(item)
 
     def ready(self) -> Iterator[Item]:
-        """All that wait to run, in no order."""
+        """Yield all ready records, in no order."""
         return (item for _, _, item in self._ready if item.state is ItemState.READY)
 
     def take_out(self, item: Item) -> None:
-        """Takes this one out, wherever it stands."""
+        """Remove a ready record anywhere in the queue."""
         self._ready = [entry for entry in self._ready if entry[2] is not item]
         heapq.heapify(self._ready)
 
     def move(self, item: Item, verdict: Verdict) -> None:
-        """Its verdict is to be written."""
+        """Schedule the write of a record's verdict."""
         item.state = ItemState.MOVING
         item.verdict = verdict
         self.moving[item.offset] = item
 
     def unnote(self, item: Item) -> None:
-        """It was noted, and not handled: that it was in hand when the process ended must not be said of it."""
+        """Withdraw the note of a record that was not handled, so that it is not suspected if the process ends."""
         item.noted, item.row = False, item.unnoted
         self.move(item, Verdict(row=item.row, stays=True))
 
     def finish(self, item: Item) -> None:
-        """It is done; what it held back is ready."""
+        """Mark a record as done, and make the next of its chain ready."""
         item.state = ItemState.DONE
         self.clear(item)
         self.moving.pop(item.offset, None)
@@ -437,14 +442,14 @@ class PartitionLane:
                 self.push(following)
 
     def step_over(self, item: Item) -> None:
-        """A record that nobody has to handle; it holds nothing back."""
+        """Add a record as done, without handling it."""
         item.state = ItemState.DONE
         self.items.append(item)
 
     # --- offsets ------------------------------------------------------------------------------------------------------
 
     def low(self, done: Container[Item] = ()) -> int:
-        """The offset to commit, once these are done too."""
+        """Return the offset to commit once the records in `done` are done as well."""
         while self.items and self.items[0].state is ItemState.DONE:
             self.items.popleft()
         for item in self.items:
@@ -453,10 +458,11 @@ class PartitionLane:
         return self.position
 
     def movable(self) -> Iterator[Item]:
-        """Records with a verdict that may be written now, in order.
+        """Yield the records whose verdicts may be written now, in order.
 
-        In a topic's own partition only those that nothing unfinished stands before: the offset goes with them, so that
-        nobody who comes after meets a record that was moved. No offset goes with what stays, so that may be anywhere.
+        In a source topic, a record is written only if all before it are done or written with it. Its offset is
+        committed in the same transaction, so no later member reads a record that was moved. A record that stays commits
+        no offset, so it may be anywhere.
         """
         if self.is_retry:
             yield from [self.moving[offset] for offset in sorted(self.moving)]
@@ -474,12 +480,12 @@ class PartitionLane:
 
     @property
     def has_movable(self) -> bool:
-        """Whether a record may be written now."""
+        """Whether a verdict may be written now."""
         return bool(self.moving) and (self.is_retry or next(self.movable(), None) is not None)
 
     @property
     def is_in_hand(self) -> bool:
-        """Whether a noted record is about to run, or runs; a suspect also until it is written what became of it."""
+        """Whether a noted record is running or about to run. A suspect is in hand until its outcome is written."""
         if self.leaving:
             return False
         for item in self.batch.items:
@@ -491,46 +497,45 @@ class PartitionLane:
 
     @property
     def is_writing_notes(self) -> bool:
-        """Whether it is being written down that records are in hand, or are not any more, or what became of a suspect:
-        nothing is begun before that."""
+        """Whether notes, or the outcome of a suspect, are being written. Nothing starts before that is done."""
         if self.batch.alone and any(item.state is ItemState.MOVING for item in self.batch.items):
             return True
         return self.until >= 0 and any(item.is_staying for item in self.moving.values())
 
     @property
     def noted_ready(self) -> list[Item]:
-        """Records that are noted as in hand and wait to run."""
+        """Records that are noted as in hand and ready to run."""
         return [item for item in self.batch.items if item.noted and item.state is ItemState.READY]
 
     @property
     def noted_count(self) -> int:
-        """Records that the ledger names as in hand."""
+        """Number of records that the ledger lists as in hand."""
         return sum(item.noted and item.state is not ItemState.DONE for item in self.batch.items)
 
     def clear(self, item: Item) -> None:
-        """It has an outcome: the process has lived through it."""
+        """Clear the suspicion of a record that has an outcome."""
         self.doubted -= item.doubted
         item.doubted = False
 
     @property
     def is_over(self) -> bool:
-        """Whether all of the records that may have ended the member before have an outcome."""
+        """Whether all records that may have ended the previous member have an outcome."""
         return not self.careful or (self.position >= self.until and not self.doubted)
 
     @property
     def unfinished(self) -> int:
-        """Records in hand."""
+        """Number of unfinished records."""
         return len(self.by_offset)
 
     def is_full(self, item: Item) -> bool:
-        """Whether this one has to wait until more is committed."""
+        """Return whether this record must wait until more is committed."""
         behind = len(self.moving) if self.is_retry else item.offset - self.committed
         return behind >= IN_HAND_MAX
 
     @property
     def hurries(self) -> bool:
-        """Whether its verdicts are to be written at once: a record waits for that, or as many are in hand behind the
-        committed offset as are taken one by one after an unclean end."""
+        """Whether to write verdicts at once: a record waits for that, or COMMIT_COUNT records lie between the committed
+        offset and the records that ran."""
         if self.closing or self.until >= 0 or len(self.moving) >= COMMIT_COUNT:
             return True
         return bool(self.moving) and not self.is_retry and self.reached - self.committed >= COMMIT_COUNT

@@ -1,10 +1,10 @@
-"""What goes into the next transaction of a member: letters, rows of the ledger, outputs of handlers, offsets.
+"""Build a member's transactions: letters, ledger rows, outputs of handlers and offsets.
 
-    verdicts ─▶ wait for more, LINGER_MS at most, while records are being handled ─▶ Transact ─▶ TransactionEnded
+    verdicts ─▶ collected for LINGER_MS at most, while records are being handled ─▶ Transact ─▶ TransactionEnded
 
-One transaction at a time, of MOVES_MAX records at most, with all partitions that have something to be written. What it
-costs hardly depends on how many there are; so verdicts are collected while there is something to handle, and while the
-one before is under way.
+One transaction at a time, of at most MOVES_MAX records, covers all partitions that have something to write. Its cost
+hardly depends on their number. So verdicts are collected while records are being handled, and while the previous
+transaction is under way.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -29,16 +29,16 @@ MOVES_MAX: Final = 500
 """Records in one transaction."""
 LINGER_MS: Final = 50.0
 AGAIN_MS: Final = 500.0
-"""After a transaction or a commit that failed."""
+"""Backoff after a transaction or commit that failed."""
 SHRINK_MAX: Final = 3
-"""Without its value a letter fits anywhere."""
+"""At this level a letter has no value, and fits into any topic."""
 
 
 class Flight(NamedTuple):
-    """A transaction that has not ended: its number, what it writes down, and the offsets that go with it.
+    """A transaction under way: its number, the records that it writes, and the offsets that it commits.
 
-    `lanes` are those of `chosen`: a partition that was lost meanwhile, and came again, has another one. `last` are the
-    partitions that are given up with it.
+    `lanes` are those of `chosen`: a partition that is lost and assigned again meanwhile has a new lane. `last` are the
+    partitions that are given up at its end.
     """
 
     number: int
@@ -49,11 +49,11 @@ class Flight(NamedTuple):
 
 
 class TooLarge(Exception):
-    """What a record comes to fits nowhere."""
+    """A letter is too large for its topic even without its value."""
 
 
 class Moves:
-    """See the module. `by_partition`: a transaction is about one source partition."""
+    """Builder of transactions: see the module. `by_partition`: each transaction covers one source partition."""
 
     def __init__(self, member: str, *, keeps_ledger: bool, by_partition: bool) -> None:
         self._member = member
@@ -65,31 +65,31 @@ class Moves:
         self.flight: Flight | None = None
 
     def hurry(self) -> None:
-        """Nothing is waited for any more."""
+        """End the backoff."""
         self._not_before = 0.0
 
     def wakes(self, now_ms: float) -> Iterator[float]:
-        """Times from which there may be something to begin."""
+        """Yield the future times (monotonic ms) at which a transaction may become due."""
         for at in (self._not_before, self._linger_until or 0.0):
             if at > now_ms:
                 yield at
 
     def concerns(self, lane: PartitionLane) -> bool:
-        """Whether the transaction that has not ended commits an offset of this partition."""
+        """Return whether the transaction under way commits an offset of this partition."""
         return self.flight is not None and self.flight.lanes.get(lane.partition) is lane
 
     def is_in_flight(self, lane: PartitionLane, item: Item) -> bool:
-        """Whether the transaction that has not ended is about this record."""
+        """Return whether the transaction under way writes this record."""
         return self.flight is not None and item in self.flight.chosen.get(lane.partition, ())
 
     def begin(self, lanes: dict[TopicPartition, PartitionLane], now: Moment, *, at_once: bool) -> Transact | None:
-        """The next transaction, if it is time for one."""
+        """Start the next transaction, if one is due."""
         if self.flight is not None or now.ms < self._not_before:
             return None
         if not at_once and self._lingers(lanes, now.ms):
             return None
         if any(lane.committing and (lane.closing or lane.has_movable) for lane in lanes.values()):
-            return None  # not without it: what becomes of a record is written before the next suspect is begun
+            return None  # wait for the commit: a suspect's outcome must be written before the next suspect starts
         puts: list[Put] = []
         rows: list[tuple[str, Row | None]] = []
         chosen: dict[TopicPartition, list[Item]] = {}
@@ -109,7 +109,7 @@ class Moves:
                 write_down(item, now.wall_ms, puts, rows)
             done = {item for item in found if item.verdict is not None and not item.verdict.stays}
             low = lane.low(done)
-            offsets[lane.partition] = low  # also where it has not changed: who was replaced is refused by it
+            offsets[lane.partition] = low  # even if unchanged: it lets the broker refuse a member that was replaced
             if opens or lane.calmed:
                 if opens:
                     lane.first, lane.opened_ms = low, now.wall_ms
@@ -132,7 +132,8 @@ class Moves:
         return Transact(self._number, tuple(puts), tuple(rows), offsets, scope)
 
     def _lingers(self, lanes: Mapping[TopicPartition, PartitionLane], now_ms: float) -> bool:
-        """Whether more is waited for. With nothing to handle, or with somebody who waits for this, it is not."""
+        """Return whether to wait for more verdicts. Never if no handler is running, or if something waits for the
+        write."""
         idle, count = True, 0
         for lane in lanes.values():
             if lane.hurries or not (lane.opened or lane.leaving):
@@ -146,7 +147,7 @@ class Moves:
         return now_ms < self._linger_until
 
     def end(self, event: TransactionEnded, now_ms: float) -> Flight:
-        """How it ended; TooLarge."""
+        """Take the end of the transaction under way. TooLarge."""
         flight, self.flight = self.flight, None
         assert flight is not None, "it was begun"
         assert flight.number == event.number, "one transaction at a time"
@@ -158,7 +159,7 @@ class Moves:
 
 
 def choose(lane: PartitionLane, count: int) -> list[Item]:
-    """The records of a partition that may be written now, so many at most."""
+    """Return the records of a partition that may be written now, `count` at most."""
     found: list[Item] = []
     if lane.moving:
         for item in lane.movable():
@@ -169,8 +170,8 @@ def choose(lane: PartitionLane, count: int) -> list[Item]:
 
 
 def whole_bundles(lane: PartitionLane, found: list[Item]) -> list[Item]:
-    """Leave out records that one call has handled with others that cannot be written now; in a topic's own partition
-    all that follows them, too."""
+    """Leave out records whose call also handled records that cannot be written now. In a source topic, leave out all
+    records after them, too."""
     while True:
         chosen = set(found)
         bundles = {id(item.bundle): item.bundle for item in found if item.bundle}
@@ -184,7 +185,7 @@ def whole_bundles(lane: PartitionLane, found: list[Item]) -> list[Item]:
 
 
 def write_down(item: Item, wall_ms: int, puts: list[Put], rows: list[tuple[str, Row | None]]) -> None:
-    """What a record's verdict comes to."""
+    """Add the records and the ledger row of an item's verdict to a transaction."""
     verdict = item.verdict
     assert verdict is not None, "it moves for a reason"
     if verdict.put is not None:
@@ -197,7 +198,7 @@ def write_down(item: Item, wall_ms: int, puts: list[Put], rows: list[tuple[str, 
 
 
 def shrink(flight: Flight, place: int) -> None:
-    """The put of that number goes with less the next time."""
+    """Leave more out of the put at this index the next time. TooLarge if nothing is left to leave out."""
     owners = [
         item
         for items in flight.chosen.values()

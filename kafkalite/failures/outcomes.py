@@ -1,8 +1,8 @@
-"""What the outcome of a record means: it is done, is tried again here, or goes to a retry topic or the dead letters.
+"""Turn the outcome of a record into its next step: done, retry in place, retry topic or dead letter.
 
     Finished ─┬─ success ─▶ done, or its row and outputs are written
-              └─ failure ─▶ the policy's step: here, a retry topic, the dead letters, ignored, stop
-                    └─ an outage, or too many ─▶ the breaker opens, and nothing is moved
+              └─ failure ─▶ the policy's step: in place, a retry topic, the dead letters, ignore, stop
+                    └─ an outage, or too many ─▶ the breaker opens, and no record is moved
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Outcomes:
-    """See the module."""
+    """Outcomes of records and what follows from them: see the module."""
 
     def __init__(self, state: SessionState) -> None:
         self._state = state
@@ -43,7 +43,7 @@ class Outcomes:
         self._counts = state.counts
 
     def finished(self, event: Finished) -> None:
-        """A handler is done with a record."""
+        """Take the outcome of a record."""
         lane = self._lanes.get(event.partition)
         item = None if lane is None or lane.run != event.run else lane.by_offset.get(event.offset)
         if lane is None or item is None or item.state is not ItemState.RUNNING:
@@ -56,7 +56,7 @@ class Outcomes:
             self._failed(lane, item, event.outcome.failure)
 
     def finished_together(self, event: FinishedTogether) -> None:
-        """A call of a handler is done with several records, and has sent something for all of them."""
+        """Take the common success of several records, and the outputs of their call."""
         lane = self._lanes.get(event.partition)
         if lane is None or lane.run != event.run:
             return
@@ -69,7 +69,7 @@ class Outcomes:
             item.bundle = items
 
     def run_ended(self, event: RunEnded) -> None:
-        """Records of the run that were not handled wait again."""
+        """Make the records of the run that were not handled ready again."""
         lane = self._lanes.get(event.partition)
         if lane is None or lane.run != event.run:
             return
@@ -82,10 +82,10 @@ class Outcomes:
         lane.run, lane.running = None, []
         lane.batch.ended(self._state.now.ms, event.each_ms)
         if self._breaker.probing and not lane.is_dead:
-            self._breaker.probe_failed(self._state.now.ms)  # nobody has tried
+            self._breaker.probe_failed(self._state.now.ms)  # the probe was not tried
 
     def _succeeded(self, lane: PartitionLane, item: Item, outcome: Outcome, *, is_bundled: bool = False) -> None:
-        if lane.is_dead:  # recorded at once, and not by the next plain commit: the handler notifies people
+        if lane.is_dead:  # commit at once, not with the next plain commit, because the handler may notify people
             self._counts["dead_calls", "succeeded"] += 1
             lane.move(item, Verdict(outputs=outcome.outputs, writes_row=item.row is not None))
             return
@@ -139,7 +139,7 @@ class Outcomes:
             self._take_step(lane, item, failure, self._policy.step(failure.rule, item.attempt))
 
     def _call_failed(self, lane: PartitionLane, item: Item, failure: Failure) -> None:
-        """The dead-letter handler failed: the letter waits, with those after it in its partition, for the next call."""
+        """Schedule the next call after the dead-letter handler failed. The later letters of the partition wait, too."""
         self._counts["dead_calls", "failed"] += 1
         item.failure = failure
         item.attempt += 1
@@ -158,7 +158,7 @@ class Outcomes:
         self._again(lane, item)
 
     def give_up_call(self, lane: PartitionLane, item: Item, failure: Failure) -> None:
-        """The dead-letter handler is not called again for this letter. The letter stays where it is."""
+        """Stop calling the dead-letter handler for this letter. The letter stays in its topic."""
         self._counts["dead_calls", "given_up"] += 1
         where = origin_text(item.origin, item.origin_offset)
         text = f"the dead-letter handler is not called again for {where}: {failure.name}: {failure.text}"
@@ -175,7 +175,7 @@ class Outcomes:
 
     @staticmethod
     def _again(lane: PartitionLane, item: Item) -> None:
-        """It waits to be tried here again. That it was in hand is over: the process has lived on."""
+        """Make a record ready to be tried again here. Clear its note: the process survived it."""
         if item.noted and item.row is not None:
             item.noted, item.row = False, item.row._replace(tries=0, among=0)
             lane.move(item, Verdict(row=item.row, stays=True))
@@ -206,7 +206,7 @@ class Outcomes:
                 lane.push(item)
 
     def _look_at_age(self, item: Item, failure: Failure) -> None:
-        """An alarm, once, for a record that is tried for long."""
+        """Raise an alarm, once, for a record that has been failing for too long."""
         strategy = self._policy.strategies[failure.rule + 1]
         age_ms = self._state.now.wall_ms - item.first
         if isinstance(strategy, RetryForever) and not item.old and age_ms >= milliseconds(strategy.alarm_after):
@@ -216,10 +216,10 @@ class Outcomes:
             self._actions.append(Alarm("age", text, {"record": where, "age_ms": age_ms}))
 
     def _retry(self, lane: PartitionLane, item: Item, topic_ms: int, delay_ms: int) -> None:
-        """To the retry topic of this delay; with order by key a letter stays in the one that it is in."""
+        """Write a record to the retry topic of this delay. With order by key, a letter stays in its topic."""
         self._counts["moved", "retry"] += 1
         now = self._state.now
-        due = now.wall_ms + 1 + delay_ms  # the clock has cut off a part of a millisecond, and nothing may be early
+        due = now.wall_ms + 1 + delay_ms  # the clock truncates to ms, and a retry must not be early
         topic = self._policy.layout.retry(lane.origin.topic, topic_ms)
         stays = lane.is_retry and self._policy.layout.by_key
         if not stays:
@@ -252,7 +252,7 @@ class Outcomes:
         lane.move(item, Verdict(put, row))
 
     def die(self, lane: PartitionLane, item: Item, state: State = State.DEAD) -> None:
-        """To the dead letters."""
+        """Write a record to its dead-letter topic."""
         assert item.failure is not None, "it has failed"
         self._counts["moved", "dead"] += 1
         now = self._state.now.wall_ms
@@ -305,7 +305,7 @@ class Outcomes:
             lane.finish(item)
 
     def _open_breaker(self, why: str) -> None:
-        """Nothing is moved any more: what failed and is not written yet waits with all others."""
+        """Open the breaker. Failed records that are not written yet become ready again."""
         self._breaker.open(self._state.now.ms)
         self._actions.append(Alarm("breaker", f"the breaker is open: {why}", {"open": True}))
         for lane in self._lanes.values():

@@ -1,9 +1,9 @@
-"""Which records run next: at most one run a partition, suspects alone, and what nobody has to handle stepped over.
+"""Choose the records to run next: one run per partition, suspects alone, skipping records that need no handler.
 
-    lane's head ─▶ due, with room, and decided by the groups before? ─┬─▶ Run
-                                                                      ├─▶ noted as in hand first (after an unclean end)
-                                                                      ├─▶ parked behind its key, or stepped over
-                                                                      └─▶ while the breaker is open: one probe
+    lane's head ─▶ due, not full, and decided by the groups in `after`? ─┬─▶ Run
+                                                                         ├─▶ noted as in hand first (unclean shutdown)
+                                                                         ├─▶ parked until its key is free, or skipped
+                                                                         └─▶ while the breaker is open: one probe
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from kafkalite.failures.state import SessionState
 
 RUN_FAILURES_MAX: Final = 10
-"""Failures after which a run comes back, where the order allows more than one, and their number means something."""
+"""Failures that end a run early, if the order allows more than one and a limit or alarm counts them."""
 CRASHES_MAX: Final = 2
-"""Ends of the process that find a record noted as in hand; then it is a dead letter, `crashed`."""
+"""Process ends with a record noted as in hand. After as many it becomes a dead letter, `crashed`."""
 CRASHED: Final = "crashed"
 
 
 class Runs:
-    """See the module."""
+    """Scheduling of runs: see the module."""
 
     def __init__(self, state: SessionState, outcomes: Outcomes) -> None:
         policy = state.policy
@@ -53,7 +53,7 @@ class Runs:
         self._actions = state.actions
         self._counts = state.counts
         self.late_ms: list[float] = []
-        """How long after their due time letters ran since somebody took them from here."""
+        """How late after their due times letters ran, in ms, until a reader takes the values."""
 
     def start(self) -> None:
         """Start a run in each partition that may begin one."""
@@ -64,8 +64,8 @@ class Runs:
                     self._run(lane, items)
 
     def _free_lanes(self) -> list[PartitionLane]:
-        """The partitions that may begin something. A suspect, a record that was in hand before when a process ended, is
-        alone in hand: what ends the process again is it, and nothing else is blamed."""
+        """Return the partitions that may start something. A suspect (a record that was in hand when a process ended) is
+        in hand alone: if the process ends again, the suspect is to blame and no other record."""
         lanes = list(self._lanes.values())
         held = [lane for lane in lanes if lane.is_in_hand]
         if any(lane.batch.alone for lane in held):
@@ -85,7 +85,7 @@ class Runs:
 
     @staticmethod
     def _is_suspect(lane: PartitionLane, item: Item) -> bool:
-        """Whether it was in hand before when a process ended, and may be why."""
+        """Return whether this record was in hand when a process ended, and may have ended it."""
         return lane.until >= 0 and item.doubted and item.row is not None and item.row.is_suspect
 
     def _may_start(self, lane: PartitionLane) -> bool:
@@ -120,9 +120,10 @@ class Runs:
         self._actions.append(Run(lane.partition, lane.run, messages, failures_max, by_key, marks))
 
     def _marks(self, lane: PartitionLane, items: list[Item]) -> tuple[Mark | None, ...]:
-        """What says which of a batch's records the handler has, or that it has one of so many. In a retry partition
-        each has its own, as their offsets do not follow one another. Elsewhere a mark also stands for what was marked
-        before: the signal that ends a process may reach another thread first, and the handler's runs on meanwhile."""
+        """Return the marks that name which of a batch's records the handler has. In a retry partition each record has
+        its own mark, because the offsets do not follow each other. In a source topic a mark also covers the previous
+        mark's records: the signal that ends the process may reach another thread first, while the handler's thread
+        continues."""
         before: int | None = None
         key, lane.marked = hand_key(lane.partition), True
         marks: list[Mark | None] = []
@@ -146,7 +147,7 @@ class Runs:
         return tuple(marks)
 
     def _take_run(self, lane: PartitionLane) -> list[Item]:
-        """The next records to handle; those that nobody has to handle are dealt with on the way."""
+        """Take the next records to handle. Skip, park or note others on the way."""
         if lane.is_writing_notes:
             return []
         items: list[Item] = []
@@ -179,11 +180,11 @@ class Runs:
         return items
 
     def _may_take(self, lane: PartitionLane, item: Item) -> bool:
-        """Whether it is its time, there is room, and all have decided on it."""
+        """Return whether a record is due, the lane has room, and the groups in `after` have decided on it."""
         return item.due <= self._state.now.ms and not lane.is_full(item) and self._decides(lane, item)
 
     def _takes(self, lane: PartitionLane, item: Item) -> bool:
-        """Takes it out, to be handled if so it has to be now."""
+        """Take a record from the queue. Return whether it is to be handled now, not skipped or parked."""
         lane.take(item)
         if self._stepped_over(lane, item):
             return False
@@ -193,7 +194,7 @@ class Runs:
         return True
 
     def _decides(self, lane: PartitionLane, item: Item) -> bool:
-        """Whether all groups that this one waits for have decided on the record."""
+        """Return whether all groups in `after` have decided on the record."""
         lane.waits_for = ""
         if lane.is_retry or lane.is_dead:
             return True
@@ -207,7 +208,8 @@ class Runs:
         return not lane.waits_for
 
     def _stepped_over(self, lane: PartitionLane, item: Item) -> bool:
-        """Whether the record needs no handler: by its row, by another group's decision, or as it has no value."""
+        """Skip a record that needs no handler, by its row, by another group's decision, or as a tombstone. Return
+        whether."""
         if lane.is_retry:
             return False
         if lane.is_dead:
@@ -243,12 +245,13 @@ class Runs:
         return True
 
     def _has_letter(self, row: Row) -> bool:
-        """Without transactions a row may come when the letter was stepped over, from whoever was replaced meanwhile."""
+        """Return whether the letter of a row still comes. Without transactions a member that was replaced may write a
+        row after its letter was skipped."""
         lane = self._lanes.get(TopicPartition(row.letter_topic, row.letter_partition))
         return bool(self._nonce) or (lane is not None and row.id in lane.seen)
 
     def _has_crashed(self, lane: PartitionLane, item: Item) -> bool:
-        """Whether CRASHES_MAX ends of the process found it in hand: then it is dead."""
+        """Make a record a dead letter if CRASHES_MAX process ends found it in hand. Return whether."""
         row = item.row
         if row is None or row.tries < CRASHES_MAX or not self._policy.writes_letters:
             return False
@@ -267,7 +270,7 @@ class Runs:
         return True
 
     def _note(self, lane: PartitionLane, items: list[Item]) -> None:
-        """Notes that these records are about to be in hand: a suspect, or some of which none is."""
+        """Note records as about to be in hand: one suspect, or several records that are no suspects."""
         alone = self._is_suspect(lane, items[0])
         others = 0 if alone else sum(other.noted_count for other in self._lanes.values() if other is not lane)
         count = others + len(items)
@@ -287,7 +290,7 @@ class Runs:
             lane.move(item, Verdict(row=item.row, stays=True))
 
     def _park(self, lane: PartitionLane, item: Item) -> None:
-        """Sends a newcomer behind its predecessor."""
+        """Write a record to the retry topic, where it waits for the earlier records of its key."""
         assert lane.chains is not None, "only with order by key"
         self._counts["moved", "parked"] += 1
         item.id = self._state.letter_id(item)
@@ -300,7 +303,7 @@ class Runs:
         lane.move(item, Verdict(put, row))
 
     def probe(self) -> None:
-        """Tries one record, when it is time: the one that was tried least."""
+        """Try one record when a probe is due: the one with the fewest probes."""
         if self._breaker.probing or self._state.now.ms < self._breaker.probe_at:
             return
         best: tuple[int, TopicPartition, int] | None = None

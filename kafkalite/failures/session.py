@@ -1,22 +1,22 @@
-"""The core: what a member of a group does about failures, as events in and actions out. No I/O, no clock, no threads.
+"""Decide how a member reacts to failures: events in, actions out. No I/O, no clock, no threads.
 
     Fetched ─▶ lane ─▶ Run ─▶ Finished ─┬─ success ─▶ Commit, every second
-                 ▲                      └─ failure ─▶ Step ─▶ Transact: letter + row of the ledger + offset
+                 ▲                      └─ failure ─▶ Step ─▶ Transact: letter + ledger row + offset
                  └── due again, or tried in place ◀────┘
 
-    session.on(event, now) ─▶ the actions, to be carried out in order;  session.wake_at: when to send Tick at the latest
+    session.on(event, now) ─▶ actions, to carry out in order;  session.wake_at: when to send Tick at the latest
 
-    parts: arrivals (what was read) ─▶ runs (which run next) ─▶ outcomes (what an outcome means) ─▶ moves, commits
+    parts: arrivals (records read) ─▶ runs (records to run next) ─▶ outcomes (their meaning) ─▶ moves, commits
 
-What holds whatever dies between two actions:
- 1. A record is plainly committed only when it and all before it in its partition are done, so none is lost.
- 2. Its letter, its row and its offset are one transaction, so none is doubled. In a topic's own partition a move waits
-    for all that stands before it: nobody who comes after reads a record that was moved.
- 3. A letter in a retry partition is alive only while the ledger names its id. What ended out of order, or was moved on,
-    is stepped over.
- 4. Of a partition that was not given up in good order, records are noted as in hand before they are handled, in growing
-    batches; after another end the one that the handler had is alone in hand, or, where no mark says which that was,
-    all of the batch are, one at a time. One that ends the process is a dead letter, and no other is blamed.
+Invariants, even if the process dies between two actions:
+ 1. A record is committed only when it and all records before it in its partition are done, so none is lost.
+ 2. A record's letter, ledger row and offset are one transaction, so none is duplicated. In a source topic a move waits
+    for all records before it, so no later member reads a record that was moved.
+ 3. A letter in a retry partition is alive only while the ledger lists its id. Letters that ended out of order, or were
+    moved on, are skipped.
+ 4. After an unclean shutdown, records are noted as in hand before they are handled, in growing batches. If the process
+    ends again, the record that the handler had is then handled alone; if no mark names it, all records of the batch are
+    handled one at a time. Only the record that ends the process becomes a dead letter.
 
 Thread rule: one thread at a time.
 """
@@ -75,12 +75,12 @@ if TYPE_CHECKING:
     from kafkalite.failures.times import Moment
 
 CAREFUL_COUNT: Final = IN_HAND_MAX + RUN_MAX
-"""As many may have been in hand behind the committed offset when a member ended."""
+"""Most records that may have been in hand after the committed offset when a member ended."""
 FINISHED_IDS_MAX: Final = 100_000
 
 
 class Session:
-    """See the module; the arguments are SessionState's."""
+    """A member's decisions about failures: see the module. Arguments are those of SessionState."""
 
     def __init__(
         self, policy: Policy, *, member: str, nonce: str, draw: Callable[[], float], by_partition: bool = False
@@ -106,11 +106,11 @@ class Session:
     # --- events -------------------------------------------------------------------------------------------------------
 
     def on(self, event: Event, now: Moment) -> list[Action]:
-        """What is to be done about it."""
+        """Return the actions for one event, in order."""
         return self.on_all((event,), now)
 
     def on_all(self, events: Iterable[Event], now: Moment) -> list[Action]:
-        """What is to be done about all of them."""
+        """Return the actions for these events, in order."""
         self._state.now = now
         for event in events:
             self._hear(event)
@@ -165,17 +165,17 @@ class Session:
         self._flow()
 
     def stop(self, reason: str) -> None:
-        """Starts no record from now on; what is done can be written still."""
+        """Start no more records. Finished records can still be written."""
         self._state.stop(reason)
 
     @property
     def stopped(self) -> str:
-        """Why the session has ended; empty until then."""
+        """The reason why the session ended; "" until then."""
         return self._state.stopped
 
     @property
     def wake_at(self) -> float | None:
-        """Monotonic ms at which Tick is wanted; None: only an event brings something new."""
+        """When to send Tick at the latest (monotonic ms). None: only another event can cause actions."""
         if self._state.stopped:
             return None
         times = list(self._moves.wakes(self._state.now.ms))
@@ -190,7 +190,8 @@ class Session:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something that was read is handled or written, or is about to be, without waiting for anybody."""
+        """Whether a record is being handled or written, or could be now without waiting for a backoff or another
+        group."""
         for lane in self._lanes.values():
             head = None if self._breaker.is_open or lane.waits_for else lane.head
             if lane.run is not None or lane.moving or (head is not None and head.due <= self._state.now.ms):
@@ -199,18 +200,18 @@ class Session:
 
     @property
     def is_closing(self) -> bool:
-        """Whether something is to be written still of partitions that are about to go."""
+        """Whether partitions that are being revoked still have something to write."""
         return any(lane.closing for lane in self._lanes.values())
 
     @property
     def waits(self) -> dict[TopicPartition, str]:
-        """Partitions whose next record waits for another group, which is to be asked (Decided)."""
+        """Partitions whose next record waits for another group, with that group. Send Decided for them."""
         return {lane.partition: lane.waits_for for lane in list(self._lanes.values()) if lane.waits_for}
 
     @property
     def holders(self) -> dict[TopicPartition, list[int]]:
-        """Dead records whose keys wait, by the partition of their topic; when the ledger says no more that they are
-        held, that is Released."""
+        """Offsets of dead records whose keys are held, by source partition. Send Released when the ledger no longer
+        lists a record as held."""
         found = {}
         for lane in self._lanes.values():
             if lane.is_retry and lane.chains is not None and lane.chains.written:
@@ -219,12 +220,12 @@ class Session:
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset that is read next of each partition that is read now."""
+        """The next offset to read, for each partition that is not paused."""
         return {key: lane.position for key, lane in self._lanes.items() if not (lane.paused or lane.leaving)}
 
     @property
     def behind(self) -> dict[TopicPartition, int]:
-        """The offset that is read next of each partition that is not read yet up to where it ended when it came."""
+        """The next offset to read, for each partition not yet read up to its end at the assignment."""
         return {key: lane.position for key, lane in self._lanes.items() if not lane.caught_up}
 
     @property
@@ -233,17 +234,17 @@ class Session:
 
     @property
     def waiting_count(self) -> int:
-        """Letters in hand that are not due, or wait behind their key."""
+        """Number of letters in hand that are not due or wait for their key."""
         return sum(lane.unfinished for lane in list(self._lanes.values()) if lane.is_retry)
 
     @property
     def parked_keys(self) -> int:
-        """Keys that wait behind a failed predecessor."""
+        """Number of keys that wait for a failed record."""
         return sum(lane.chains.parked_keys for lane in list(self._lanes.values()) if lane.is_retry and lane.chains)
 
     @property
     def held_keys(self) -> int:
-        """Keys that wait until somebody decides about a dead record of theirs."""
+        """Number of keys that are held until their dead record is decided."""
         return sum(len(lane.chains.holders) for lane in list(self._lanes.values()) if lane.is_retry and lane.chains)
 
     # --- partitions ---------------------------------------------------------------------------------------------------
@@ -276,9 +277,8 @@ class Session:
                 self._see_keys(lane)
 
     def _doubt(self, lane: PartitionLane, start: Start, opened: Row | None, hand: Row | None) -> None:
-        """Finds out which records may have ended the member that had the partition before: those that were there, up
-        to where it may have come, and of a retry partition those that are due. Of those that were noted together the
-        one that is marked was in hand."""
+        """Find the records that may have ended the partition's previous member: those it can have reached, and in a
+        retry partition those that were due. If a mark names one record of a batch, only that record was in hand."""
         lane.marked = hand is not None
         if lane.is_retry:
             noted = {
@@ -303,7 +303,7 @@ class Session:
             self._actions.append(Doubt(lane.partition, start.position, until, suspects))
 
     def _look_at_doubts(self) -> None:
-        """Ends the care about partitions of which all that was doubted has an outcome."""
+        """End the caution in partitions where all doubted records have an outcome."""
         for lane in self._lanes.values():
             if lane.until >= 0 and lane.is_over and not lane.leaving:
                 self._actions.append(Doubt(lane.partition, lane.first, lane.until, over=True))
@@ -313,7 +313,7 @@ class Session:
                 lane.batch.items = []
 
     def _see_keys(self, lane: PartitionLane) -> None:
-        """A topic's own partition sees the keys of its retry partition, also of one that has just come anew."""
+        """Let a source partition share the key chains of its retry partition, which may have just been assigned."""
         partner = None if lane.is_retry else self._state.partner(lane)
         if partner is None or partner.chains is lane.chains:
             return
@@ -339,7 +339,7 @@ class Session:
                         lane.unnote(item)
 
     def _close(self, partitions: Iterable[TopicPartition]) -> None:
-        """The last transaction of these; what it cannot hold the next owner does again."""
+        """Write the last transaction of these partitions. The next owner handles what does not fit."""
         for key in partitions:
             lane = self._lanes.get(key)
             if lane is not None:
@@ -400,13 +400,13 @@ class Session:
             while len(self._finished_ids) > FINISHED_IDS_MAX:
                 del self._finished_ids[next(iter(self._finished_ids))]
         if item.offset < 0:
-            del lane.moving[item.offset]  # a letter that was lost: it stands in no partition
+            del lane.moving[item.offset]  # a lost letter: it is in no partition
         else:
             lane.finish(item)
         self._hold_or_release(lane, item, item.verdict.put)
 
     def _hold_or_release(self, lane: PartitionLane, item: Item, put: Put | None) -> None:
-        """A key that is held waits for this record until it is decided otherwise than dead."""
+        """Hold the key of a record that is dead; release it when the record has another outcome."""
         if not item.held or lane.chains is None:
             return
         if put is None:
@@ -418,7 +418,7 @@ class Session:
             self._actions.append(Alarm("held", text, {"record": where}))
 
     def _release(self, lane: PartitionLane, digest: str) -> None:
-        """What waited behind a dead record goes on."""
+        """Let the records that waited for a dead record continue."""
         retry = lane if lane.is_retry else self._state.partner(lane)
         if retry is not None and retry.chains is not None:
             following = retry.chains.release(digest)
@@ -437,10 +437,11 @@ class Session:
             self._actions.append(commit)
 
     def _flow(self) -> None:
-        """Reads no further ahead than there is room for. What is only to be written has been handled: the next are read
-        meanwhile. IN_HAND_MAX of it, as what cannot be read needs nobody's hands and would be read for ever. Records
-        that are noted as in hand are still to be handled: a partition that they resumed would be paused by the end of
-        their transaction, and the client would throw away what it had fetched."""
+        """Pause partitions that are read too far ahead, and resume them. Records that only wait to be written do not
+        count, so that reading continues meanwhile; at most IN_HAND_MAX of them, since unreadable records skip the
+        handler and would otherwise be read without limit. Noted records do count: they are still to be handled.
+        Otherwise the partition would be resumed for a moment, and the client would drop what it had fetched when it is
+        paused again."""
         for lane in self._lanes.values():
             parks = lane.is_retry and lane.chains is not None
             limit = self._policy.parked_max if parks else self._policy.ahead_max
@@ -456,7 +457,7 @@ class Session:
 
 
 def open_ids(rows: Rows, partition: TopicPartition) -> frozenset[str]:
-    """The letters in a partition of dead letters that are neither redriven nor resolved, by the ledger."""
+    """Return the ids of a partition's dead letters that are neither redriven nor resolved, by the ledger."""
     return frozenset(
         row.id
         for of_partition in rows.values()
@@ -466,5 +467,5 @@ def open_ids(rows: Rows, partition: TopicPartition) -> frozenset[str]:
 
 
 def stamp_of(row: Row) -> tuple[str, int]:
-    """Whose note it is, and of when: the same for all records of a batch."""
+    """Return who wrote a note, and when. Both are the same for all records of a batch."""
     return row.member, row.last

@@ -1,4 +1,4 @@
-"""What the parts of a session share: the partitions in hand, what is to be done, and the time of the event.
+"""Hold what the parts of a session share: assigned partitions, pending actions, and the time of the event.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 
 class SessionState:
-    """See the module.
+    """Shared state of a session: see the module.
 
-    `member`        the member's name in rows of the ledger
-    `nonce`         part of the ids of letters, different in every session; "" where moves are at least once and a move
-                    that is done again needs the same id
+    `member`        the member's name in ledger rows
+    `nonce`         part of letter ids, different in every session; "" with at-least-once moves, where a repeated move
+                    needs the same id
     `draw`          returns a number from 0 to 1
-    `by_partition`  a transaction is about one source partition
+    `by_partition`  each transaction covers one source partition
     """
 
     def __init__(
@@ -52,16 +52,16 @@ class SessionState:
         self.moves = Moves(member, keeps_ledger=policy.keeps_ledger, by_partition=by_partition)
         self.decided: dict[tuple[str, TopicPartition], Decided] = {}
         self.finished_ids: dict[str, Row | None] = {}
-        """Where moves are at least once: letters that are done, and their last row."""
+        """With at-least-once moves: ids of finished letters, with their last row."""
         self.actions: list[Action] = []
         self.now = Moment(0, 0.0)
         self.stopped = ""
-        """Why the session has ended, once it has."""
+        """The reason why the session ended; "" until then."""
         self.counts: Counter[tuple[str, str]] = Counter()
-        """By name and label; see kafkalite.failures.metrics."""
+        """Counts by name and label; see kafkalite.failures.metrics."""
 
     def partner(self, lane: PartitionLane) -> PartitionLane | None:
-        """With order by key, the retry partition that says which keys of a topic's own partition are blocked."""
+        """Return the retry partition whose chains block keys of this source partition (order by key)."""
         return self.lanes.get(TopicPartition(self.policy.layout.retry(lane.origin.topic, 0), lane.origin.partition))
 
     def letter_id(self, item: Item) -> str:
@@ -73,6 +73,6 @@ class SessionState:
         return f"{where}/{item.rounds}.{item.attempt}/{self.nonce}{self.number:x}"
 
     def stop(self, reason: str) -> None:
-        """Starts no record from now on; what is done can be written still."""
+        """Start no more records. Finished records can still be written."""
         self.stopped = reason
         self.actions += [Alarm("stopped", reason, {}), Stop(reason)]

@@ -45,8 +45,8 @@ logger = logging.getLogger(__name__)
 
 
 class Workers(ABC):
-    """What both kinds share. `count` handlers run at a time; `mark` writes a mark to the ledger; `bell` is rung at the
-    end of each run, because ringing it for each record would leave the workers hardly any time."""
+    """Base of both kinds of workers. `count` handlers run at a time; `mark` writes a mark to the ledger; `bell` is rung
+    once per run, because ringing it for each record would slow down the workers."""
 
     def __init__(
         self, caller: Caller, count: int, bell: queue.SimpleQueue[None], mark: Callable[[str, Row], None]
@@ -57,15 +57,15 @@ class Workers(ABC):
         self._mark = mark
         self._results: deque[Event] = deque()
         self.running: dict[TopicPartition, Run] = {}
-        """Runs that have not ended, as far as the runner's thread has heard."""
+        """Runs whose end the runner's thread has not processed."""
         self.since: dict[tuple[TopicPartition, int], float] = {}
-        """Records that are being handled, by partition and offset, with the start (monotonic s)."""
+        """Records in a handler, by partition and offset, with the start of the call (monotonic s)."""
         self._withdrawn: set[int] = set()
         self.failure: BaseException | None = None
         """The handler's exception that ends the member. No record is handled after it."""
 
     def start(self, run: Run) -> None:
-        """Hand the run to a worker."""
+        """Pass the run to a worker."""
         self.running[run.partition] = run
         self._begin(run)
 
@@ -73,13 +73,13 @@ class Workers(ABC):
     def _begin(self, run: Run) -> None: ...
 
     def withdraw(self, partition: TopicPartition) -> None:
-        """Begin no more records of this partition."""
+        """Start no more records of this partition."""
         run = self.running.get(partition)
         if run is not None:
             self._withdrawn.add(run.number)
 
     def ended(self, event: RunEnded) -> None:
-        """The runner has heard of the end of a run."""
+        """Take the end of a run, after the runner has processed it."""
         if (run := self.running.get(event.partition)) is not None and run.number == event.run:
             del self.running[event.partition]
         self._withdrawn.discard(event.run)
@@ -99,7 +99,7 @@ class Workers(ABC):
         """End the workers that are free."""
 
     def _is_over(self, run: Run) -> bool:
-        """Whether no further record of the run may begin."""
+        """Return whether no further record of the run may begin."""
         return run.number in self._withdrawn or self.failure is not None
 
     def _finish(self, run: Run, message: Message, outcome: Outcome) -> None:
@@ -120,7 +120,7 @@ class Workers(ABC):
 
 
 class ThreadWorkers(Workers):
-    """Threads for sync handlers, each a run at a time."""
+    """Threads for sync handlers. Each handles one run at a time."""
 
     def __init__(
         self, caller: Caller, count: int, bell: queue.SimpleQueue[None], mark: Callable[[str, Row], None]
@@ -135,7 +135,7 @@ class ThreadWorkers(Workers):
         self._jobs.put(run)
 
     def close(self) -> None:
-        """End the free threads; a thread in a handler ends after it."""
+        """End the idle threads. A thread in a handler ends after it."""
         for _ in self._threads:
             self._jobs.put(None)
 
@@ -149,7 +149,7 @@ class ThreadWorkers(Workers):
             self._end(run, each_ms)
 
     def _handle(self, run: Run) -> float:
-        """Handle the records of a run in order. Returns the mean time of one in ms, for a run with marks."""
+        """Handle the records of a run in order. Return the mean time per record in ms, for a run with marks."""
         if isinstance(self._caller, BatchCaller):
             return self._handle_batches(run, self._caller)
         progress, handled_s = RunProgress(run), 0.0
@@ -162,7 +162,7 @@ class ThreadWorkers(Workers):
                 self._mark(mark.key, mark.row)
             begun = time.monotonic()
             key = (run.partition, message.offset)
-            self.since[key] = begun  # without a context: each record of a fast handler comes by here
+            self.since[key] = begun  # not with _watched: this is the fast path of every record
             try:
                 outcome = self._caller(message)
             finally:
@@ -190,14 +190,14 @@ class ThreadWorkers(Workers):
 
 
 def mark_of(run: Run, message: Message) -> Mark | None:
-    """What has to be in the ledger before this record of a run is handled."""
+    """Return the mark to write to the ledger before this record of a run is handled."""
     return run.marks[run.messages.index(message)] if run.marks else None
 
 
 class DividedWorkers:
-    """Workers for a handler, and others for the dead-letter handler: whatever that does, it holds nobody up.
+    """Separate workers for the handler and the dead-letter handler, so that neither delays the other.
 
-    Both have the methods and attributes of Workers. `is_dead` says whose a partition is.
+    They have the methods and attributes of Workers. `is_dead` tells whether a partition has dead letters.
     """
 
     def __init__(self, own: Workers, dead: Workers, is_dead: Callable[[TopicPartition], bool]) -> None:
@@ -236,7 +236,7 @@ class DividedWorkers:
             one.cancel()
 
     def close(self) -> None:
-        """The dead-letter handler first: it may run in the other's event loop."""
+        """Close the dead-letter handler's workers first: they may use the event loop of the others."""
         for one in reversed(self._both):
             one.close()
 
@@ -273,13 +273,13 @@ class EventLoopThread:
         return cast("Result", found)
 
     def close(self) -> None:
-        """Cancel what still runs, and end; a handler that blocks the loop is left alone after CANCEL_WAIT_S."""
+        """Cancel what still runs, and end. A handler that blocks the loop is abandoned after CANCEL_WAIT_S."""
         self.loop.call_soon_threadsafe(self._over.set)
         self._thread.join(CANCEL_WAIT_S)
 
 
 class TaskWorkers(Workers):
-    """Tasks for async handlers, in `loop`, or in the loop of a thread that is started for them."""
+    """Tasks for async handlers, in `loop`, or in the loop of a thread started for them."""
 
     def __init__(
         self,
@@ -311,12 +311,12 @@ class TaskWorkers(Workers):
         task.add_done_callback(functools.partial(self._done, run))
 
     def _done(self, run: Run, task: asyncio.Task[float]) -> None:
-        """Also for a task that was cancelled before its first step."""
+        """End a run, also if its task was cancelled before its first step."""
         self._tasks.discard(task)
         self._end(run, 0.0 if task.cancelled() else task.result())
 
     def cancel(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing runs in it
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing runs in it
             self.loop.call_soon_threadsafe(self._cancel_all)
 
     def _cancel_all(self, ended: Future[None] | None = None) -> None:
@@ -333,7 +333,7 @@ class TaskWorkers(Workers):
             ended.set_result(None)
 
     def close(self) -> None:
-        """Cancel the handlers that still run, and wait CANCEL_WAIT_S at most for their end."""
+        """Cancel the handlers that still run, and wait for their end, CANCEL_WAIT_S at most."""
         ended: Future[None] = Future()
         try:
             self.loop.call_soon_threadsafe(self._cancel_all, ended)
@@ -348,7 +348,7 @@ class TaskWorkers(Workers):
     # --- in the loop --------------------------------------------------------------------------------------------------
 
     async def _work(self, run: Run) -> float:
-        """Handle a run. SystemExit and KeyboardInterrupt do not reach the loop, which they would stop."""
+        """Handle a run. Keep SystemExit and KeyboardInterrupt from the loop, which they would stop."""
         if isinstance(self._caller, BatchCaller):
             handled = self._in_batches(run, self._caller)
         else:
@@ -363,7 +363,7 @@ class TaskWorkers(Workers):
             return 0.0
 
     async def _in_order(self, run: Run) -> float:
-        """Like ThreadWorkers._handle."""
+        """Handle the records in order, as ThreadWorkers._handle does."""
         progress, handled_s = RunProgress(run), 0.0
         for place, message in enumerate(run.messages):
             if progress.over or self._is_over(run):
@@ -381,7 +381,7 @@ class TaskWorkers(Workers):
         return 1000 * handled_s / len(run.messages) if run.marks else 0.0
 
     async def _in_batches(self, run: Run, caller: BatchCaller) -> float:
-        """Like ThreadWorkers._handle_batches."""
+        """Handle the batches in order, as ThreadWorkers._handle_batches does."""
         work, handled_s = BatchWork(run, caller, caller.size), 0.0
         while not self._is_over(run) and (records := work.next()):
             self._results.extend(work.take())
@@ -397,7 +397,7 @@ class TaskWorkers(Workers):
         return 1000 * handled_s / len(run.messages) if run.marks else 0.0
 
     async def _overlapping(self, run: Run) -> float:
-        """Up to `count` records at a time; with order by key the records of a key follow each other."""
+        """Handle up to `count` records at a time. With order by key, the records of a key follow each other."""
         chains: dict[object, list[Message]] = {}
         for message in run.messages:
             key: object = message.key if run.by_key and message.key is not None else message.offset
