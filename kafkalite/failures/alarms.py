@@ -1,11 +1,11 @@
-"""Alarms that leave the house: JSON by POST, tried again, bounded in number and time, to one address and no other.
+"""Send alarms as JSON by HTTP POST to one URL, with retries, and limits on number and time.
 
     {"id": …, "group": …, "kind": …, "reason": …, "details": {…}, "time": ms since 1970}
 
-The id is the same at each try, so that a receiver can tell. When the queue is full the oldest goes, and a log
-line says so. Log lines name the host alone: the rest of an address may be a secret.
+The id stays the same over retries, so a receiver can drop duplicates. If the queue is full, the oldest alarm is dropped
+and logged. Log lines contain only the host, because the rest of a URL may be a secret.
 
-Thread rule: `send` from any thread; one thread of its own posts.
+Thread rule: `send` from any thread; the sender's own thread posts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 QUEUE_MAX: Final = 1000
 TRIES_MAX: Final = 5
 TRY_S: Final = 5.0
-"""For one try as a whole, however slowly the answer comes."""
+"""Limit for one attempt as a whole, however slow the response."""
 BACKOFF_S: Final = 0.5
 CLOSE_S: Final = 5.0
 
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class AlarmSender:
-    """See the module. ValueError for an address that is none."""
+    """Sender of alarms to one URL: see the module. ValueError if it is not an HTTP URL."""
 
     def __init__(self, url: str, group: str) -> None:
         parts = urlsplit(url)
@@ -51,7 +51,7 @@ class AlarmSender:
         self._thread.start()
 
     def send(self, alarm: Alarm) -> None:
-        """Puts it in the queue, and does not wait."""
+        """Queue an alarm. Does not wait."""
         document = {
             "id": str(uuid.uuid4()),
             "group": self._group,
@@ -77,13 +77,13 @@ class AlarmSender:
                 return
 
     def close(self) -> None:
-        """Posts what is there, for a few seconds at most."""
+        """Post the queued alarms, for CLOSE_S at most."""
         self._closing.set()
         self.send_end()
         self._thread.join(CLOSE_S)
 
     def send_end(self) -> None:
-        """Behind all that was sent."""
+        """Queue the end of the thread after all alarms."""
         try:
             self._queue.put_nowait(None)
         except queue.Full:
@@ -94,7 +94,7 @@ class AlarmSender:
             for number in range(TRIES_MAX):
                 try:
                     self._post(body)
-                except Exception as error:  # noqa: BLE001  # OSError, no HTTP, a bad address: the next alarm is sent still
+                except Exception as error:  # noqa: BLE001  # OSError, bad HTTP or URL: later alarms are still sent
                     logger.info("sending an alarm to %s failed, attempt %d: %s", self._host, number + 1, error)
                     self._closing.wait(BACKOFF_S * 2**number)
                 else:

@@ -1,6 +1,6 @@
 """Call a handler that takes a list of records (`Policy.batch`).
 
-Thread rule: any thread; a call uses nothing of another.
+Thread rule: any thread; calls share no state.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class BatchFailed(Exception):
-    """Raised by a handler that takes a list, to name the records that failed: by place in the list, the exception of
-    each. The others are processed, unless an order demands that they follow one of these."""
+    """An exception that a batch handler raises to name the failed records: a mapping of list index to exception. The
+    others are processed, unless the order requires them to follow a failed record."""
 
     def __init__(self, failures: Mapping[int, BaseException]) -> None:
         super().__init__(f"{len(failures)} records of the batch failed")
@@ -29,11 +29,11 @@ class BatchFailed(Exception):
 
 
 class BatchCaller(Caller):
-    """Calls a handler with lists of records. Their outcomes are told by BatchWork."""
+    """Call a handler with lists of records. BatchWork turns the result into outcomes of records."""
 
     @property
     def size(self) -> int:
-        """Records of a batch at most."""
+        """Maximum records of a batch."""
         return self._policy.batch
 
     def prepared(self, message: Message) -> Message | Failure:
@@ -57,7 +57,7 @@ class BatchCaller(Caller):
         return BatchResult(tuple(transaction.outputs))
 
     async def call_batch_async(self, records: list[Message]) -> BatchResult:
-        """Call an async handler, for `processing_time_max` at most. CancelledError: this task is cancelled."""
+        """Call an async handler, limited to `processing_time_max`. CancelledError if this task is cancelled."""
         transaction = Transaction()
         try:
             async with asyncio.timeout(self._limit_s):
@@ -75,7 +75,7 @@ class BatchCaller(Caller):
         return (records, transaction) if self.with_transaction else (records,)
 
     def _result(self, error: BaseException, count: int) -> BatchResult:
-        """The call's failure, or those of the records that it names."""
+        """Return the failure of the call, or of the records that BatchFailed names."""
         if isinstance(error, BatchFailed):
             if error.failures and error.failures.keys() <= set(range(count)):
                 named = {place: self._failure(one, None) for place, one in sorted(error.failures.items())}
@@ -85,5 +85,5 @@ class BatchCaller(Caller):
 
 
 def caller_of(policy: Policy, handler: Callable[..., Any]) -> Caller:
-    """The caller of a policy's handler. ValueError."""
+    """Return the caller of a policy's handler. ValueError."""
     return BatchCaller(policy, handler) if policy.batch else Caller(policy, handler)

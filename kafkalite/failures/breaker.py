@@ -1,10 +1,10 @@
-"""The breaker: when failures mean that a system is down, nothing is moved, and one record is tried now and then.
+"""Open the circuit breaker when failures suggest that a system is down, and probe with one record at a time.
 
     CLOSED ──outage, or too many failures──▶ OPEN ──probe works──▶ CLOSED
                                               │ ▲
-                                              └─┘ probe fails: the next one after twice the time, at most PROBE_MS_MAX
+                                              └─┘ probe fails: the next one after twice the delay, at most PROBE_MS_MAX
 
-Counted over all partitions of a member: one bad partition may be right, and all bad at once is not.
+Outcomes are counted over all partitions of a member: one bad partition may be a data fault, all bad at once is not.
 
 Thread rule: one thread at a time.
 """
@@ -24,7 +24,7 @@ PROBE_MS_MAX: Final = 2000.0
 
 
 class Breaker:
-    """See the module. Without a limit only an outage opens it."""
+    """A member's circuit breaker: see the module. Without a limit, only an outage opens it."""
 
     def __init__(self, limit: Limit | None) -> None:
         self._window = None if limit is None else Window(limit.ratio, milliseconds(limit.over), limit.least)
@@ -34,10 +34,10 @@ class Breaker:
         self.is_open = False
         self.probe_at = 0.0
         self.probing = False
-        """Whether a record is being tried."""
+        """Whether a probe is under way."""
 
     def note(self, ms: float, *, failed: bool) -> bool:
-        """An outcome while closed; whether it is one too many."""
+        """Add an outcome while closed. Return whether it exceeds the limit."""
         self._consecutive = self._consecutive + 1 if failed else 0
         if self._window is not None:
             self._window.note(ms, failed=failed)
@@ -45,19 +45,19 @@ class Breaker:
         return failed and (over or (self._window is not None and self._window.exceeded))
 
     def open(self, ms: float) -> None:
-        """From now on one record at a time."""
+        """Open the breaker, and schedule the first probe."""
         self.is_open = True
         self._pause_ms = PROBE_MS_MIN
         self.probe_at = ms + self._pause_ms
 
     def probe_failed(self, ms: float) -> None:
-        """Not yet."""
+        """Schedule the next probe, after a longer delay."""
         self.probing = False
         self._pause_ms = min(2 * self._pause_ms, PROBE_MS_MAX)
         self.probe_at = ms + self._pause_ms
 
     def close(self) -> None:
-        """All goes on, and what was is forgotten."""
+        """Close the breaker, and forget earlier outcomes."""
         self.is_open = self.probing = False
         self._consecutive = 0
         if self._window is not None:

@@ -1,9 +1,9 @@
-"""Whether a member's breaker is open, told in the group's ledger for people and tools.
+"""Publish a member's circuit-breaker state to the group's ledger, for users and tools.
 
     the breaker opens ─▶ row breaker/MEMBER ─▶ again every RENEW_S ─▶ it closes, or the member ends ─▶ tombstone
 
-A row that has grown old is that of a member that was killed. Nothing waits for what is written here, and nothing that
-handles records reads it: it goes past the moves, by a thread that begins when the breaker opens for the first time.
+A row that is not renewed belongs to a member that was killed. Record handling neither waits for these rows nor reads
+them: a separate thread, started when the breaker first opens, writes them outside of the moves.
 
 Thread rule: `tell` and `close` belong to one thread.
 """
@@ -26,13 +26,13 @@ logger = logging.getLogger(__name__)
 
 RENEW_S: Final = 60.0
 OLD_MS: Final = 3 * 60_000
-"""A row that was not written anew for so long is no longer true."""
+"""A row that was not renewed for this long is obsolete."""
 CLOSE_S: Final = 5.0
 REASON_MAX: Final = 500
 
 
 class Board:
-    """See the module. `ledger` is the topic, "" for a group that has none."""
+    """Publisher of a member's breaker state. `ledger` is the topic, or "" if the group has none."""
 
     def __init__(self, client: Client, ledger: str, member: str) -> None:
         self._client = client
@@ -45,7 +45,7 @@ class Board:
         self._own: Client | None = None
 
     def tell(self, *, is_open: bool, reason: str) -> None:
-        """How it is from now on; does not wait."""
+        """Publish a state change. Does not wait."""
         if not self._ledger:
             return
         now = time.time_ns() // 1_000_000
@@ -57,7 +57,7 @@ class Board:
         self._bell.set()
 
     def close(self) -> None:
-        """The breaker of a member that is no more is not open. Idempotent."""
+        """Withdraw the row, because a member that ended has no open breaker. Idempotent."""
         self._told, self._closing = None, True
         self._bell.set()
         if self._thread is None or self._own is None:
@@ -72,14 +72,14 @@ class Board:
             while True:
                 self._bell.wait(RENEW_S)
                 self._bell.clear()
-                closing = self._closing  # before what is told: then that is what is told last
+                closing = self._closing  # read before _told, so that the last state is written last
                 row = self._told
                 if row is not None or written:
                     value = None if row is None else encode_row(row._replace(last=time.time_ns() // 1_000_000))
                     try:
                         client.produce(self._ledger, LEDGER_PARTITION, [Record(-1, -1, key, value)])
                         written = row is not None
-                    except Exception as error:  # noqa: BLE001  # the next row is tried all the same
+                    except Exception as error:  # noqa: BLE001  # the next row is tried in any case
                         logger.warning("cannot write the circuit-breaker state to the ledger: %s", error)
                 if closing:
                     return

@@ -2,7 +2,7 @@
 
     Message ─▶ Call ─▶ decode ─▶ handler(record[, transaction]) ─▶ Outcome: outputs, or the Failure
 
-Thread rule: any thread; a call uses nothing of another.
+Thread rule: any thread; calls share no state except the cache of stack lines.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from kafkalite.failures.policy import Policy
 
 STACKS_MAX: Final = 256
-"""Ways to a failure whose lines are kept."""
+"""Stack traces whose formatted lines are cached."""
 
-_stacks: dict[tuple[tuple[CodeType, int], ...], str] = {}  # under the GIL: who loses a race makes the lines again
+_stacks: dict[tuple[tuple[CodeType, int], ...], str] = {}  # under the GIL: a lost race formats the lines twice
 
 
 class Transaction:
-    """Records that a handler sends: `handler(record, transaction)`. They are committed together with its record."""
+    """Records that a handler sends, as in `handler(record, transaction)`. They are committed with the handled
+    record."""
 
     def __init__(self) -> None:
         self.outputs: list[Output] = []
@@ -44,12 +45,12 @@ class Transaction:
         partition: int | None = None,
         headers: Headers = (),
     ) -> None:
-        """A record to be written; without `partition` its key chooses one."""
+        """Send a record. Without `partition`, its key selects one."""
         self.outputs.append(Output(topic, partition, key, value, headers))
 
 
 class Failed(Exception):
-    """Raised by a handler to say how a failure is to be taken: "fatal", "retriable" or "outage"."""
+    """An exception that a handler raises to classify its failure: "fatal", "retriable" or "outage"."""
 
     def __init__(self, message: str, kind: str = "retriable") -> None:
         super().__init__(message)
@@ -57,8 +58,8 @@ class Failed(Exception):
 
 
 class Caller:
-    """Calls a handler, and classifies its exception by the policy. ValueError: the handler's parameters or the policy
-    do not fit."""
+    """Call a handler and classify its exceptions by the policy. ValueError if the handler's parameters or the policy do
+    not fit."""
 
     def __init__(self, policy: Policy, handler: Callable[..., Any]) -> None:
         self._policy = policy
@@ -92,8 +93,8 @@ class Caller:
         return Outcome(outputs=tuple(transaction.outputs))
 
     async def call(self, message: Message) -> Outcome:
-        """Call an async handler, for `processing_time_max` at most. CancelledError: this task is cancelled, and the
-        record has no outcome. A CancelledError that the handler raises by itself is a failure."""
+        """Call an async handler, limited to `processing_time_max`. CancelledError if this task is cancelled: the record
+        then has no outcome. A CancelledError that the handler itself raises is a failure."""
         transaction = Transaction()
         try:
             record = self._decoded(message)
@@ -123,7 +124,7 @@ class Caller:
             return Outcome(self._failure(error, FailureKind.FATAL))
 
     def _failure(self, error: BaseException, kind: FailureKind | None) -> Failure:
-        """Causes are looked through, the outermost first."""
+        """Return the failure for an exception and its chain of causes, outermost first."""
         chain = [error, *causes(error)]
         kind, rule = self._meaning(chain, kind)
         stack = stack_text(error)
@@ -132,7 +133,7 @@ class Caller:
         return Failure(kind, class_name(error), cause, text_of(error), stack, rule, dead)
 
     def _meaning(self, chain: Sequence[BaseException], kind: FailureKind | None) -> tuple[FailureKind, int]:
-        """Return the kind of a failure, and the place of the policy's rule for it."""
+        """Return the kind of a failure, and the index of the policy's rule for it."""
         policy = self._policy
         said = next((one.kind for one in chain if isinstance(one, Failed)), None)
         if any(isinstance(one, tuple(policy.outage)) for one in chain):
@@ -144,20 +145,20 @@ class Caller:
 
 
 def returned_nothing(handler: Callable[..., Any], returned: object) -> None:
-    """TypeError for a coroutine, which nobody awaits; classified like an exception of the handler."""
+    """Raise TypeError if a sync handler returned a coroutine. It is classified like the handler's own exceptions."""
     if inspect.iscoroutine(returned):
         returned.close()
         raise TypeError(f"{name_of(handler)} returned a coroutine: declare it with async def")
 
 
 def first_fit(chain: Sequence[BaseException], kinds: Iterable[type[BaseException]]) -> int:
-    """Return the place of the first class that one of these exceptions is of; -1: there is none."""
+    """Return the index of the first class that matches an exception of the chain, or -1."""
     fits = (place for place, wanted in enumerate(kinds) if any(isinstance(one, wanted) for one in chain))
     return next(fits, -1)
 
 
 def name_of(handler: Callable[..., Any]) -> str:
-    """The handler's name for messages."""
+    """Return the handler's name for messages."""
     return getattr(handler, "__qualname__", None) or repr(handler)
 
 
@@ -168,14 +169,14 @@ def is_async(handler: Callable[..., Any]) -> bool:
 
 
 def ends_member(error: BaseException) -> bool:
-    """Whether this, alone or in a group, asks for the end of the program."""
+    """Return whether the exception, or one in its group, is SystemExit or KeyboardInterrupt."""
     if isinstance(error, BaseExceptionGroup):
         return error.subgroup((SystemExit, KeyboardInterrupt)) is not None
     return isinstance(error, (SystemExit, KeyboardInterrupt))
 
 
 def stack_text(error: BaseException) -> str:
-    """As Python prints it. The same lines of code fail again and again, and to look them up is most of it."""
+    """Format a stack trace as Python does, with cached lines: the same code fails again and again."""
     if error.__cause__ is not None or error.__context__ is not None or isinstance(error, BaseExceptionGroup):
         return "".join(traceback.format_exception(error))
     places, link = [], error.__traceback__
@@ -203,7 +204,8 @@ def last_lines(error: BaseException) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return str(error). If `__str__` raises, return the text that Python prints then: a worker must not end by it."""
+    """Return str(error). If `__str__` raises, return Python's substitute, because a worker must not end because of
+    it."""
     try:
         return str(error)
     except BaseException:  # noqa: BLE001  # `__str__` may raise anything
@@ -211,7 +213,7 @@ def text_of(error: BaseException) -> str:
 
 
 def causes(error: BaseException) -> list[BaseException]:
-    """What led to it, link by link."""
+    """Return the chain of causes and contexts, outermost first."""
     found: list[BaseException] = []
     link = error.__cause__ or error.__context__
     while link is not None and link not in found and link is not error:
@@ -221,6 +223,6 @@ def causes(error: BaseException) -> list[BaseException]:
 
 
 def class_name(error: BaseException) -> str:
-    """With its module, but for Python's own."""
+    """Return the class name with its module, without "builtins"."""
     kind = type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -1,10 +1,11 @@
-"""Plain commits of a member: offsets of partitions of which no transaction commits any now.
+"""Commit offsets of partitions that no transaction is committing.
 
     done, and all before it ─▶ every COMMIT_INTERVAL_MS, or COMMIT_COUNT records ─▶ Commit ─▶ CommitEnded
 
-Nobody waits for one: records are read, handled and moved meanwhile. What keeps offsets from going back is that of a
-partition one thing is under way at a time. While a commit is, a transaction that has something of the partition waits
-(PartitionLane.committing, kafkalite.failures.moves); while a transaction is, or has only to begin, no commit begins.
+Records are read, handled and moved while a commit is under way. Offsets never go back, because a partition has only one
+commit or transaction under way. A transaction with records of the partition waits for the commit
+(PartitionLane.committing, kafkalite.failures.moves); a commit waits for a transaction that is under way or about to
+begin.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -28,30 +29,32 @@ COMMIT_INTERVAL_MS: Final = 1000.0
 
 
 class Commits:
-    """See the module."""
+    """Plain commits of a member: see the module."""
 
     def __init__(self, moves: Moves) -> None:
         self._moves = moves
         self._number = 0
         self._under_way: dict[int, list[tuple[PartitionLane, int]]] = {}
-        """The offsets of each. A partition that was lost meanwhile, and came again, has another lane."""
+        """Offsets of each commit. A partition that is lost and assigned again meanwhile has a new lane."""
         self.due_at = 0.0
-        """Monotonic ms at which what is done is committed, however little it is."""
+        """When finished records are committed, however few (monotonic ms)."""
         self._not_before = 0.0
-        """Monotonic ms before which nothing is committed, however much it is: a commit has failed."""
+        """No commit starts before this time (monotonic ms): the backoff after a failed commit."""
 
     def waits(self, lane: PartitionLane) -> bool:
-        """Whether there is something to commit, for which it is only too early."""
+        """Return whether the partition has offsets to commit that only wait for their time."""
         return lane.low() > lane.committed and not self._is_taken(lane)
 
     def _is_taken(self, lane: PartitionLane) -> bool:
-        """Whether its offset is under way, or goes with the transaction that comes next: the first, or the last too."""
+        """Return whether the partition's offset is being committed, or belongs to the next, first or last
+        transaction."""
         if lane.committing or not lane.opened or lane.leaving or self._moves.concerns(lane):
             return True
         return lane.has_movable
 
     def begin(self, lanes: Iterable[PartitionLane], now_ms: float) -> Commit | None:
-        """By time, and by count before that. What one partition commits by count puts off no other."""
+        """Start a commit when the interval is over, or for partitions with COMMIT_COUNT records, which delay no
+        others."""
         if now_ms < self._not_before:
             return None
         due = now_ms >= self.due_at
@@ -67,7 +70,7 @@ class Commits:
         return self._send(chosen)
 
     def begin_last(self, lanes: Iterable[PartitionLane]) -> Commit | None:
-        """Of partitions that go, and have no transaction to go with; behind the commits that are under way."""
+        """Start the last commit of revoked partitions that need no transaction, after the commits under way."""
         chosen = [lane for lane in lanes if lane.low() > lane.committed]
         return self._send(chosen) if chosen else None
 
@@ -79,7 +82,7 @@ class Commits:
         return Commit(self._number, {lane.partition: lane.low() for lane in lanes})
 
     def end(self, event: CommitEnded, now_ms: float) -> None:
-        """How it ended. What failed is committed again in a while, with what is done then."""
+        """Take the end of a commit. A failed one is retried after AGAIN_MS, with the offsets of that time."""
         if event.failed:
             self._not_before = now_ms + AGAIN_MS
             self.due_at = max(self.due_at, self._not_before)

@@ -1,8 +1,8 @@
-"""Reading that misses nothing whose transaction was said to be committed.
+"""Read committed records up to the high watermark, so that no committed transaction is missed.
 
-A transaction's markers reach its partitions one by one, after its end was answered, and any transaction that is open
-holds back all behind it. So a reader of committed records that goes to the last stable offset may not see a record
-that is there for good. Here the end is the high watermark, and what is open before it is waited for.
+A transaction's markers reach its partitions one by one, after its end was acknowledged, and an open transaction holds
+back all records after it. So a read-committed reader that stops at the last stable offset can miss a committed record.
+Here the end is the high watermark, and the reader waits for transactions that are open before it.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.2
 OPEN_S_MAX: Final = 90.0
-"""How long a transaction is waited for."""
+"""How long to wait for an open transaction."""
 
 
 def ends_of(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """High watermarks now."""
+    """Return the current high watermarks."""
     found = client.list_offsets(dict.fromkeys(partitions, OFFSET_LATEST))
     return {key: row.offset for key, row in found.items()}
 
@@ -40,10 +40,11 @@ def decided(
     timeout_s: float = OPEN_S_MAX,
     marks: dict[TopicPartition, Mark] | None = None,
 ) -> Iterator[Chunk]:
-    """Committed records from these offsets to before those. RangeUnavailable when a transaction is open for so long.
+    """Yield committed records from `starts` to before `ends`. RangeUnavailable if a transaction stays open for
+    `timeout_s`.
 
-    `marks` are those of the batches before `starts`, and are replaced by those before `ends` when all is read. With
-    them, LogTruncated is raised for a log that was restored, truncated or recreated below its start.
+    `marks` are those of the batches before `starts`; at the end they are replaced by those before `ends`. With them,
+    LogTruncated is raised for a log that was restored, truncated or recreated below its start.
     """
     behind = {key: offset for key, offset in starts.items() if offset < ends[key]}
     if not behind:

@@ -1,7 +1,7 @@
-"""Find dead-letter topics that a policy chose by exception class: their names do not say whose they are.
+"""Find dead-letter topics that policies chose by exception class. Their names do not contain the group.
 
-A group publishes its policy in its ledger. Reading the ledgers of a cluster has bounds; beyond them a topic is found
-only by its name, or by the command that names its group.
+Each group publishes its policy in its ledger. Only a limited number of ledger records is read; beyond it, a topic is
+found only by its name, or by a command that names its group.
 
 Thread rule: functions belong to the thread that has the Client.
 """
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from kafkalite.client import Client
 
 READ_MAX: Final = 20_000
-"""Offsets of ledgers that are read."""
+"""Ledger records to read, at most."""
 DURATION_S_MAX: Final = 3.0
 OPEN_S_MAX: Final = 1.0
 
 
 def published(policy: Mapping[str, Any] | None) -> frozenset[str]:
-    """The dead-letter topics by exception class of a policy, as its ledger has it."""
+    """Return the dead-letter topics by exception class of a published policy."""
     found = (policy or {}).get("dead_topics")
     return frozenset(str(topic) for topic in found.values()) if isinstance(found, dict) else frozenset()
 
 
 def routed_topics(client: Client, names: Iterable[str]) -> dict[str, str]:
-    """Return the dead-letter topics that policies chose, each with its group, as far as the ledgers among these topics
-    can be read. KafkaError, ClientError where no offsets can be asked for."""
+    """Return dead-letter topics that policies chose, with their groups, from the readable ledgers among these topics.
+    KafkaError or ClientError if offsets cannot be listed."""
     known = set(names)
     prefix = ledger_name("")
     keys = [TopicPartition(name, 0) for name in client.described(name for name in known if name.startswith(prefix))]
@@ -55,7 +55,7 @@ def routed_topics(client: Client, names: Iterable[str]) -> dict[str, str]:
         ledger = Ledger(client, group)
         try:
             ledger.refresh(OPEN_S_MAX)
-        except (KafkaError, ClientError):  # a transaction is open, or we may not read it
+        except (KafkaError, ClientError):  # a transaction is open, or the user may not read it
             continue
         found |= dict.fromkeys(published(ledger.policy) & known, group)
     return found

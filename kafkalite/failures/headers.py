@@ -1,8 +1,9 @@
-"""Headers of letters: ours, and those that other tools write and look for.
+"""Write and parse the headers of letters: kafkalite's, and those of Spring, Kafka Connect, Streams and share groups.
 
-    a letter's headers:  those of the record, byte for byte │ Spring's, Connect's │ ours, each at most once
+    a letter's headers:  the record's own, byte for byte │ Spring's, Connect's │ kafkalite's, each at most once
 
-Ours are text, numbers in decimal. Spring's numbers are big-endian (KafkaHeaders, DeadLetterPublishingRecoverer of
+Kafkalite's are text, numbers in decimal. Spring's numbers are big-endian (KafkaHeaders, DeadLetterPublishingRecoverer
+of
 Spring Kafka); Connect's are text (KIP-298), as are those of Kafka Streams (KIP-1034) and share groups (KIP-1191).
 
 Thread rule: functions are pure.
@@ -43,9 +44,9 @@ REDRIVEN: Final = "dlq.redriven"
 EDITED: Final = "dlq.edited"
 TRUNCATED: Final = "dlq.truncated"
 KEY: Final = "dlq.key"
-"""The record's own key, where its letter has another."""
+"""The record's own key, if the letter has another key."""
 NUMBERS: Final = (PARTITION, OFFSET, ATTEMPT, DUE, FIRST, REDRIVEN)
-"""What a letter says in decimal."""
+"""Headers with decimal numbers."""
 SPRING: Final = "kafka_dlt-"
 SPRING_RETRY: Final = "kafka_"
 CONNECT: Final = "__connect.errors."
@@ -54,16 +55,16 @@ SHARE: Final = "__dlq.errors."
 STACK_MAX: Final = 8 * 1024
 TEXT_MAX: Final = 1000
 HEADERS_SIZE_MAX: Final = 32 * 1024
-"""Bytes that ours and theirs may add to a record's own; above that the reason goes first."""
+"""Bytes of letter headers, at most; above that the reason is shortened first."""
 NUMBER: Final = re.compile(rb"-?[0-9]{1,19}")
 NUMBER_MAX: Final = 2**63 - 1
 TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 RECORD_OVERHEAD: Final = 200
-"""Bytes of a record and its batch besides key, value and headers."""
+"""Bytes of a record and its batch, without key, value and headers."""
 
 
 class Reason(NamedTuple):
-    """Why a letter is one, in the words of whoever wrote it; "" and -1 where it does not say."""
+    """Why a record became a letter, as its writer put it; "" for what is missing."""
 
     exception: str = ""
     text: str = ""
@@ -73,7 +74,7 @@ class Reason(NamedTuple):
 
 
 class FoundLetter(NamedTuple):
-    """A letter of any family: what it is about, why, and the record's own headers."""
+    """A letter of any family: its source record, the reason, and the record's own headers."""
 
     letter: Letter
     reason: Reason
@@ -82,17 +83,18 @@ class FoundLetter(NamedTuple):
     truncated: bool = False
     rekeyed: bool = False
     key: bytes | None = None
-    """The record's key, where the letter has another (`rekeyed`)."""
+    """The record's key, if the letter has another key (`rekeyed`)."""
 
 
 def own_headers(headers: Headers) -> Headers:
-    """The record's own: without ours, and without those that Spring's and Connect's tools look for."""
+    """Return the record's own headers, without those of kafkalite and of the other families."""
     families = (OURS, SPRING, CONNECT, STREAMS, SHARE)
     return tuple([pair for pair in headers if not pair[0].startswith(families)])
 
 
 def up_to_date(message: Message) -> Message:
-    """For its handler: a letter that stays where it is while it is tried again says how often it failed by now."""
+    """Return the message with the current number of failures in its header: a letter that is retried in place has an
+    older number."""
     if not message.attempt:
         return message
     said = str(message.attempt).encode()
@@ -107,10 +109,10 @@ def up_to_date(message: Message) -> Message:
 
 
 def rendered(put: Put, size_max: int, compat: Iterable[str], scrub: Callable[[str], str] | None) -> Message:
-    """The record to be written, with as much of the reason as fits into `size_max` bytes.
+    """Return the record to write, with as much of the reason as fits into `size_max` bytes.
 
-    What is left out, in this order: the stack, the text, and the value of the record itself, which stands where its
-    coordinates say: a reference letter.
+    Left out in this order: the stack, the text, and the value. A letter without its value is a reference to the source
+    record.
     """
     message = put.message
     if put.goal is Goal.OUTPUT:
@@ -138,8 +140,8 @@ def rendered(put: Put, size_max: int, compat: Iterable[str], scrub: Callable[[st
 
 
 def rekeyed(message: Message, put: Put, kind: str) -> Message:
-    """A dead letter whose key is the day of its last failure ("date"), or day and record ("compact"), so that a topic
-    that is compacted keeps each; the record's key is in a header."""
+    """Return a dead letter with another key: the day of its last failure ("date"), or day and record ("compact"), which
+    a compacted topic keeps apart. The record's key goes into a header."""
     assert put.letter is not None, "only letters have other keys"
     day = datetime.fromtimestamp(put.last / 1000, UTC).date().isoformat()
     origin = f"{put.letter.partition}-{put.letter.offset}"
@@ -148,7 +150,7 @@ def rekeyed(message: Message, put: Put, kind: str) -> Message:
 
 
 def size_of(headers: Sequence[tuple[str, bytes | None]]) -> int:
-    """Bytes of headers in a record, a little more."""
+    """Return an upper bound of the headers' size in a record, in bytes."""
     size = 10 * len(headers)
     for name, value in headers:
         size += len(name) if name.isascii() else len(name.encode(errors="surrogateescape"))
@@ -160,7 +162,7 @@ def size_of(headers: Sequence[tuple[str, bytes | None]]) -> int:
 def added_headers(
     put: Put, shrink: int, compat: Iterable[str], scrub: Callable[[str], str] | None
 ) -> list[tuple[str, bytes]]:
-    """The headers of the letter itself, with less of the reason the higher `shrink` is."""
+    """Return the letter's own headers. A higher `shrink` leaves out more of the reason."""
     letter, failure = put.letter, put.failure
     assert letter is not None, "only letters have a reason"
     is_dead = put.goal is Goal.DEAD
@@ -202,7 +204,7 @@ def added_headers(
 
 
 def original_time(message: Message) -> tuple[int, str]:
-    """When the record was made, and who says so: as its letter carries it, or as it lies there."""
+    """Return the record's timestamp and its type, from the letter's headers or else from the record."""
     carried = dict(message.headers)
     timestamp = number_of(carried.get(TIMESTAMP)) if carried else None
     if timestamp is not None:
@@ -211,18 +213,18 @@ def original_time(message: Message) -> tuple[int, str]:
 
 
 def number_of(value: bytes | None) -> int | None:
-    """What a header says that is a number of Kafka's; None for all else, as anybody may have written it."""
+    """Parse a decimal 64-bit number of a header; None for anything else, because anyone may write headers."""
     number = int(value) if value is not None and NUMBER.fullmatch(value) else NUMBER_MAX + 1
     return number if -NUMBER_MAX <= number <= NUMBER_MAX else None
 
 
 def tail(text: str, size: int) -> str:
-    """The end of a stack, which names the cause."""
+    """Return the end of a stack trace, which names the cause."""
     return text.encode(errors="replace")[-size:].decode(errors="ignore")
 
 
 def of_others(put: Put, letter: Letter, text: str, compat: Iterable[str]) -> list[tuple[str, bytes]]:
-    """The headers by which Spring's and Connect's tools know a dead letter, without a second stack."""
+    """Return the headers by which Spring's and Connect's tools recognize a dead letter, without a second stack."""
     assert put.failure is not None, "a dead letter has failed"
     found: list[tuple[str, bytes]] = []
     topic, partition, said = (
@@ -259,8 +261,8 @@ def of_others(put: Put, letter: Letter, text: str, compat: Iterable[str]) -> lis
 
 
 def letter_of(headers: Headers) -> Letter | None:
-    """What ours say; None where they are not there, or are no such."""
-    values = dict(headers)  # each letter that is read comes by here, with a dozen headers
+    """Parse kafkalite's letter headers; None if they are missing or invalid."""
+    values = dict(headers)  # hot path: every letter read, with a dozen headers
     topic = values.get(TOPIC)
     if topic is None:
         return None
@@ -276,7 +278,7 @@ def letter_of(headers: Headers) -> Letter | None:
 
 
 def found_letter(headers: Headers) -> FoundLetter | None:
-    """A letter of ours, Spring's, Connect's, Streams', or of share groups; None for a record that is none."""
+    """Parse a letter of kafkalite, Spring, Connect, Streams or share groups; None for any other record."""
     values = {name: value or b"" for name, value in headers}
     ours = letter_of(headers)
     if ours is not None:
@@ -297,7 +299,7 @@ def found_letter(headers: Headers) -> FoundLetter | None:
 
 
 def of_texts(family: str, prefix: str, values: dict[str, bytes], headers: Headers) -> FoundLetter | None:
-    """Connect, Streams and share groups write text."""
+    """Parse headers of Connect, Streams and share groups, which are text."""
 
     def text(*names: str) -> str:
         return next((values[prefix + name].decode(errors="replace") for name in names if prefix + name in values), "")
@@ -318,7 +320,7 @@ def of_texts(family: str, prefix: str, values: dict[str, bytes], headers: Header
 
 
 def of_spring(prefix: str, values: dict[str, bytes], headers: Headers) -> FoundLetter | None:
-    """Spring writes big-endian integers. Its retry topics have the names without `dlt-`."""
+    """Parse Spring's headers, which are big-endian integers and text. Its retry topics omit `dlt-` in the names."""
 
     def number(name: str) -> int:
         return int.from_bytes(values.get(prefix + name, b"\xff"), "big", signed=True)

@@ -1,4 +1,4 @@
-"""A group's ledger, read: the last row of each record, and the policy that the group runs by.
+"""Read a group's ledger: the last row of each record, and the published policy.
 
     with Client("127.0.0.1:9092") as client:
         ledger = Ledger(client, "billing")
@@ -6,9 +6,9 @@
         for where, row in ledger.records():
             print(where, row.state)
 
-`refresh` reads, committed, up to the high watermark that there was when it began
-(kafkalite.failures.committed_reading), so that it misses no row whose offset is committed already. A ledger that was
-restored from a backup, truncated or recreated is read again from its start.
+`refresh` reads committed rows up to the high watermark at its start (kafkalite.failures.committed_reading), so it
+misses no row whose source offset is already committed. A ledger that was restored from a backup, truncated or recreated
+is read again from its start.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class Ledger:
-    """See the module. `exists` is whether the group has one."""
+    """A group's ledger. `exists` is whether the topic exists."""
 
     def __init__(self, client: Client, group: str) -> None:
         self._client = client
@@ -46,19 +46,19 @@ class Ledger:
         self._marks: dict[TopicPartition, Mark] = {}
         self._rows: dict[TopicPartition, dict[int, Row]] = defaultdict(dict)
         self.opened: dict[TopicPartition, Row] = {}
-        """Partitions that nobody has given up in good order."""
+        """Partitions that are assigned, or whose last member did not shut down cleanly."""
         self.hands: dict[TopicPartition, Row] = {}
-        """Which record of a batch a handler had last (kafkalite.failures.marks)."""
+        """The mark of the last record of a batch that a handler had (kafkalite.failures.marks)."""
         self.breakers: dict[str, Row] = {}
-        """Members whose breaker is open, or was when they were killed (kafkalite.failures.breaker_status)."""
+        """Members whose breaker is open, or was open when they were killed (kafkalite.failures.breaker_status)."""
         self.policy: dict[str, Any] | None = None
-        """What the group has published of its policy."""
+        """The policy as the group published it."""
         self.exists = False
         self.unread_count = 0
-        """Rows that this version cannot read."""
+        """Number of rows that this version cannot read."""
 
     def find(self) -> list[TopicPartition]:
-        """Its partitions; none where nobody has made it. TopicAuthorizationFailed."""
+        """Return the ledger's partitions; none if the topic does not exist. TopicAuthorizationFailed."""
         try:
             keys = [TopicPartition(self.topic, number) for number in self._client.partitions(self.topic)]
         except UnknownTopicOrPartition:
@@ -67,7 +67,7 @@ class Ledger:
         return keys
 
     def refresh(self, timeout_s: float = OPEN_S_MAX) -> None:
-        """Up to its end now. RangeUnavailable when a transaction stays open for so long."""
+        """Read up to the current end. RangeUnavailable if a transaction stays open for `timeout_s`."""
         keys = self.find()
         if not keys:
             return
@@ -81,7 +81,7 @@ class Ledger:
             self._read(ends, timeout_s)
 
     def _read(self, ends: dict[TopicPartition, int], timeout_s: float) -> None:
-        """From the positions on. LogTruncated."""
+        """Read from the last positions on. LogTruncated."""
         fresh = [key for key in ends if key not in self._positions]
         if fresh:
             starts = self._client.list_offsets(dict.fromkeys(fresh, OFFSET_EARLIEST))
@@ -93,7 +93,7 @@ class Ledger:
         self._positions = {key: max(self._positions[key], end) for key, end in ends.items()}
 
     def _forget(self, reason: str) -> None:
-        """The rows are of a log that is no longer there."""
+        """Forget all rows, because their log no longer exists."""
         logger.warning("%s; reading the ledger again from the start", reason)
         for known in (self._positions, self._marks, self._rows, self.opened, self.hands, self.breakers):
             known.clear()
@@ -135,17 +135,18 @@ class Ledger:
 
     @property
     def doubted(self) -> dict[TopicPartition, Row]:
-        """Partitions whose member ended without giving them up, and of which records are handled with care: offsets
-        from `position` to before `until`, since `last`."""
+        """Partitions after an unclean shutdown whose records are being handled with care: from offset `position` to
+        before
+        `until`, since `last`."""
         return {place: row for place, row in sorted(self.opened.items()) if row.until > row.position}
 
     @property
     def rows(self) -> dict[TopicPartition, dict[int, Row]]:
-        """By the record's partition and offset."""
+        """Rows by source partition and offset."""
         return self._rows
 
     def records(self) -> Iterator[tuple[str, Row]]:
-        """All rows, in the order of partitions and offsets."""
+        """Yield all rows, in the order of partitions and offsets."""
         for partition in sorted(self._rows):
             for offset in sorted(self._rows[partition]):
                 yield f"{partition}-{offset}", self._rows[partition][offset]

@@ -1,11 +1,12 @@
-"""Dead letters: which there are, and the ways out: back to their group, resolved, or a tombstone in a compacted topic.
+"""List a group's dead letters, and redrive, resolve or bury them.
 
     dead ─ redrive ─▶ the group's own retry topic, redriven in the ledger ─▶ processed, or dead again
-         ─ resolve ─▶ a marker after them, resolved in the ledger; DeleteRecords gives the space back
+         ─ resolve ─▶ a resolve marker in the letter's topic, resolved in the ledger; DeleteRecords frees the space
 
-A redrive moves up to MOVES_MAX letters in a transaction: record and row of the ledger. A letter whose row does not name
-it as dead any more was redriven already, so that a redrive that is killed and started again sends each once. Letters of
-other systems have no ledger; how far they are is kept as offsets of the group `redrive.<topic>`, in the transaction.
+A redrive moves up to MOVES_MAX letters per transaction: each record with its ledger row. If the row no longer names the
+letter as dead, the letter was redriven before. So a redrive that is killed and repeated sends each letter once. Letters
+of other frameworks have no ledger: their progress is committed, in the same transaction, as offsets of the group
+`redrive.<topic>`.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -47,13 +48,13 @@ if TYPE_CHECKING:
 
 MOVES_MAX: Final = 500
 REDRIVE_DELAY_MS_MAX: Final = UNITS_MS["d"]
-"""Far below the retention of the retry topic in which the letters wait."""
+"""Far below the retention of the retry topic, in which the letters wait."""
 ROUNDS_MAX: Final = 3
 RESOLVED_BY: Final = "dlq.resolved-by"
 
 
 class Entry(NamedTuple):
-    """A letter in its topic. `state` is what became of it: dead, redriven, resolved, processed."""
+    """A letter in its topic. `state` is its state by the ledger and markers: dead, redriven, resolved, processed, …"""
 
     partition: TopicPartition
     message: Message
@@ -62,28 +63,30 @@ class Entry(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """orders-3-1842"""
+        """The source record, such as orders-3-1842."""
         return origin_text(self.found.letter.partition, self.found.letter.offset)
 
     @property
     def own_key(self) -> str:
-        """The letter's key where no other letter has it: a tombstone under it speaks of this one alone."""
+        """The letter's key if it is unique to the letter, so that a tombstone with it removes only this letter; else
+        ""."""
         rekeyed = self.found.rekeyed and self.message.key is not None
         return self.message.key.decode(errors="replace") if rekeyed and self.message.key is not None else ""
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """The keys of markers that speak of it."""
+        """The keys of resolve markers that include the letter."""
         return self.day, self.origin, self.own_key
 
     @property
     def day(self) -> str:
-        """UTC day on which the broker took it."""
+        """The UTC day on which the broker stored the letter."""
         return day_of(self.message.timestamp)
 
 
 class Choice(NamedTuple):
-    """Letters by what they are; None: any. `everything`: those that are no longer dead, too."""
+    """Select letters by exception, day, key and count; None: any. `everything`: include those that are no longer
+    dead."""
 
     exception: str | None = None
     """A class's name, with or without its module."""
@@ -93,7 +96,7 @@ class Choice(NamedTuple):
     everything: bool = False
 
     def keep(self) -> Keep:
-        """To be used for one pass, as it counts."""
+        """Return the filter. Use it for one pass only, because it counts up to `first`."""
         left = [sys.maxsize if self.first is None else self.first]
 
         def kept(entry: Entry) -> bool:
@@ -112,62 +115,62 @@ class Choice(NamedTuple):
 
 
 class Redriven(NamedTuple):
-    """What a redrive did, or would do."""
+    """The result of a redrive."""
 
     sent: int
     too_often: int
-    """Letters left, as they were redriven often enough."""
+    """Letters left alone because they were redriven too often."""
 
 
 class Resolved(NamedTuple):
-    """What a resolve did. `left` counts the dead letters that remain; `starts` are the new start offsets."""
+    """The result of a resolve. `left` is the number of remaining dead letters; `starts` are the new start offsets."""
 
     letters: int
     records: tuple[str, ...]
-    """The records of these letters, and those whose letters retention has deleted."""
+    """The source records of these letters, and of named letters that retention has deleted."""
     left: int
     starts: dict[TopicPartition, int]
 
 
 class PartitionLetters(NamedTuple):
-    """The letters of one partition, the offsets of the resolve markers by their key, and the end that was read to."""
+    """The letters of one partition, the offsets of resolve markers by their key, and the end offset of the read."""
 
     entries: list[Entry]
     markers: dict[str, list[int]]
     end: int
     others: list[int]
-    """The times of records that are no letters of any family."""
+    """Timestamps of records without letter headers of any family."""
 
     @staticmethod
     def is_named(entry: Entry, keys: frozenset[str]) -> bool:
-        """Whether a marker with one of these keys would speak of the letter."""
+        """Return whether a marker with one of these keys includes the letter."""
         return not keys.isdisjoint(entry.names)
 
     def was_open(self, entry: Entry, before: int) -> bool:
-        """Whether no marker before that offset speaks of the letter."""
+        """Return whether no marker between the letter and that offset includes the letter."""
         offset = entry.message.offset
         return not any(offset < each < before for name in entry.names for each in self.markers.get(name, ()))
 
 
 class DelayRefused(ValueError):
-    """A redrive cannot be delayed in this way."""
+    """A redrive to a source topic cannot be delayed, or the delay is out of range."""
 
 
 class LetterBox:
-    """The dead letters of a group's topics, or of one topic of letters."""
+    """The dead letters of a group, or of one dead-letter topic."""
 
     def __init__(self, client: Client, group: str, topic: str | None = None, *, open_s_max: float = OPEN_S_MAX) -> None:
-        """`open_s_max`: seconds to wait for a transaction that is open; then RangeUnavailable."""
+        """Wait at most `open_s_max` seconds for an open transaction; then RangeUnavailable."""
         self._client = client
         self.group = group
         self._topic = topic
         self._open_s_max = open_s_max
         self._ledger = Ledger(client, group)
-        self._ledger.find()  # who may not see it is told so, and not that there are no letters
+        self._ledger.find()  # without permission this raises; otherwise there would seem to be no letters
 
     @property
     def topics(self) -> list[str]:
-        """Where its letters are: topics of the group's name, of its policy, and those that rows of its ledger name."""
+        """The dead-letter topics: by the group's name, by its policy, and by its ledger rows."""
         if self._topic is not None:
             return [self._topic]
         self._ledger.refresh()
@@ -178,7 +181,7 @@ class LetterBox:
         return sorted(name for name in names if name.startswith(prefix) or name in named)
 
     def entries(self, keep: Keep | None = None) -> Iterator[Entry]:
-        """All letters, resolved ones too, in the order of partitions and offsets."""
+        """Yield all letters, including resolved ones, in the order of partitions and offsets."""
         self._ledger.refresh()
         for topic in self.topics:
             for number in self._client.partitions(topic):
@@ -187,13 +190,13 @@ class LetterBox:
                         yield entry
 
     def _is_foreign(self, entry: Entry) -> bool:
-        """Whether this is another group's letter, whose policy chose the same topic."""
+        """Return whether this letter belongs to another group whose policy chose the same topic."""
         return bool(entry.found.letter.id) and entry.found.letter.group != self.group
 
     def count_open(self, starts: Mapping[TopicPartition, int], since_ms: int = 0) -> dict[TopicPartition, int]:
-        """Count the dead letters of these partitions from these offsets on that the broker took since that time.
+        """Count dead letters by partition, from these start offsets on, that the broker stored at or after `since_ms`.
 
-        A record without the headers of any family counts, as its topic is one of dead letters.
+        A record without letter headers counts, too, because it is in a dead-letter topic.
         """
         self._ledger.refresh(self._open_s_max)
         counts = {}
@@ -205,12 +208,12 @@ class LetterBox:
         return counts
 
     def at(self, place: TopicPartition, offset: int) -> Entry | None:
-        """The letter at a place of its topic; None where there is none."""
+        """Return the letter at this offset of a dead-letter topic, or None."""
         self._ledger.refresh()
         return next((entry for entry in self._of_partition(place).entries if entry.message.offset == offset), None)
 
     def _of_partition(self, place: TopicPartition, start: int | None = None) -> PartitionLetters:
-        """All letters, and the offset before which there are no others. A marker speaks of the letters before it."""
+        """Read the letters of a partition and the end offset. A resolve marker applies to the letters before it."""
         start = self._client.start_offset(*place) if start is None else start
         end = self._client.end_offset(*place)
         markers: dict[str, list[int]] = {}
@@ -233,7 +236,7 @@ class LetterBox:
         return found_here._replace(entries=marked)
 
     def _state(self, found: FoundLetter) -> str:
-        """By the ledger, which names the letter that speaks for a record now."""
+        """Return a letter's state by the ledger, which names the current letter of each source record."""
         letter = found.letter
         if not letter.id:
             return State.DEAD
@@ -257,9 +260,19 @@ class LetterBox:
         delay: Duration = 0,
         on_sent: Callable[[int], None] | None = None,
     ) -> Redriven:
-        """Sends dead letters back, each once. `rate` is letters a second at most; `delay`: the group handles them that
-        much later, 1 day at most; `to_main`: for all groups to see. DelayRefused for a delay on the way to a main
-        topic, where dead letters of other frameworks go too."""
+        """Send dead letters back to the group, each once.
+
+        `keep`        filter; default: all
+        `to_main`     send to the source topic instead, so that all groups read the record
+        `edit`        function that returns the edited record
+        `rounds_max`  skip letters that were redriven this many times
+        `rate`        letters per second, at most
+        `delay`       time before the group handles them, at most 1 day
+        `on_sent`     called with the number of letters after each transaction
+
+        DelayRefused for a delay out of range, or with letters that go to a source topic, like those of other
+        frameworks.
+        """
         sent = too_often = 0
         delay_ms = milliseconds(delay)
         if not 0 <= delay_ms <= REDRIVE_DELAY_MS_MAX:
@@ -303,7 +316,7 @@ class LetterBox:
         on_sent: Callable[[int], None] | None,
         delay_ms: int,
     ) -> int:
-        """One transaction."""
+        """Send one batch in one transaction, and return its size."""
         if not batch:
             return 0
         rows: list[tuple[str, LedgerRow | None]] = []
@@ -330,7 +343,7 @@ class LetterBox:
     def _back(
         self, entry: Entry, to_main: bool, edit: Edit | None, delay_ms: int
     ) -> tuple[TopicPartition, Message, LedgerRow | None]:
-        """Where a letter goes, what is sent, and its row."""
+        """Return where a letter goes, the record to send, and its new ledger row."""
         letter = entry.found.letter
         message = self.original(entry)
         more: list[tuple[str, bytes | None]] = []
@@ -342,7 +355,7 @@ class LetterBox:
         if to_main or not letter.id:
             rounds = (REDRIVEN, str(letter.rounds + 1).encode())
             sent = message._replace(headers=(*message.headers, *more, rounds))
-            return letter.partition, sent, None  # the record itself comes again
+            return letter.partition, sent, None  # the row ends: the record is read again from its source topic
         topic = self._retry_topic(letter.partition.topic)
         fresh = letter._replace(
             id=f"{entry.origin}/{letter.rounds + 1}.0/{entry.partition}-{entry.message.offset}", attempt=0
@@ -366,7 +379,7 @@ class LetterBox:
         return place, sent._replace(headers=(*sent.headers, *more)), row
 
     def _held(self, letter: Letter) -> str:
-        """The digest of the letter's key, where that waits for it."""
+        """Return the digest of the letter's key if the key is held for it, else ""."""
         row = self._ledger.rows.get(letter.partition, {}).get(letter.offset)
         return "" if row is None else row.held
 
@@ -377,7 +390,8 @@ class LetterBox:
         return f"{by_key}.0s"
 
     def original(self, entry: Entry) -> Message:
-        """The record as it was; that of a reference letter is read where it stands. UnknownTopicOrPartition."""
+        """Return the original record. For a letter without a value, read it from the source topic.
+        UnknownTopicOrPartition if it no longer exists."""
         message = entry.message._replace(headers=entry.found.headers)
         if entry.found.rekeyed:
             message = message._replace(key=entry.found.key)
@@ -394,8 +408,11 @@ class LetterBox:
     # --- resolve ------------------------------------------------------------------------------------------------------
 
     def resolve(self, what: str | Iterable[str], by: str) -> Resolved:
-        """Resolve the letters of each day (2026-11-22) or record (orders-3-1842): a marker after them, the state in the
-        ledger, and then the deletion of what is before the first letter that is not resolved."""
+        """Resolve the letters of these days (2026-11-22) or source records (orders-3-1842).
+
+        Write markers after the letters, set the state in the ledger, and delete the records before the first letter
+        that is not resolved. `by` is the user that the markers name.
+        """
         keys = frozenset([what] if isinstance(what, str) else what)
         ends: dict[TopicPartition, int] = {}
         compacted = {topic: self._is_compacted(topic) for topic in self.topics}
@@ -418,7 +435,7 @@ class LetterBox:
         self._write_resolved(rows)
         origins = tuple(dict.fromkeys([*(entry.origin for entry in fresh), *rows]))
         left = sum(entry.state in OPEN_LETTERS for one in found.values() for entry in one.entries)
-        left -= sum(entry.state in OPEN_LETTERS for _, entry in named)  # read before the tombstones of compacted topics
+        left -= sum(entry.state in OPEN_LETTERS for _, entry in named)  # compacted topics: read before their tombstones
         return Resolved(len(fresh), origins, left, self._give_back(found, compacted))
 
     def _is_open(self, entry: Entry) -> bool:
@@ -431,7 +448,7 @@ class LetterBox:
         topics: Collection[str],
         keys: frozenset[str],
     ) -> dict[str, LedgerRow]:
-        """The ledger's rows of these letters, and of named records whose letters retention has deleted."""
+        """Return the ledger rows of these letters, and of named letters that retention has deleted."""
         there = {entry.found.letter.id for one in found for entry in one.entries}
         ids = {entry.found.letter.id for entry in named} - {""}
         return {
@@ -449,10 +466,10 @@ class LetterBox:
         }
 
     def _write_resolved(self, rows: dict[str, LedgerRow]) -> None:
-        """A key that waited for one of these records continues: the member looks every second or so.
+        """Write the rows. Keys that are held for these records continue at the member's next check, in about a second.
 
-        A redrive at the same moment is fenced, as it would be by another redrive: a letter that it has sent back must
-        not be resolved by a row that was read before. Nothing is fenced where moves are at least once.
+        A concurrent redrive is fenced by the shared transactional id: otherwise a stale row could resolve a letter that
+        it has just sent back. With at-least-once moves nothing is fenced.
         """
         if not rows:
             return
@@ -468,7 +485,7 @@ class LetterBox:
                     producer.send(self._ledger.topic, 0, columns_of(part))
 
     def _resolved_rows(self, rows: dict[str, LedgerRow]) -> Iterator[list[Message]]:
-        """Their new rows in parts of MOVES_MAX, as far as the ledger has not changed since."""
+        """Yield the new rows in parts of MOVES_MAX, without those that have changed in the ledger since."""
         now_ms = time.time_ns() // 1_000_000
         written = [
             ledger_row(where, row._replace(state=State.RESOLVED, held="", last=now_ms))
@@ -481,7 +498,8 @@ class LetterBox:
     def _give_back(
         self, found: dict[TopicPartition, PartitionLetters], compacted: dict[str, bool]
     ) -> dict[TopicPartition, int]:
-        """Delete what is before each partition's first letter that is not resolved; the broker compacts the others."""
+        """Delete the records before each partition's first unresolved letter. Compacted topics are left to the
+        broker."""
         starts: dict[TopicPartition, int] = {}
         for place, one in found.items():
             if compacted[place.topic]:
@@ -510,7 +528,7 @@ class LetterBox:
             producer.flush()
 
     def _bury(self, found: dict[TopicPartition, PartitionLetters], keys: frozenset[str], by: str) -> None:
-        """A tombstone for each letter, all in one transaction: the broker gives the space back when it compacts."""
+        """Write tombstones for the letters in one transaction. The broker frees the space when it compacts."""
         graves = {
             place: sorted({entry.message.key or b"" for entry in one.entries if one.is_named(entry, keys)} - {b""})
             for place, one in found.items()
@@ -527,12 +545,12 @@ class LetterBox:
 
 
 def day_of(time_ms: int) -> str:
-    """The UTC day of a time, as 2026-11-22."""
+    """Return the UTC day of a time in ms, such as 2026-11-22."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).date().isoformat()
 
 
 def ledger_row(key: str, row: LedgerRow | None) -> Message:
-    """A row as it is written."""
+    """Return the ledger record of a row; None: a tombstone."""
     return Message("", 0, -1, -1, key.encode(), None if row is None else encode_row(row))
 
 
@@ -540,10 +558,10 @@ def ledger_row(key: str, row: LedgerRow | None) -> Message:
 
 
 def may_skip(client: Client, group: str, where: TopicPartition, offset: int) -> tuple[str, str]:
-    """Why a group cannot be told to step over a record ("": it can), and what it says of the record now.
+    """Return why a group cannot skip a record ("": it can), and the record's current state.
 
-    A member reads the ledger when a partition comes to it, so nobody may be in the group; and a record that was
-    processed plainly cannot be taken back.
+    Members read the ledger only when a partition is assigned, so the group must have no members. A record that was
+    processed cannot be skipped.
     """
     ledger = Ledger(client, group)
     ledger.refresh()
@@ -564,14 +582,14 @@ def may_skip(client: Client, group: str, where: TopicPartition, offset: int) -> 
 
 
 def skip(client: Client, group: str, where: TopicPartition, offset: int, reason: str) -> None:
-    """Writes it down. A letter of the record that waits in a retry topic is dead by that, and its key goes on."""
+    """Write a ledger row that skips the record. A letter of it in a retry topic is then dead, and its key continues."""
     row = Row(State.SKIPPED, reason=reason, last=time.time_ns() // 1_000_000)
     record = ledger_row(origin_text(where, offset), row)
     client.produce(ledger_name(group), 0, [Record(-1, -1, record.key, record.value)])
 
 
 class Tombstone(NamedTuple):
-    """Whether a tombstone may be written for a record: `why_not` says what stands in the way, "" nothing."""
+    """Whether a tombstone may be written for a record. `why_not` is the obstacle; "" if there is none."""
 
     why_not: str
     key: bytes | None = None
@@ -579,8 +597,8 @@ class Tombstone(NamedTuple):
 
 
 def may_bury(client: Client, where: TopicPartition, offset: int) -> Tombstone:
-    """Looks whether a tombstone would remove this record and nothing good: the topic is compacted, the record has a
-    key, and nothing with that key stands behind it."""
+    """Check whether a tombstone would remove this record and no valid one: the topic is compacted, the record has a
+    key, and no later record has the same key."""
     (policy,) = (entry.value or "" for entry in client.admin.describe_topic_configs(where.topic, ["cleanup.policy"]))
     if "compact" not in policy:
         return Tombstone(f"{where.topic} is not compacted, so a tombstone would not remove the record")

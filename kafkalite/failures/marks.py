@@ -1,11 +1,10 @@
-"""Mark in a group's ledger which record of a batch a handler has, after an unclean end.
+"""Mark in a group's ledger which record of a batch a handler has, after an unclean shutdown.
 
     worker ─▶ row hand/TOPIC/PARTITION ─▶ handler(record) ─▶ the next of the batch
 
-A batch is noted by a transaction before it starts; of its records the mark says which one was in hand when the process
-ended, so that no other of them comes under suspicion. The mark is written outside of any transaction and acknowledged
-by the leader alone. If it cannot be written the record is handled all the same: after another end, all records of the
-batch are then handled one at a time.
+A transaction notes a batch before it starts. A mark then names the record in hand, so that if the process ends, no
+other record comes under suspicion. Marks are written outside of transactions, with acks=1. If a mark cannot be written,
+the record is handled all the same; if the process then ends, all records of the batch are handled one at a time.
 
 Thread rule: `write` may be called from any thread.
 """
@@ -27,15 +26,15 @@ if TYPE_CHECKING:
     from kafkalite.failures.rows import Row
 
 WRITE_S: Final = 2.0
-"""How long a mark may take before the record is handled without it."""
+"""How long to wait for a mark before the record is handled without it."""
 MISSED_MAX: Final = 3
-"""Marks in a row that could not be written; then no more are tried."""
+"""Consecutive failed writes after which no more marks are written."""
 
 logger = logging.getLogger(__name__)
 
 
 class Marks:
-    """See the module. `ledger` is the topic."""
+    """Writer of marks: see the module. `ledger` is the topic."""
 
     def __init__(self, client: Client, ledger: str) -> None:
         self._client = client
@@ -65,7 +64,7 @@ class Marks:
                     self._producer = None
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the producer and its client. Idempotent."""
         with self._lock:
             self._missed = MISSED_MAX
             if self._producer is not None:

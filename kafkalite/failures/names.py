@@ -1,10 +1,10 @@
-"""The topics of a group's failures: their names, and what a topic is to the group.
+"""Name a group's retry topics, dead-letter topics and ledger, and map each topic to its role.
 
     orders ─▶ retry.billing.orders.10s ─▶ retry.billing.orders.1m ─▶ … ─▶ dlq.billing.orders
                         ledger of the group: kafkalite.failures.billing
 
-A name holds group, topic and delay and nothing else, so that a policy with other attempts keeps its topics. With
-order by key there is one retry topic, without a delay in its name, as what is due when stands in the ledger.
+A name holds only the group, the topic and the delay, so a policy with more or fewer attempts keeps its topics. With
+order by key there is one retry topic per source topic, without a delay in its name: the ledger holds the due times.
 
 Thread rule: immutable values.
 """
@@ -27,8 +27,8 @@ REDRIVEN_MS: Final = 0
 
 
 class Lane(NamedTuple):
-    """What a subscribed topic is to a group: which topic's records are in it, whether they are there again, and
-    whether they are dead letters, which only a dead-letter handler gets."""
+    """The role of a subscribed topic: its source topic `main`, whether it is a retry topic, and whether it has dead
+    letters, which only the dead-letter handler gets."""
 
     main: str
     is_retry: bool
@@ -36,7 +36,7 @@ class Lane(NamedTuple):
 
 
 class Layout:
-    """The names of a group. ValueError for one that Kafka would refuse, or could not tell from another."""
+    """The topic names of a group. ValueError for a name that Kafka would refuse, or that collides with another."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Layout:
     ) -> None:
         self.group = group
         self.dead_topics = tuple(dead_topics)
-        """Topics of the dead letters of some exception classes, by their places in the policy."""
+        """Dead-letter topics by exception class, in the policy's order."""
         self.topics = tuple(topics)
         self.delays_ms = (REDRIVEN_MS, *(delay for delay in delays_ms if delay != REDRIVEN_MS))
         self.by_key = by_key
@@ -63,25 +63,25 @@ class Layout:
         self._check()
 
     def lane(self, topic: str) -> Lane:
-        """What this topic is to the group. KeyError for a topic that is none of the group's."""
+        """Return the role of a topic. KeyError for a topic that the group does not use."""
         return self.lanes.get(topic) or self.dead_lanes[topic]
 
     def retry(self, topic: str, delay_ms: int) -> str:
-        """Where a record of this topic waits for so long."""
+        """Return the retry topic for this source topic and delay in ms."""
         if self.by_key:
             return f"{RETRY}.{self.group}.{topic}"
         return f"{RETRY}.{self.group}.{topic}.{short_name(delay_ms)}"
 
     def retries(self, topic: str) -> list[str]:
-        """The retry topics of a topic; that of delay 0 is where redriven letters go."""
+        """Return the retry topics of a source topic. Redriven letters go to that of delay 0."""
         return list(dict.fromkeys(self.retry(topic, delay) for delay in self.delays_ms))
 
     def dead(self, topic: str, place: int = -1) -> str:
-        """Where the dead letters of this topic are; those of an exception class by its place among `dead_topics`."""
+        """Return the dead-letter topic of a source topic, or the one at index `place` of `dead_topics`."""
         return f"{DEAD}.{self.group}.{topic}" if place < 0 else self.dead_topics[place]
 
     def every_dead(self, topic: str) -> list[str]:
-        """The topics that dead letters of this topic may be in."""
+        """Return all topics in which dead letters of this source topic may be."""
         return [self.dead(topic), *dict.fromkeys(self.dead_topics)]
 
     def _check(self) -> None:
@@ -102,17 +102,17 @@ class Layout:
 
 
 def ledger_name(group: str) -> str:
-    """The topic that says what became of a group's records that were not plainly processed."""
+    """Return the ledger topic of a group."""
     return f"{LEDGER}.{group}"
 
 
 def origin_text(partition: TopicPartition, offset: int) -> str:
-    """orders-3-1842: the key of a record's row in the ledger."""
+    """Return a source record as orders-3-1842, its key in the ledger."""
     return f"{partition.topic}-{partition.partition}-{offset}"
 
 
 def parse_origin(text: str) -> tuple[TopicPartition, int]:
-    """The other way round, from the right, as topics may have dashes; ValueError."""
+    """Parse the result of `origin_text`, from the right because topic names may have dashes. ValueError."""
     topic, _, rest = text.rpartition("-")
     topic, _, partition = topic.rpartition("-")
     if not topic or not partition.isdecimal() or not rest.isdecimal():

@@ -1,19 +1,19 @@
-"""Rows of the ledger: what became of each record that was not plainly processed.
+"""Define the ledger's rows: the state of each record that failed, was skipped or is in doubt.
 
     key     orders-3-1842        the record's topic, partition and offset
-            open/orders-3        somebody handles this partition; a tombstone: it was given up in good order
-            hand/orders/3        which record of a batch its handler has (kafkalite.failures.marks)
-            breaker/MEMBER       that member's breaker is open, since `first` and still so at `last`
-            policy               the policy, as its group runs it
+            open/orders-3        a member handles this partition; a tombstone: it shut down cleanly
+            hand/orders/3        the record of a batch that its handler has (kafkalite.failures.marks)
+            breaker/MEMBER       that member's breaker is open, since `first`, and was still open at `last`
+            policy               the policy that the group runs by
     value   JSON, {"v": 1, "state": …}; a tombstone: the record was processed after all
 
-    trying ─▶ (tombstone) · dead       in hand after an unclean end; dead, `crashed`, when two ends found it so
-    open   ─▶ (tombstone)              `until`: records before it are doubted, since the member before was killed
+    trying ─▶ (tombstone) · dead       in hand after an unclean shutdown; dead, `crashed`, after the second one
+    open   ─▶ (tombstone)              `until`: records before it are in doubt since an unclean shutdown
     parked ─▶ retrying ─▶ (tombstone) · dead ─▶ redriven ─▶ …
                                         dead · unreadable ─▶ resolved
     ignored · skipped · unreadable · lost
 
-A topic made anew under its old name has another id: its rows are void, and are stepped over.
+If a topic is recreated, it has another id: the rows of the old one are void, and are skipped.
 
 Thread rule: pure functions and immutable values.
 """
@@ -36,7 +36,7 @@ BREAKER_PREFIX: Final = "breaker/"
 
 
 class State(StrEnum):
-    """What a row says of its record."""
+    """The state of a record by its row."""
 
     TRYING = "trying"
     RETRYING = "retrying"
@@ -52,33 +52,34 @@ class State(StrEnum):
 
 
 WAITING: Final = frozenset({State.RETRYING, State.PARKED, State.REDRIVEN})
-"""A letter of this record stands in a retry topic, and will be handled."""
+"""A letter of this record is in a retry topic, and will be handled."""
 UNDECIDED: Final = WAITING | {State.TRYING}
-"""Nobody knows yet what becomes of the record."""
+"""The record has no final outcome yet."""
 OPEN_LETTERS: Final = frozenset({State.DEAD, State.UNREADABLE})
 """A dead letter of this record waits for a redrive or for `letters resolve`."""
 GIVEN_UP: Final = OPEN_LETTERS | {State.RESOLVED, State.SKIPPED, State.LOST}
-"""The group has decided not to handle it."""
+"""The group does not handle the record again."""
 
 
 def hand_key(partition: TopicPartition) -> str:
-    """The key of a partition's mark: no record's key looks like it, also to versions that know no marks."""
+    """Return the key of a partition's mark. It differs from every record's key, also for versions without marks."""
     return f"{HAND_PREFIX}{partition.topic}/{partition.partition}"
 
 
 class Row(NamedTuple):
-    """One row. Times in ms since 1970, 0 where there is none.
+    """One row of the ledger. Times are in ms since 1970; 0 if there is none.
 
-    `id`        of the letter that speaks for the record now, in topic `letter_topic`, partition `letter_partition`
-    `attempt`   failures so far · `due`: when it is tried again · `tries`: how often it was in hand after unclean ends;
-                of a mark: 1 where that counts as one
-    `among`     how many records were noted as in hand at once, this one included, where that were several: it counts as
-                a try only of what is marked as in the handler's hand
-    `rounds`    how often it was redriven · `position`: of an open partition: the offset where it was opened; of a mark:
-                the record's offset in its own topic
-    `until`     of an open partition: records before this offset may have ended the member before; of a mark: it stands
-                for the records before this offset; -1: none, and one
-    `held`      the digest of its key, where that waits for what becomes of the record
+    `id`        id of the record's current letter, in topic `letter_topic`, partition `letter_partition`
+    `attempt`   failures so far
+    `due`       time of the next attempt
+    `tries`     how often the record was in hand alone at an unclean shutdown; in a mark: 1 if it counts as one
+    `among`     number of records noted as in hand together, including this one, if several. It counts as a try only for
+                the record that a mark names
+    `rounds`    how often the record was redriven
+    `position`  of an open partition: the offset where it was opened; of a mark: the source record's offset
+    `until`     of an open partition: records before this offset may have ended the previous member; of a mark: it
+                covers the records before this offset; -1: none, or one record
+    `held`      digest of the record's key if the key waits for the record's outcome
     """
 
     state: State
@@ -102,19 +103,19 @@ class Row(NamedTuple):
 
     @property
     def is_suspect(self) -> bool:
-        """Whether a process has ended while this record was noted as in hand."""
+        """Whether a process ended while this record was noted as in hand."""
         return bool(self.tries or self.among)
 
 
 DEFAULTS: Final = Row(State.OPEN)._asdict()
 FIELDS: Final = tuple(DEFAULTS.items())[1:]
-"""All but the state, and what they are where nothing is said."""
+"""All fields except the state, with their defaults."""
 
 
 def encode_row(row: Row) -> bytes:
-    """As JSON; what has its default is left out. Texts and whole numbers are all that there is: json.dumps takes twice
-    as long, and each record that fails has two rows. What of a text is no Unicode, as a handler's exception may quote
-    whatever it was given, is a question mark."""
+    """Encode a row as JSON without its default values. Rows have only text and integers, so this avoids json.dumps,
+    which takes twice as long: each failing record has two rows. Text that is not valid Unicode, such as bytes quoted by
+    an exception, becomes question marks."""
     said = [f'{{"v": {VERSION}, "state": "{row.state.value}"']
     for (name, default), value in zip(FIELDS, row[1:], strict=True):
         if value != default:
@@ -123,7 +124,7 @@ def encode_row(row: Row) -> bytes:
 
 
 def decode_row(value: bytes) -> Row:
-    """ValueError for what is no row of this version; fields that are not known are left out."""
+    """Decode a row and ignore unknown fields. ValueError for anything that is not a row of this version."""
     found: Any = json.loads(value)
     if not isinstance(found, dict) or found.get("v") != VERSION:
         raise ValueError(f"not a ledger row of version {VERSION}")

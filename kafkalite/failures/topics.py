@@ -1,7 +1,7 @@
-"""The topics that a policy needs: made at the start, or checked against a live cluster.
+"""Create the topics that a policy needs, or check them on a live cluster.
 
-Retry topics and dead letters have the broker's time (LogAppendTime), as with the record's own an old one would lie in a
-segment that retention may delete at once. Dead letters are kept for ever, and never compacted.
+Retry and dead-letter topics use the broker's time (LogAppendTime): with its own timestamp, an old record could be in a
+segment that retention deletes at once. Dead letters have unlimited retention.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kafkalite.failures.policy import Policy
 
 SIZE_MORE: Final = 64 * 1024
-"""Bytes by which letters may be larger than their records."""
+"""Bytes by which a letter may be larger than its record."""
 SIZE_DEFAULT: Final = 1024 * 1024 + 12
 LETTER_SETTINGS: Final = {"cleanup.policy": "delete", "message.timestamp.type": "LogAppendTime"}
 DEAD_LETTER_SETTINGS: Final = {**LETTER_SETTINGS, "retention.ms": "-1", "retention.bytes": "-1"}
@@ -40,7 +40,7 @@ LEDGER_PARTITION: Final = 0
 
 
 class Need(NamedTuple):
-    """A topic that there must be."""
+    """A required topic."""
 
     name: str
     partitions: int
@@ -48,7 +48,8 @@ class Need(NamedTuple):
 
 
 def needs(policy: Policy, client: Client) -> list[Need]:
-    """What the policy needs beside its own topics; UnknownTopicOrPartition where one of those is missing."""
+    """Return the topics that the policy needs in addition to its source topics. UnknownTopicOrPartition if one of those
+    is missing."""
     found: list[Need] = []
     most = largest = 0
     for topic in policy.topics:
@@ -73,7 +74,7 @@ def needs(policy: Policy, client: Client) -> list[Need]:
 
 
 def size_max(client: Client, topic: str) -> int:
-    """The largest batch that a topic takes, in bytes."""
+    """Return a topic's max.message.bytes."""
     for entry in client.admin.describe_topic_configs(topic, ["max.message.bytes"]):
         if entry.value is not None:
             return int(entry.value)
@@ -81,14 +82,14 @@ def size_max(client: Client, topic: str) -> int:
 
 
 def create_line(need: Need) -> str:
-    """How an operator makes the topic."""
+    """Return the command that creates the topic."""
     settings = " ".join(f"--set {name}={value}" for name, value in need.settings.items())
     return f"kafkalite topics create {need.name} -p {need.partitions} {settings}"
 
 
 def ensure(policy: Policy, client: Client) -> list[str]:
-    """Makes what is missing, and adds partitions where the topic itself has got more; what could not be done, as lines
-    for an operator to run."""
+    """Create missing topics, and add partitions if the source topic has more. Return the commands for what could not be
+    done."""
     missing = []
     for need in needs(policy, client):
         try:
@@ -98,20 +99,20 @@ def ensure(policy: Policy, client: Client) -> list[str]:
             elif there < need.partitions and need.name != policy.layout.ledger:
                 client.admin.add_partitions(need.name, need.partitions)
         except TopicAlreadyExists:
-            pass  # another member was quicker
+            pass  # another member created it
         except KafkaError as error:
             missing.append(f"{create_line(need)}    # {error.name}")
     return missing
 
 
 def publish(policy: Policy, client: Client) -> None:
-    """Writes the policy into the group's ledger, for people and tools."""
+    """Write the policy to the group's ledger, for users and tools."""
     value = json.dumps(summary(policy), ensure_ascii=False).encode()
     client.produce(policy.layout.ledger, LEDGER_PARTITION, [Record(-1, -1, POLICY_KEY.encode(), value)])
 
 
 def faults(policy: Policy, client: Client) -> Iterator[str]:
-    """What is wrong with the topics of a policy on a live cluster, a sentence each. Changes nothing."""
+    """Yield the faults of a policy's topics on a live cluster, a sentence each. Changes nothing."""
     try:
         wanted = needs(policy, client)
     except UnknownTopicOrPartition as error:
@@ -141,7 +142,7 @@ def faults(policy: Policy, client: Client) -> Iterator[str]:
 
 
 def missing_rights(policy: Policy, client: Client) -> Iterator[str]:
-    """What a member needs, and the user of this client may not do with topics that there are."""
+    """Yield the ACLs that a member needs and this client's user lacks, for existing topics."""
     read_write = frozenset({AclOperation.READ, AclOperation.WRITE})
     wanted = dict.fromkeys(policy.topics, frozenset({AclOperation.READ}))
     if policy.uses_topics or policy.writes_letters:
@@ -157,7 +158,7 @@ def missing_rights(policy: Policy, client: Client) -> Iterator[str]:
 
 
 def setting_fault(topic: str, name: str, value: str, wanted: str) -> str:
-    """What is wrong with one setting; "" for nothing."""
+    """Return the fault of one topic setting, or ""."""
     match name:
         case "retention.ms" if value != "-1" and (wanted == "-1" or int(value) < int(wanted)):
             return f"{topic} has retention.ms={value}; set it to {wanted}"
