@@ -1,6 +1,6 @@
-"""Changes to the values of letters on their way back: a JSON Patch (RFC 6902), or a function of the user's.
+"""Edit the values of letters before a redrive, with a JSON Patch (RFC 6902) or a user's function.
 
-Thread rule: functions are pure, but for what a user's function does.
+Thread rule: functions are pure, except for a user's function.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kafkalite.failures.events import Message
 
 MEMBERS: Final = {"add": "value", "replace": "value", "test": "value", "move": "from", "copy": "from", "remove": ""}
-"""What an operation has besides its path."""
+"""By operation, the member that it has in addition to `path`."""
 END: Final = "-"
 
 
@@ -24,7 +24,7 @@ class NotEdited(ValueError):
 
 
 def parse_patch(text: str | bytes) -> list[dict[str, Any]]:
-    """The operations of a JSON Patch; ValueError, one sentence."""
+    """Parse the operations of a JSON Patch. ValueError with one sentence."""
     try:
         operations: Any = json.loads(text)
     except UnicodeDecodeError:
@@ -32,7 +32,7 @@ def parse_patch(text: str | bytes) -> list[dict[str, Any]]:
     except RecursionError:
         raise ValueError("the patch is nested too deeply") from None
     if not isinstance(operations, list):
-        raise ValueError(f"a JSON Patch must be a list of operations, not {type(operations).__name__}")  # noqa: TRY004  # what a file says is no argument
+        raise ValueError(f"a JSON Patch must be a list of operations, not {type(operations).__name__}")  # noqa: TRY004  # a fault in a file, not in an argument
     for number, operation in enumerate(operations):
         name = operation.get("op") if isinstance(operation, dict) else None
         if not isinstance(name, str) or name not in MEMBERS or not {"path", MEMBERS[name]} - {""} <= operation.keys():
@@ -46,7 +46,7 @@ def parse_patch(text: str | bytes) -> list[dict[str, Any]]:
 
 
 def patched(document: Any, operations: list[dict[str, Any]]) -> Any:
-    """The document after all operations; NotEdited where one does not fit, and then nothing has changed."""
+    """Return a copy of the document with all operations applied. NotEdited if one does not fit."""
     root = [copy.deepcopy(document)]
     for operation in operations:
         path = pointer(operation["path"])
@@ -73,12 +73,12 @@ def patched(document: Any, operations: list[dict[str, Any]]) -> Any:
 
 
 def pointer(text: str) -> list[str]:
-    """The steps of a JSON Pointer (RFC 6901)."""
+    """Return the steps of a JSON Pointer (RFC 6901)."""
     return [step.replace("~1", "/").replace("~0", "~") for step in text.split("/")[1:]]
 
 
 def holder(root: list[Any], path: list[str]) -> tuple[Any, str]:
-    """What holds the end of a path, and the last step; the whole document is held by a list of its own."""
+    """Return the container of a path's last step, and that step. The root list contains the whole document."""
     if not path:
         return root, "0"
     found: Any = look(root, path[:-1])
@@ -93,7 +93,7 @@ def look(root: list[Any], path: list[str]) -> Any:
 
 
 def place(found: Any, step: str, *, new: bool = False) -> Any:
-    """The step as an index or a name; NotEdited where it leads nowhere."""
+    """Return a step as a list index or a key. NotEdited if it does not exist."""
     if isinstance(found, dict):
         if new or step in found:
             return step
@@ -121,14 +121,14 @@ def take(root: list[Any], path: list[str]) -> Any:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal as JSON has it: true is not 1."""
+    """Return whether two values are equal in JSON, where true is not 1."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True) or (
         one == other and not isinstance(one, (bool, str, list, dict)) and not isinstance(other, (bool, str, list, dict))
     )
 
 
 def patch_edit(operations: list[dict[str, Any]]) -> Callable[[Message], Message]:
-    """An edit that patches each value, as JSON; NotEdited for a value that is none, or that does not fit."""
+    """Return an edit that patches each value as JSON. NotEdited for a value that is not JSON or does not fit."""
 
     def edit(message: Message) -> Message:
         where = f"{message.topic}-{message.partition}-{message.offset}"
@@ -152,7 +152,7 @@ def patch_edit(operations: list[dict[str, Any]]) -> Callable[[Message], Message]
 
 
 def as_json(document: Any) -> bytes:
-    """In few bytes. Half of a surrogate pair, which JSON may spell and UTF-8 may not, is spelled as it was."""
+    """Encode a document as compact JSON. Lone surrogates are escaped, because UTF-8 cannot encode them."""
     try:
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:
@@ -160,7 +160,7 @@ def as_json(document: Any) -> bytes:
 
 
 def function_edit(function: Callable[[Message], Any]) -> Callable[[Message], Message]:
-    """An edit by a function that gives a Message, or a value as bytes or None."""
+    """Return an edit that calls a function. It may return a Message, or a value as bytes or None."""
 
     def edit(message: Message) -> Message:
         found = function(message)

@@ -1,4 +1,4 @@
-"""The share of records that are lost, where a policy ignores failures: an alarm above it, and maybe more than that.
+"""Watch the share of records that are lost where a policy ignores failures, and raise an alarm above its limit.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class Losses:
-    """Of each strategy that is an `Ignore` with an alarm, by its place in the policy: its window, and whether its limit
-    is exceeded."""
+    """The window of each `Ignore` strategy that has an alarm, by index in the policy, and whether its limit is
+    exceeded."""
 
     def __init__(self, strategies: Sequence[Strategy]) -> None:
         self._strategies = strategies
@@ -34,11 +34,11 @@ class Losses:
 
     @property
     def counts(self) -> bool:
-        """Whether anybody wants to know how many fail."""
+        """Whether a strategy watches its share of lost records."""
         return bool(self._windows)
 
     def succeeded(self, now_ms: float) -> list[Alarm]:
-        """A record was not lost; the alarms that are over."""
+        """Count a record that was not lost. Return the alarms that have ended."""
         if not self._windows:
             return []
         for window in self._windows.values():
@@ -52,8 +52,8 @@ class Losses:
         return found
 
     def lost(self, place: int, failure: Failure, now_ms: float) -> tuple[list[Alarm], str | None]:
-        """A record is lost by the strategy at that place: the alarm, once, and what the policy says to do above the
-        limit ("stop", "dead letter")."""
+        """Count a record lost by the strategy at index `place`. Return the alarm, once, and the action above the limit
+        ("stop", "dead letter" or None)."""
         strategy, window = self._strategies[place], self._windows.get(place)
         if not isinstance(strategy, Ignore) or strategy.alarm is None or window is None:
             return [], None

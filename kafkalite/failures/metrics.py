@@ -1,7 +1,7 @@
-"""What a member counts, as Prometheus reads it. Labels are group, topic and class, never a key or an id.
+"""Format a member's counters for Prometheus. Labels are group, topic and class, never a key or an id.
 
-Thread rule: `exposition` reads numbers that the runner's thread changes; each is whole, together they may be a
-moment apart.
+Thread rule: `exposition` reads numbers that the runner's thread changes. Each is consistent; together they may be from
+slightly different moments.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ LABELS: Final = {
 
 
 class Late:
-    """How long after their due time letters ran: a histogram that only grows."""
+    """A histogram of how late after their due times letters ran."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(LATE_BUCKETS_S) + 1)
         self.sum_s = 0.0
 
     def take(self, late_ms: list[float]) -> None:
-        """Counts these, and empties the list."""
+        """Count these delays in ms, and clear the list."""
         for ms in late_ms:
             self.sum_s += ms / 1000
             self.counts[sum(ms / 1000 > bound for bound in LATE_BUCKETS_S)] += 1
@@ -45,7 +45,7 @@ class Late:
 
 
 def exposition(session: Session, late: Late, group: str) -> str:
-    """All of it as text, version 0.0.4 of Prometheus' format."""
+    """Return all metrics as text, in Prometheus' format 0.0.4."""
     return "\n".join([*lines(session, late, group), ""])
 
 
@@ -82,5 +82,5 @@ def lines(session: Session, late: Late, group: str) -> Iterator[str]:
 
 
 def escaped(text: str) -> str:
-    """As a label's value stands between quotes."""
+    """Escape a label value."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,4 +1,4 @@
-"""A policy as TOML.
+"""Load a policy from TOML.
 
     group = "billing"
     topics = ["orders"]
@@ -15,9 +15,9 @@
     [dead_topics]
     LookupError = "orders.unknown"
 
-Classes are Python's own by name, others as `module:Class`. Unknown keys are refused.
+Built-in exception classes are written by name, others as `module:Class`. Unknown keys are an error.
 
-Thread rule: functions are pure, but for reading the file.
+Thread rule: functions are pure, except for reading the file and importing classes.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 
 KINDS: Final = {kind.__name__: kind for kind in (Ignore, RetryForever, RetryHere, RetryTopics)}
 SPELLED: Final = {"delays": "delays_after"}
-"""Names in a file that are others in the class."""
+"""Names in the file that differ from the class's field."""
 
 
 def load_policy(path: Path) -> Policy:
-    """The policy of a file. StartupError, one sentence."""
+    """Return the policy of a file. StartupError with one sentence."""
     try:
         return policy_of(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
@@ -62,7 +62,7 @@ def load_policy(path: Path) -> Policy:
 
 
 def policy_of(document: dict[str, Any]) -> Policy:
-    """ValueError or TypeError for what is no policy."""
+    """Return the policy of a parsed document. ValueError or TypeError if it is invalid."""
     given = dict(document)
     known = {field.name for field in fields(Policy)}
     refuse_unknown("the policy", given, known)
@@ -87,7 +87,7 @@ def policy_of(document: dict[str, Any]) -> Policy:
 
 
 def strategy_of(document: dict[str, Any] | object) -> Strategy:
-    """A table with `kind`; those in it are of their own kinds."""
+    """Return the strategy of a table with `kind`. Nested tables are strategies, backoffs or alarms."""
     if not isinstance(document, dict) or document.get("kind") not in KINDS:
         raise ValueError(f"a strategy must be a table with kind {', '.join(KINDS)}, not {document!r}")
     given: dict[str, Any] = {SPELLED.get(name, name): value for name, value in document.items() if name != "kind"}
@@ -105,25 +105,25 @@ def strategy_of(document: dict[str, Any] | object) -> Strategy:
 
 
 def table(name: str, value: object) -> dict[str, Any]:
-    """ValueError for what is no table."""
+    """Return a value that is a table. ValueError otherwise."""
     if not isinstance(value, dict):
-        raise ValueError(f"{name} must be a table, not {value!r}")  # noqa: TRY004  # what a file says is no argument
+        raise ValueError(f"{name} must be a table, not {value!r}")  # noqa: TRY004  # a fault in a file, not in an argument
     return value
 
 
 def class_of(text: object) -> type[BaseException]:
-    """An exception class by its name."""
+    """Return an exception class by its name. ValueError."""
     spelled = str(text)
     found = named(spelled) if ":" in spelled else getattr(builtins, spelled, None)
     if not isinstance(found, type) or not issubclass(found, BaseException):
-        raise ValueError(  # noqa: TRY004  # what a file says is no argument
+        raise ValueError(  # noqa: TRY004  # a fault in a file, not in an argument
             f"{text!r} is not an exception class; write a built-in one such as ValueError, or module:Class"
         )
     return found
 
 
 def named(text: object) -> Any:
-    """`module:name`; ValueError where there is no such."""
+    """Import `module:name`. ValueError if it does not exist."""
     module, separator, name = str(text).partition(":")
     if not separator:
         raise ValueError(f"{text!r} is not MODULE:NAME")

@@ -33,7 +33,7 @@ def milliseconds(duration: Duration | object) -> int:
     elif isinstance(duration, (int, float)) and not isinstance(duration, bool):
         value = duration * 1000
     else:
-        raise ValueError(  # noqa: TRY004  # what a file says is no argument
+        raise ValueError(  # noqa: TRY004  # a fault in a file, not in an argument
             f"{duration!r} is not a duration; write for example '250 ms' or a number of seconds"
         )
     if not 0 <= value <= DURATION_MS_MAX:

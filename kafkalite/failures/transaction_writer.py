@@ -1,11 +1,11 @@
-"""Writes what the core wants written, in a thread of its own: the member reads, handles and decides on meanwhile.
+"""Write the core's transactions in a separate thread, while the member continues to read and handle records.
 
     Transact ─▶ begin ─▶ [thread: rendered ─▶ Port.transact, or Port.write] ─▶ bell ─▶ ended ─▶ TransactionEnded
 
-One transaction at a time. What it needs of the group, who the member is and how large a record may be, is given to it
-when it begins: what was decided in one generation is never committed in the name of a later one.
+One transaction at a time. Each one starts with the group membership and the size limits of that moment, so a decision
+of one group generation is never committed in the name of a later one.
 
-Thread rule: one thread at a time, that of the runner, but for what is marked.
+Thread rule: everything belongs to the runner's thread, except the methods under "the thread".
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from kafkalite.model import TopicPartition
 
 SIZE_MAX: Final = 2**31
-"""Of a record whose topic nobody may look at: who writes finds out."""
+"""Size limit for a topic whose settings may not be read. The write itself then fails if a record is too large."""
 
 logger = logging.getLogger(__name__)
 
 
 class TransactionFailed(Exception):
-    """Nothing of a transaction is visible; it may be done again. `too_large`: a record did not fit."""
+    """A transaction failed and nothing of it is visible, so it may be repeated. `too_large`: a record did not fit."""
 
     def __init__(self, message: str, *, too_large: bool = False) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class TransactionFailed(Exception):
 
 
 class Written(NamedTuple):
-    """A record to be written: key, value, headers and timestamp of the message. Partition None is chosen by key."""
+    """A record to write: key, value, headers and timestamp of the message. Partition None: chosen by key."""
 
     topic: str
     partition: int | None
@@ -51,7 +51,7 @@ class Written(NamedTuple):
 
 
 class WritingPort(Protocol):
-    """What a client has to do for this: in another thread than all the rest."""
+    """The client interface that a mover needs. It is called in the mover's thread."""
 
     def transact(
         self,
@@ -60,14 +60,14 @@ class WritingPort(Protocol):
         scope: TopicPartition | None,
         member: object,
     ) -> None:
-        """Writes records and offsets as one, in the name of that `member` of the group; TransactionFailed."""
+        """Write records and offsets atomically, as this `member` of the group. TransactionFailed."""
 
     def write(self, records: Sequence[Written]) -> None:
-        """Writes records, acknowledged by all, without a transaction; TransactionFailed."""
+        """Write records without a transaction, with acks=all. TransactionFailed."""
 
 
 class Move(NamedTuple):
-    """A Transact, and what was so when it began: who the member was (Port.member), and the topics' largest records."""
+    """A Transact with the group membership (Port.member) and the topics' size limits at its start."""
 
     action: Transact
     member: object
@@ -75,7 +75,7 @@ class Move(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A move that is over: written, or not; `largest` is the place of the put that did not fit."""
+    """A finished move, written or failed. `largest` is the index of the put that was too large."""
 
     action: Transact
     failed: bool = False
@@ -83,7 +83,7 @@ class Ended(NamedTuple):
 
 
 class Mover:
-    """See the module. `bell` is rung when a move has ended."""
+    """Runs one move at a time: see the module. `bell` is rung when a move has ended."""
 
     def __init__(self, policy: Policy, port: WritingPort, bell: queue.SimpleQueue[None]) -> None:
         self._policy = policy
@@ -92,18 +92,18 @@ class Mover:
         self._jobs: queue.SimpleQueue[Move | None] = queue.SimpleQueue()
         self._ended: queue.SimpleQueue[Ended | BaseException] = queue.SimpleQueue()
         self.busy = False
-        """Whether a move has not been heard to have ended."""
+        """Whether a move is under way, or has ended and `ended` was not called."""
         self._thread = threading.Thread(target=self._work, name="failures-mover", daemon=True)
         self._thread.start()
 
     def begin(self, move: Move) -> None:
-        """One at a time."""
+        """Start a move. Only one at a time."""
         assert not self.busy, "one transaction at a time"
         self.busy = True
         self._jobs.put(move)
 
     def ended(self) -> Ended | None:
-        """The move that has ended, if it has. What ended the thread with it is raised."""
+        """Return the move that has ended, if any. Raise the exception that ended the thread."""
         try:
             found = self._ended.get_nowait()
         except queue.Empty:
@@ -114,7 +114,7 @@ class Mover:
         return found
 
     def close(self) -> None:
-        """Ends the thread behind the move that it is at."""
+        """End the thread after its current move."""
         self._jobs.put(None)
         self._thread.join()
 
@@ -159,10 +159,10 @@ class Mover:
 
 
 def ledger_message(key: str, value: bytes | None) -> Message:
-    """A row as it is written."""
+    """Return the ledger record of a row."""
     return Message("", -1, -1, time.time_ns() // 1_000_000, key.encode(errors="surrogateescape"), value)
 
 
 def size_of(message: Message) -> int:
-    """Bytes of key and value."""
+    """Return the size of key and value in bytes."""
     return len(message.key or b"") + len(message.value or b"")

@@ -1,8 +1,8 @@
-"""Run a handler over records in memory: the outcomes that the policy gives them, without a broker and without waiting.
+"""Run a handler over records in memory: the policy's outcomes, without a broker and without waiting.
 
     records ─▶ Fetched ─▶ Session ─┬─ Run ───────▶ the handler
                   ▲                ├─ Transact ──▶ dead letters, outputs
-                  └─ retry topic ◀─┘    (time passes at once: the clock jumps to the next due time)
+                  └─ retry topic ◀─┘    (no waiting: the clock jumps to the next due time)
 
 The core is the member's own (kafkalite.failures.session); only the client and the clock are replaced.
 
@@ -76,7 +76,7 @@ class DeadCall(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """What became of the records of `try_records`. `record` and lists of records have the given topics and offsets."""
+    """The outcomes of the records of `try_records`. Records have the topics and offsets that were passed."""
 
     processed: list[Message]
     """Records whose last attempt succeeded, in the order of success."""
@@ -90,18 +90,19 @@ class Tried(NamedTuple):
     skipped: list[Message]
     """Records that no handler gets: tombstones, with skip_tombstones."""
     unfinished: list[Message]
-    """Records that were still to be handled when the policy stopped the member, or attempts_max was reached; and those
-    that wait for a dead letter of their key (after_dead="hold")."""
+    """Records without an outcome when the policy stopped the member or attempts_max was reached, and records that wait
+    for a dead letter of their key (after_dead="hold")."""
     sent: list[Output]
     """Records that the handlers sent through their transactions."""
     alarms: list[Alarm]
     stopped: str
-    """Why the policy stopped the member; "" if it did not."""
+    """The reason why the policy stopped the member, or ""."""
 
 
 def messages_of(policy: Policy, records: Iterable[Message | bytes | None]) -> list[Message]:
-    """Records of the policy's topics. A value, or None for a tombstone, becomes a record of the first topic, partition
-    0. ValueError for a record of another topic, or offsets that do not ascend."""
+    """Return records of the policy's topics. A value, or None for a tombstone, becomes a record of partition 0 of the
+    first topic. TypeError for anything that is not a record, ValueError for another topic or offsets that do not
+    ascend."""
     found: list[Message] = []
     ends: defaultdict[TopicPartition, int] = defaultdict(int)
     for record in records:
@@ -123,8 +124,11 @@ def messages_of(policy: Policy, records: Iterable[Message | bytes | None]) -> li
 
 
 class Trial:
-    """See the module. `attempts_max`: calls of a handler for one record, after which the trial ends; `dead`: the
-    dead-letter handler."""
+    """One run of a handler in memory: see the module.
+
+    `attempts_max`   calls for one record after which the trial ends
+    `dead`           the dead-letter handler
+    """
 
     def __init__(
         self,
@@ -155,7 +159,7 @@ class Trial:
         self._is_over = False
 
     def run(self, records: list[Message]) -> Tried:
-        """Return what becomes of these records. SystemExit and KeyboardInterrupt of the handler are raised."""
+        """Return the outcomes of these records. SystemExit and KeyboardInterrupt of the handler are raised."""
         callers = [one for one in (self._caller, self._dead_caller) if one is not None]
         self._loop = EventLoopThread() if any(one.is_async for one in callers) else None
         try:
@@ -173,7 +177,7 @@ class Trial:
         return self._tried(records)
 
     def _begin(self, records: list[Message]) -> Iterator[Event]:
-        """All partitions of the records, and those of their retry topics, are assigned; then the records are read."""
+        """Assign all partitions of the records and of their retry topics, then deliver the records."""
         by_place: dict[TopicPartition, list[Message]] = {}
         for message in records:
             self._calls[message[:3]] = []
@@ -191,7 +195,7 @@ class Trial:
             yield Fetched(place, [Arrival(message) for message in messages], messages[-1].offset + 1)
 
     def _decided(self) -> Iterator[Event]:
-        """Other groups, that this one waits for, have processed all."""
+        """Let the groups in `after` have processed every record."""
         for place, group in self._session.waits.items():
             yield Decided(group, place, 2**63 - 1)
 
@@ -239,7 +243,7 @@ class Trial:
         yield RunEnded(run.partition, run.number)
 
     def _noted(self, run: Run, events: list[Event]) -> Iterator[Event]:
-        """The outcomes of batches, noted for each record."""
+        """Note the outcomes of batches for each record, and pass them on."""
         messages = {message.offset: message for message in run.messages}
         for event in events:
             if isinstance(event, Finished):
@@ -277,7 +281,7 @@ class Trial:
         return self._loop.call(caller.call(message))
 
     def _origin(self, message: Message) -> tuple[str, int, int]:
-        """The given record that this one is, or is the retry of."""
+        """Return the topic, partition and offset of the source record."""
         if not self._policy.layout.lanes[message.topic].is_retry:
             return message[:3]
         letter = letter_of(message.headers)

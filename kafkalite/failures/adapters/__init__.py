@@ -1,1 +1,1 @@
-"""Clients that read and write for `kafkalite.failures.runner`, a file each; only that file imports its client."""
+"""Clients that read and write for `kafkalite.failures.runner`, one module each. Only that module imports its client."""

@@ -2,10 +2,10 @@
 
     {"bootstrap_servers": …, "security_protocol": "SASL_SSL", "ssl_cafile": …} ─▶ servers, Security
 
-The member reads its ledger, topics and committed offsets with kafkalite's client. It connects to the cluster as the
-consumer does, so that nobody has to write the same settings twice.
+The member reads its ledger, topics and committed offsets with kafkalite's client. It uses the connection settings of
+the consumer, so that users write them only once.
 
-Thread rule: functions are pure, but for reading the files that the settings name.
+Thread rule: functions are pure, except for reading the files that the settings name.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ KAFKAS: Final = {
     "ssl_keystore_location": "ssl.keystore.location",
     "ssl_keystore_password": "ssl.keystore.password",
 }
-"""Setting of a client, with underscores → Kafka's."""
+"""A client's setting, with underscores → Kafka's setting."""
 FILES: Final = {
     "ssl_certfile": "ssl.keystore.certificate.chain",
     "ssl_certificate_location": "ssl.keystore.certificate.chain",
     "ssl_keyfile": "ssl.keystore.key",
     "ssl_key_location": "ssl.keystore.key",
 }
-"""The same, for a setting that names a file of PEM text."""
+"""The same for settings that name a file of PEM text."""
 NAME_CHECK: Final = "ssl.endpoint.identification.algorithm"
 PREFIXES: Final = ("security_", "ssl_", "sasl_", "enable_ssl_", "enable_sasl_", "oauth_")
 

@@ -1,10 +1,11 @@
-"""aiokafka for the runner: its event loop has a thread of its own, so that it beats while handlers run.
+"""Adapt aiokafka for the runner. Its event loop runs in a separate thread, so it sends heartbeats during handlers.
 
-aiokafka commits offsets in a transaction by the group's name alone, so that a member that was replaced is not refused.
-So each source partition has a transactional id of its own: whoever takes the partition fences who had it before.
+aiokafka commits offsets in a transaction by the group id alone, so brokers do not refuse a member that was replaced.
+For this reason each source partition has its own transactional id: a member that takes the partition fences the
+previous one.
 
-Thread rule: methods belong to one thread, that of the runner, but for `transact` and `write`; what aiokafka says comes
-to it through a queue. Producers are the loop's.
+Thread rule: methods belong to the runner's thread, except `transact` and `write`. Callbacks of aiokafka reach it
+through a queue. Producers belong to the loop.
 """
 
 from __future__ import annotations
@@ -53,10 +54,13 @@ logger = logging.getLogger(__name__)
 
 
 class AioPort(Listening):
-    """See the module. `config` is that of an AIOKafkaConsumer, and may have settings of an AIOKafkaProducer, but not
-    `loop`: the member has its own. Or it is an AIOKafkaConsumer that is not started, made with the policy's group,
-    enable_auto_commit=False, isolation_level="read_committed" and auto_offset_reset="earliest", and has no
-    subscription; the member makes its own with the same settings. ValueError, TypeError."""
+    """The port of aiokafka: see the module.
+
+    `config` is the configuration of an AIOKafkaConsumer without `loop`, and may include settings of an
+    AIOKafkaProducer. Or it is an AIOKafkaConsumer that is not started and has no subscription, created with the
+    policy's group, enable_auto_commit=False, isolation_level="read_committed" and auto_offset_reset="earliest"; the
+    member creates its own consumer with the same settings. ValueError, TypeError.
+    """
 
     by_partition = True
 
@@ -66,12 +70,12 @@ class AioPort(Listening):
         if not isinstance(config, Mapping):
             if given.group is None:
                 raise ValueError("the consumer has no group_id: make it with the policy's group")
-            config._closed = True  # noqa: SLF001  # it was never opened, and would otherwise complain that nobody closes it
+            config._closed = True  # noqa: SLF001  # it was never opened; otherwise it warns that it was not closed
         self._consumer_config, self._config, self._named_group = given
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="failures-aiokafka", daemon=True)
         self._died: BaseException | None = None
-        """What a task raised that ends a loop."""
+        """The exception of a task that ends the member."""
         self._consumer: Any = None
         self._group = ""
         self._claims = False
@@ -79,21 +83,22 @@ class AioPort(Listening):
         self._told: queue.SimpleQueue[tuple[Callable[[Any], None], Any, asyncio.Future[None]]] = queue.SimpleQueue()
 
     def _run(self) -> None:
-        """Runs on after a SystemExit of a task, so that `close` can give all up; `poll` raises it."""
+        """Run the loop. Continue after a task's SystemExit, so that `close` can give up the partitions; `poll` raises
+        it."""
         while True:
             try:
                 self._loop.run_forever()
-            except BaseException as error:  # noqa: BLE001  # whatever it is, the member ends by it
+            except BaseException as error:  # noqa: BLE001  # raised by `poll`
                 self._died = error
             else:
                 return
 
     def _do(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """In the loop's thread."""
+        """Run a coroutine in the loop, and wait for it."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _do_hearing(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """The same; what the consumer says meanwhile is heard, as it may wait for that."""
+        """Run a coroutine in the loop, and handle the consumer's callbacks meanwhile, because it may wait for them."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         while not future.done():
             concurrent.futures.wait([future], HEAR_S)
@@ -104,7 +109,7 @@ class AioPort(Listening):
         self._claims = True
 
     def assigned(self, partitions: Any) -> None:
-        """Each partition's transactional id is taken before anybody looks where it stands."""
+        """Claim each partition's transactional id before its position is read."""
         for one in sorted(partitions) if self._claims else ():
             self._do(self._producer(TopicPartition(one.topic, one.partition)))
         super().assigned(partitions)
@@ -139,7 +144,7 @@ class AioPort(Listening):
         await self._consumer.start()
 
     async def tell(self, what: Callable[[Any], None], partitions: Any) -> None:
-        """From the loop: waits until the runner's thread has heard it."""
+        """Pass a callback from the loop to the runner's thread, and wait until it has run."""
         heard: asyncio.Future[None] = self._loop.create_future()
         self._told.put((what, partitions, heard))
         await heard
@@ -160,7 +165,7 @@ class AioPort(Listening):
             raise self._died
         try:
             found = self._do_hearing(self._consumer.getmany(timeout_ms=int(timeout_s * 1000), max_records=RECORDS_MAX))
-        except CorruptRecordException as error:  # it does not say which batch; the runner finds out
+        except CorruptRecordException as error:  # it does not name the batch; the runner finds it
             logger.info("reading: %s", error)
             return []
         return self.fetches(found)
@@ -189,7 +194,7 @@ class AioPort(Listening):
             raise CommitRefused(str(error)) from error
 
     def member(self) -> None:
-        """Nobody asks: transactional ids say whose partition it is."""
+        """Return None: transactional ids fence replaced members."""
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -264,7 +269,7 @@ class AioPort(Listening):
 
     def close(self) -> None:
         if not self._thread.is_alive():
-            self._loop.close()  # it was never opened, or is closed already
+            self._loop.close()  # never opened, or closed already
             return
         try:
             self.leave()
@@ -282,7 +287,7 @@ class AioPort(Listening):
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # untyped
-    """Hands on what the consumer says of its partitions."""
+    """Pass the consumer's rebalance callbacks to the port."""
 
     def __init__(self, port: AioPort) -> None:
         self._port = port
@@ -295,7 +300,7 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # untyped
 
 
 def settings_of(consumer: object) -> Mapping[str, Any]:
-    """A configuration itself, or the settings of an AIOKafkaConsumer; ValueError, TypeError."""
+    """Return a configuration, or the settings of an AIOKafkaConsumer. ValueError, TypeError."""
     if isinstance(consumer, Mapping):
         return consumer
     if not isinstance(consumer, AIOKafkaConsumer):
@@ -318,16 +323,16 @@ def settings_of(consumer: object) -> Mapping[str, Any]:
 
 
 def shown_by(consumer: AIOKafkaConsumer) -> dict[str, Any]:
-    """Return the attributes that keep a consumer's settings: aiokafka has no public names for them."""
-    shown = {**vars(consumer._client), **vars(consumer)}  # noqa: SLF001  # see above
+    """Return the private attributes that hold a consumer's settings. aiokafka has no public ones."""
+    shown = {**vars(consumer._client), **vars(consumer)}  # noqa: SLF001  # it has no public name
     return {**shown, "_consumer_timeout_ms": round(shown["_consumer_timeout"] * 1000)}
 
 
 def key_of(key: object) -> Any:
-    """The key to be written: aiokafka refuses a record of which both key and value are None, and looks before this."""
+    """Serialize a key. aiokafka refuses a record whose key and value are both None, and checks before it calls this."""
     return None if key is NO_KEY else key
 
 
 def theirs(offsets: Mapping[TopicPartition, int]) -> dict[Any, int]:
-    """Offsets as aiokafka wants them."""
+    """Convert offsets for aiokafka."""
     return {TheirPartition(*place): offset for place, offset in offsets.items()}

@@ -1,6 +1,6 @@
-"""The columnar client of this project, for the runner.
+"""Adapt kafkalite's columnar client for the runner.
 
-Thread rule: one thread at a time, that of the runner; but for `transact` and `write`, which have a client of their own.
+Thread rule: everything belongs to the runner's thread, except `transact` and `write`, which use a separate client.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ FETCH_SIZE: Final = 1024 * 1024
 TRANSACTION_TIMEOUT_S: Final = 30.0
 COMMIT_TIMEOUT_S: Final = 5.0
 OUTCOME_WAIT_S: Final = 120.0
-"""How long the end of a transaction is asked for that may or may not be committed."""
+"""How long to retry the commit of a transaction whose outcome is unknown."""
 
 logger = logging.getLogger(__name__)
 
 
 class ColumnarPort:
-    """See the module. `transactional_id` is this member's alone; options go to the GroupReader."""
+    """The port of kafkalite's client. `transactional_id` must be unique to the member; options go to the
+    GroupReader."""
 
     by_partition = False
     reports_damage = True
@@ -132,7 +133,7 @@ class ColumnarPort:
             ended(error)
 
     def settle(self) -> None:
-        self.reader.commit_async({})  # nothing, behind all that is under way
+        self.reader.commit_async({})  # an empty commit after all that are under way
 
     def member(self) -> GroupMetadata:
         return self.reader.group_metadata
@@ -160,7 +161,7 @@ class ColumnarPort:
         self._end(producer)
 
     def _end(self, producer: Producer) -> None:
-        """Asks for the end until it is known: whether what was written counts may not stay open."""
+        """Commit the transaction, and retry until its outcome is known."""
         deadline = time.monotonic() + OUTCOME_WAIT_S
         while True:
             try:
@@ -176,7 +177,7 @@ class ColumnarPort:
                 return
 
     def _give_up(self) -> None:
-        """The next transaction has a producer of its own, whose beginning ends what this one has left."""
+        """Abort the transaction and drop the producer. The next producer's start ends whatever is left open."""
         producer, self._transactional = self._transactional, None
         if producer is not None:
             try:
@@ -206,7 +207,8 @@ class ColumnarPort:
             producer.send(*place, columns_of(messages))
 
     def _choose(self, topic: str, key: bytes | None) -> int:
-        """The same partition for the same key. (A program that needs Kafka's own choice names the partition.)"""
+        """Return the same partition for the same key. To match Kafka's partitioner, the program must name the
+        partition."""
         numbers = self._writing.partitions(topic)
         return numbers[zlib.crc32(key or b"") % len(numbers)]
 
@@ -222,7 +224,7 @@ class ColumnarPort:
 
 
 def is_too_large(error: BaseException | None) -> bool:
-    """Whether a record did not fit into its topic, somewhere down the causes."""
+    """Return whether the error, or one of its causes, says that a record was too large."""
     while error is not None:
         if isinstance(error, KafkaError) and error.code in {
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -234,7 +236,7 @@ def is_too_large(error: BaseException | None) -> bool:
 
 
 def messages_of(chunk: Chunk) -> list[Message]:
-    """The records of a chunk. Names of headers that are no UTF-8 keep their bytes."""
+    """Return the records of a chunk. Header names keep bytes that are not UTF-8."""
     topic, partition = chunk.partition
     columns = chunk.columns
     types = [0] * len(columns) if columns.timestamp_types is None else columns.timestamp_types.tolist()
@@ -260,20 +262,20 @@ def messages_of(chunk: Chunk) -> list[Message]:
 
 
 def name_of(name: bytes | None) -> str:
-    """Of a header."""
+    """Decode the name of a header."""
     return (name or b"").decode(errors="surrogateescape")
 
 
 def common_names(headers: HeaderColumns) -> list[str] | None:
-    """The names of each record's headers, where all records have the same: letters do, and then their names are looked
-    at once a batch."""
+    """Return the header names if all records have the same, as letters do, else None. They are then decoded once per
+    batch."""
     records, keys = len(headers), headers.keys
     width, rest = divmod(len(keys), records) if records else (0, 1)
     if rest or not width or keys.nulls is not None:
         return None
     ends = np.arange(width, len(keys) + 1, width)
     if not (np.array_equal(headers.record_ends, ends) and np.array_equal(headers.record_starts, ends - width)):
-        return None  # of records that were picked out of others, the headers stand among those of the others
+        return None  # a selection of records: their headers lie among those of others
     sizes = (keys.ends - keys.starts).reshape(records, width)
     if (sizes != sizes[0]).any() or not np.array_equal(keys.starts[1:], keys.ends[:-1]):
         return None
@@ -284,7 +286,7 @@ def common_names(headers: HeaderColumns) -> list[str] | None:
 
 
 def message_of(columns: RecordColumns, source: TopicPartition, row: int) -> Message:
-    """One record of a batch."""
+    """Return one record of a batch."""
     headers: tuple[tuple[str, bytes | None], ...] = ()
     if columns.headers is not None:
         span = range(int(columns.headers.record_starts[row]), int(columns.headers.record_ends[row]))
@@ -304,7 +306,7 @@ def message_of(columns: RecordColumns, source: TopicPartition, row: int) -> Mess
 
 
 def columns_of(messages: Sequence[Message]) -> RecordColumns:
-    """The other way round, for a producer."""
+    """Convert messages to columns for a producer."""
     ends = np.cumsum([len(message.headers) for message in messages], dtype=np.int64)
     starts = ends - np.array([len(message.headers) for message in messages], np.int64)
     names = [name for message in messages for name, _ in message.headers]

@@ -1,10 +1,11 @@
-"""Divide a client's configuration, as that client documents it, between a member's consumer and its producers.
+"""Divide a client's configuration between a member's consumer and its producers.
 
     {"bootstrap_servers": …, "group_id": "billing", "fetch_min_bytes": 1, "compression_type": "lz4"}
-        consumer ◀── what consumers know          what producers know ──▶ producer
+        consumer ◀── consumer settings          producer settings ──▶ producer
 
-What a member depends on is refused with another value: it commits by itself, reads committed records, and starts at the
-earliest offset where none is committed, because retry topics would otherwise lose their first records.
+Settings that a member depends on are refused if they differ: the member commits offsets itself, reads committed
+records, and starts at the earliest offset if none is committed, because it would otherwise miss the first records of
+retry topics.
 
 Thread rule: functions are pure.
 """
@@ -23,7 +24,7 @@ NEEDED: Final = {
     "isolation_level": ("read_committed",),
     "auto_offset_reset": ("earliest", "smallest", "beginning"),
 }
-"""Setting, with underscores → the values that a member can have."""
+"""Setting, with underscores → the values that a member accepts."""
 WHY: Final = {
     "enable_auto_commit": "the policy commits offsets",
     "isolation_level": "what an aborted transaction has written is not handled",
@@ -37,16 +38,16 @@ INSTEAD: Final = {
     "transactional_id": "name the member with member=",
     "topics": "topics are the policy's",
 }
-"""Settings that a member cannot have → what to do."""
+"""Settings that a member refuses → what to use instead."""
 
 
 class Divided(NamedTuple):
-    """The settings for each side, without those that the member sets."""
+    """The settings of each side, without those that the member sets."""
 
     consumer: dict[str, Any]
     producer: dict[str, Any]
     group: str | None
-    """The group, if the configuration names one."""
+    """The group id, if the configuration has one."""
 
 
 def divided(
@@ -55,9 +56,11 @@ def divided(
     producer_names: Collection[str] | None,
     consumer_only: tuple[str, ...] = (),
 ) -> Divided:
-    """Check and divide a configuration. Without names the client itself refuses unknown settings, and its producers do
-    not use those that begin with one of `consumer_only`. ValueError for a setting that a member cannot have, TypeError
-    for an unknown name."""
+    """Check and divide a configuration.
+
+    Without name lists, the client itself refuses unknown settings; its producers do not get settings that begin with
+    one of `consumer_only`. ValueError for a setting that a member refuses, TypeError for an unknown name.
+    """
     if consumer_names is not None and producer_names is not None:
         refuse_unknown("the configuration", config, {*consumer_names, *producer_names})
     found = Divided({}, {}, next((config[name] for name in ("group_id", "group.id") if config.get(name)), None))
@@ -78,7 +81,7 @@ def divided(
 
 
 def refuse_unfit(config: Mapping[str, Any]) -> None:
-    """ValueError, which names each setting whose value a member cannot have."""
+    """Raise ValueError that names each setting with a value that a member refuses."""
     values = {name.replace(".", "_"): (name, value) for name, value in config.items()}
     faults = []
     for plain, fitting in NEEDED.items():
@@ -90,13 +93,13 @@ def refuse_unfit(config: Mapping[str, Any]) -> None:
 
 
 def require_group(given: str | None, group: str) -> None:
-    """ValueError where the configuration names another group than the policy."""
+    """Raise ValueError if the configuration names another group than the policy."""
     if given not in {None, group}:
         raise ValueError(f"the configuration has group {given!r}; the policy has group {group!r}")
 
 
 def require_no_topics(consumer: Any) -> None:
-    """ValueError where a consumer has topics already."""
+    """Raise ValueError if a consumer has a subscription or an assignment."""
     if consumer.subscription() or consumer.assignment():
         raise ValueError(
             "the consumer has a subscription or assignment; create it without one: the policy sets the topics"

@@ -1,9 +1,9 @@
-"""confluent-kafka for the runner.
+"""Adapt confluent-kafka for the runner.
 
-librdkafka's position stands behind the last record that was handed out, not behind markers of transactions; where a
-partition ends it says by its end-of-partition event, so that is switched on.
+librdkafka's position is the offset after the last record it returned, and does not count transaction markers after it.
+Its end-of-partition event reports the real end, so the port enables that event.
 
-Thread rule: as kafkalite.failures.adapters.writing.
+Thread rule: as in kafkalite.failures.adapters.writing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RECORDS_MAX: Final = 500
 TIMEOUT_S: Final = 30.0
 OFFSETS_TIMEOUT_S: Final = 10.0
 OFFSETS_SLACK_S: Final = 2.0
-"""How long after its timeout `send_offsets_to_transaction` is given up."""
+"""How long after its timeout `send_offsets_to_transaction` is abandoned."""
 END_WAIT_S: Final = 120.0
 MESSAGE_SIZE_MAX: Final = 100_000_000
 NO_POSITION: Final = -1
@@ -42,16 +42,16 @@ CONSUMER_ONLY: Final = (
     *("auto.commit.", "check.crcs", "enable.auto.", "enable.partition.", "fetch.", "group.", "heartbeat."),
     *("max.partition.", "max.poll.", "offset.store.", "partition.assignment.", "queued.", "session."),
 )
-"""How settings begin about which a producer of librdkafka would warn."""
+"""Prefixes of settings for which a producer of librdkafka would warn."""
 TIMESTAMP_TYPES: Final = {2: 1}
-"""librdkafka's number for the broker's time → Kafka's."""
+"""librdkafka's number for LogAppendTime → Kafka's."""
 
 logger = logging.getLogger(__name__)
 
 
 class ConfluentPort(Writing):
-    """See the module. `config` is librdkafka's, of a consumer, and may have settings of a producer. A Consumer does not
-    show its settings, so it is no substitute. ValueError, TypeError."""
+    """The port of confluent-kafka: see the module. `config` is a consumer configuration of librdkafka, and may include
+    settings of a producer. A Consumer is refused, because it does not expose its settings. ValueError, TypeError."""
 
     _failures = (KafkaException,)
 
@@ -105,9 +105,9 @@ class ConfluentPort(Writing):
                 found[place].append(message_of(one))
                 epochs[place].append((one.offset(), known(one.leader_epoch())))
                 self._positions[place] = one.offset() + 1
-            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # it has no other name
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # it has no public name
                 self._positions[TopicPartition(one.topic(), one.partition())] = one.offset()
-            elif error.code() == KafkaError._BAD_MSG:  # noqa: SLF001  # it would step over the batch by itself
+            elif error.code() == KafkaError._BAD_MSG:  # noqa: SLF001  # it would skip the batch
                 damaged.setdefault(TopicPartition(one.topic(), one.partition()), one.offset())
             elif error.fatal():
                 raise KafkaException(error)
@@ -146,7 +146,7 @@ class ConfluentPort(Writing):
             raise CommitRefused(str(error)) from error
 
     def _theirs(self, offsets: Mapping[TopicPartition, int]) -> list[Any]:
-        """Offsets as librdkafka wants them."""
+        """Convert offsets for librdkafka."""
         found = []
         for place, offset in offsets.items():
             epoch = self.epoch_before(place, offset)
@@ -168,8 +168,9 @@ class ConfluentPort(Writing):
         return producer
 
     def _add_offsets(self, producer: Any, offsets: Mapping[TopicPartition, int], member: Any) -> None:
-        """In a thread: librdkafka ignores the timeout while it waits for the group's coordinator, and may wait forever
-        (2.16; librdkafka#5456). The thread keeps the producer, and the next producer fences its transaction."""
+        """Add the offsets in a thread: librdkafka ignores the timeout while it waits for the group coordinator, and may
+        wait forever (2.16; librdkafka#5456). The thread keeps the producer, and the next producer fences its
+        transaction."""
         ended: list[BaseException | None] = []
 
         def send() -> None:
@@ -183,7 +184,7 @@ class ConfluentPort(Writing):
         thread = threading.Thread(target=send, name="failures-offsets", daemon=True)
         thread.start()
         thread.join(OFFSETS_TIMEOUT_S + OFFSETS_SLACK_S)
-        error = ended[0] if ended else KafkaException(KafkaError(KafkaError._TIMED_OUT, "offsets were not added"))  # noqa: SLF001  # it has no other name
+        error = ended[0] if ended else KafkaException(KafkaError(KafkaError._TIMED_OUT, "offsets were not added"))  # noqa: SLF001  # it has no public name
         if error is not None:
             raise error
 
@@ -241,7 +242,7 @@ class ConfluentPort(Writing):
 
 
 def settings_of(consumer: object) -> Mapping[str, Any]:
-    """The configuration itself; TypeError for anything else."""
+    """Return the configuration. TypeError for anything else."""
     if isinstance(consumer, Mapping):
         return consumer
     raise TypeError(
@@ -251,7 +252,7 @@ def settings_of(consumer: object) -> Mapping[str, Any]:
 
 
 def message_of(one: Any) -> Message:
-    """Theirs as ours."""
+    """Convert a record of librdkafka."""
     kind, timestamp = one.timestamp()
     return Message(
         one.topic(),

@@ -1,11 +1,11 @@
-"""kafka-python for the runner.
+"""Adapt kafka-python for the runner.
 
-A poll of kafka-python that ends while it joins may forget that it does (3.0.12: a member that leads its group takes the
-new metadata as seen when it assigns, before the assignment is back): its heart has stopped, it asks for nothing, and
-after its session the group goes on without it. So the rejoin is asked for again until it is through, and such a poll
-lasts long enough to end it.
+If a poll of kafka-python ends during a join, the client may forget that it is joining (3.0.12: a group leader marks new
+metadata as seen when it computes the assignment, before the assignment arrives). It then sends neither heartbeats nor
+fetches, and the group drops it after its session timeout. So the port requests the rejoin again until it completes, and
+polls long enough for it.
 
-Thread rule: as kafkalite.failures.adapters.writing.
+Thread rule: as in kafkalite.failures.adapters.writing.
 """
 
 from __future__ import annotations
@@ -37,15 +37,18 @@ TIMEOUT_S: Final = 30.0
 REQUEST_SIZE_MAX: Final = 100_000_000
 NO_KEY: Final = object()
 JOIN_S: Final = 1.0
-"""How long a poll lasts at least while the member is not in its group."""
+"""Minimum time of a poll while the member has not joined its group."""
 
 logger = logging.getLogger(__name__)
 
 
 class KafkaPythonPort(Writing):
-    """See the module. `config` is that of a KafkaConsumer, and may have settings of a KafkaProducer; or a KafkaConsumer
-    that is made with the policy's group, enable_auto_commit=False, isolation_level="read_committed" and
-    auto_offset_reset="earliest", and has no subscription. The member closes it. ValueError, TypeError."""
+    """The port of kafka-python: see the module.
+
+    `config` is the configuration of a KafkaConsumer, and may include settings of a KafkaProducer. Or it is a
+    KafkaConsumer without a subscription, created with the policy's group, enable_auto_commit=False,
+    isolation_level="read_committed" and auto_offset_reset="earliest"; the member closes it. ValueError, TypeError.
+    """
 
     _failures = (KafkaError,)
 
@@ -83,21 +86,21 @@ class KafkaPythonPort(Writing):
     def _read(self, timeout_s: float) -> list[Fetch]:
         state = self._consumer.group_metadata().state
         if state == MemberState.REBALANCING:
-            self._consumer._coordinator.request_rejoin()  # noqa: SLF001  # it has no other name
+            self._consumer._coordinator.request_rejoin()  # noqa: SLF001  # it has no public name
         if state != MemberState.STABLE:
             timeout_s = max(timeout_s, JOIN_S)
         self._let_parked_back()
         try:
             found = self._consumer.poll(timeout_ms=int(timeout_s * 1000), max_records=RECORDS_MAX)
-        except CorruptRecordError as error:  # it does not say where; the runner finds out
+        except CorruptRecordError as error:  # it does not name the batch; the runner finds it
             logger.info("reading: %s", error)
             return []
         return self.fetches(found)
 
     def _let_parked_back(self) -> None:
-        """What was read of a partition that was paused comes back, once it is resumed, only where nothing is in line;
-        an answer without records stays there, and the partition would be read no further, ever."""
-        fetcher = self._consumer._fetcher  # noqa: SLF001  # it has no other name
+        """Let parked records of a resumed partition return. kafka-python returns them only if no other response is
+        queued, and an empty response stays queued: the partition would never be read again."""
+        fetcher = self._consumer._fetcher  # noqa: SLF001  # it has no public name
         if fetcher._next_partition_records is not None and not fetcher._next_partition_records:  # noqa: SLF001
             fetcher._next_partition_records = None  # noqa: SLF001
 
@@ -123,7 +126,7 @@ class KafkaPythonPort(Writing):
             raise CommitRefused(str(error)) from error
 
     def _theirs(self, offsets: Mapping[TopicPartition, int]) -> dict[Any, Any]:
-        """Offsets as kafka-python wants them."""
+        """Convert offsets for kafka-python."""
         return {
             TheirPartition(*place): OffsetAndMetadata(offset, "", self.epoch_before(place, offset))
             for place, offset in offsets.items()
@@ -146,7 +149,7 @@ class KafkaPythonPort(Writing):
         producer.send_offsets_to_transaction(self._theirs(offsets), member)
 
     def _commit(self, producer: Any) -> None:
-        producer.commit_transaction()  # asks by itself until it is known
+        producer.commit_transaction()  # retries until the outcome is known
 
     def _abort(self, producer: Any) -> None:
         try:
@@ -188,14 +191,15 @@ class KafkaPythonPort(Writing):
 
 
 class Keys(Serializer):  # type: ignore[misc]  # untyped
-    """Keys as they are: kafka-python refuses a record of which both key and value are None, and looks before this."""
+    """Pass keys through. kafka-python refuses a record whose key and value are both None, and checks before it calls
+    this."""
 
     def serialize(self, _topic: str, _headers: object, data: object) -> Any:
         return None if data is NO_KEY else data
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # untyped
-    """Hands on what the consumer says of its partitions."""
+    """Pass the consumer's rebalance callbacks to the port."""
 
     def __init__(self, port: KafkaPythonPort) -> None:
         self._port = port
@@ -211,7 +215,7 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # untyped
 
 
 def settings_of(consumer: object) -> Mapping[str, Any]:
-    """A configuration itself, or the settings of a KafkaConsumer; TypeError."""
+    """Return a configuration, or the settings of a KafkaConsumer. TypeError."""
     if isinstance(consumer, Mapping):
         return consumer
     if not isinstance(consumer, KafkaConsumer):
@@ -220,7 +224,7 @@ def settings_of(consumer: object) -> Mapping[str, Any]:
 
 
 def own_settings(consumer: KafkaConsumer) -> dict[str, Any]:
-    """The settings of a consumer that differ from their defaults, and those that a member depends on."""
+    """Return a consumer's settings that differ from the defaults, and those that a member depends on."""
     defaults = KafkaConsumer.DEFAULT_CONFIG
     found = {name: value for name, value in consumer.config.items() if value != defaults.get(name)}
     return {**found, **{name: consumer.config[name] for name in NEEDED}}

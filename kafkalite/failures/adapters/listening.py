@@ -1,4 +1,4 @@
-"""What ports of other clients share: which partitions are theirs, and who is told when that changes.
+"""Track partition ownership, pauses and leader epochs for the ports of other clients.
 
 Thread rule: one thread at a time, that of the runner.
 """
@@ -17,27 +17,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 FETCH_WAIT_MS: Final = 50
-"""How long a broker may keep a fetch that finds nothing, unless the caller's configuration says otherwise.
+"""How long a broker may hold an empty fetch, unless the configuration sets it.
 
-confluent-kafka and aiokafka have one fetch at a broker at a time, so a partition that is resumed waits until the fetch
-of the others has returned: with their own default, 500 ms, for up to half a second after each `ahead_max` records.
+confluent-kafka and aiokafka send one fetch per broker at a time, so a resumed partition waits until the fetch of the
+others returns: with their default of 500 ms, for up to half a second after each `ahead_max` records.
 """
 
 
 KEPT_MAX: Final = 1000
 KEPT_BYTES_MAX: Final = 4 << 20
-"""Records of a paused partition, and bytes of their values, after which its client is paused, too."""
+"""Records of a paused partition, and bytes of their values, at which the client is paused, too."""
 
 
 class Listening(ABC):
-    """See the module. Partitions are given up once, whoever says so first: the client, or `leave`.
+    """Base of the ports of other clients. A partition is given up once, by the client or by `leave`, whichever is
+    first.
 
-    A client that is paused throws away what it has fetched, or asks for the partition again only when the fetch of the
-    others has returned. So a paused partition is read on up to a limit, and these records are there when it is resumed.
+    A client that is paused drops what it has fetched, or fetches the partition again only after the fetch of the others
+    returns. So a paused partition is read on up to a limit, and its records are kept until it is resumed.
     """
 
     reports_damage = False
-    """These clients ask for a batch that a broker calls damaged again and again, and say nothing."""
+    """These clients fetch a damaged batch again and again without reporting it."""
 
     def __init__(self) -> None:
         self.owned: set[TopicPartition] = set()
@@ -45,7 +46,7 @@ class Listening(ABC):
         self._paused: set[TopicPartition] = set()
         self._kept: dict[TopicPartition, list[Fetch]] = {}
         self._halted: set[TopicPartition] = set()
-        """Partitions of which the client is paused."""
+        """Partitions that are paused in the client."""
         self._on_assigned: Callable[[list[TopicPartition]], None] | None = None
         self._on_revoked: Callable[[list[TopicPartition]], None] | None = None
         self._on_lost: Callable[[list[TopicPartition]], None] | None = None
@@ -56,25 +57,25 @@ class Listening(ABC):
         on_revoked: Callable[[list[TopicPartition]], None],
         on_lost: Callable[[list[TopicPartition]], None],
     ) -> None:
-        """Who is to be told."""
+        """Set the callbacks for ownership changes."""
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
 
     def assigned(self, partitions: Iterable[Any]) -> None:
-        """The client says that these came."""
+        """Take over partitions that the client was assigned."""
         fresh = sorted({TopicPartition(one.topic, one.partition) for one in partitions} - self.owned)
         self.owned.update(fresh)
         if fresh and self._on_assigned is not None:
             self._on_assigned(fresh)
 
     def revoked(self, partitions: Iterable[Any]) -> None:
-        """The client says that these are about to go."""
+        """Give up partitions that the client must revoke."""
         going = sorted({TopicPartition(one.topic, one.partition) for one in partitions} & self.owned)
         if going and self._on_revoked is not None:
             self._on_revoked(going)
         self._let_go(going)
 
     def lost(self, partitions: Iterable[Any]) -> None:
-        """The client says that these are gone."""
+        """Drop partitions that the client has lost."""
         gone = sorted({TopicPartition(one.topic, one.partition) for one in partitions} & self.owned)
         self._let_go(gone)
         if gone and self._on_lost is not None:
@@ -93,7 +94,7 @@ class Listening(ABC):
     def poll(self, timeout_s: float) -> list[Fetch]:
         ready = any(partition not in self._paused for partition in self._kept)
         read = self._read(0.0 if ready else timeout_s)
-        # Only now: reading may give partitions up, and what is kept of them with them.
+        # Only after _read, which may give up partitions together with their kept records.
         found = [
             fetch
             for partition in [one for one in self._kept if one not in self._paused]
@@ -150,25 +151,25 @@ class Listening(ABC):
 
     @abstractmethod
     def _position(self, partition: TopicPartition) -> int:
-        """Return the offset that the client reads next; -1 where it is not known."""
+        """Return the offset that the client reads next; -1 if it is not known."""
 
     # --- partitions ---------------------------------------------------------------------------------------------------
 
     def note_epochs(self, partition: TopicPartition, epochs: Sequence[tuple[int, int]]) -> None:
-        """Records were read that have these offsets and leader epochs, -1 where one is not known."""
+        """Note the leader epochs of records that were read: pairs of offset and epoch, -1 for an unknown epoch."""
         history = self._epochs.get(partition)
         if history is None:
             history = self._epochs[partition] = EpochHistory(epochs[0][0])
         history.extend(epochs, epochs[-1][0] + 1)
 
     def epoch_before(self, partition: TopicPartition, offset: int) -> int:
-        """The leader epoch to commit with an offset: that of the record before it, -1 where it is not known (KIP-320).
-        Any thread."""
+        """Return the leader epoch to commit with an offset: that of the record before it; -1 if unknown (KIP-320). From
+        any thread."""
         history = self._epochs.get(partition)
         return -1 if history is None else history.before(offset)
 
     def fetches(self, found: Mapping[Any, Sequence[Any]]) -> list[Fetch]:
-        """What kafka-python and aiokafka read, both in the same shape, of the partitions that are still owned."""
+        """Convert what kafka-python or aiokafka read, without partitions that are no longer owned."""
         fetches = []
         for place, rows in found.items():
             partition = TopicPartition(place.topic, place.partition)
@@ -191,10 +192,10 @@ class Listening(ABC):
 
     @abstractmethod
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """CommitRefused."""
+        """Commit offsets and wait. CommitRefused."""
 
     def commit_soon(self, offsets: Mapping[TopicPartition, int], ended: Callable[[Exception | None], None]) -> None:
-        """Waits, where a client has no better way."""
+        """Commit and wait, for clients without a better way."""
         try:
             self.commit(offsets)
         except CommitRefused as error:
@@ -202,14 +203,14 @@ class Listening(ABC):
         else:
             ended(None)
 
-    def settle(self) -> None:  # noqa: B027  # a port may have no commit under way, ever
-        """Nothing is under way."""
+    def settle(self) -> None:  # noqa: B027  # a port may never have a commit under way
+        """Return at once: no commit is under way."""
 
     def leave(self) -> None:
-        """All are given up, before the client is closed: some do not say so themselves."""
+        """Give up all partitions before the client is closed, because some clients make no callback then."""
         self.revoked(set(self.owned))
 
 
 def known(epoch: int | None) -> int:
-    """A leader epoch; -1 for one that a client does not know (aiokafka has none)."""
+    """Return a leader epoch, or -1 if the client does not know it (aiokafka has none)."""
     return -1 if epoch is None else epoch

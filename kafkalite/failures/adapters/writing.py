@@ -1,9 +1,9 @@
-"""What the ports of confluent-kafka and kafka-python share when they write: a transaction from its claim to its end.
+"""Write transactions with confluent-kafka and kafka-python: the shared steps from claim to outcome.
 
     claim ─▶ begin ─▶ records ─▶ offsets ─▶ commit, until its outcome is known
-               └──────── what fails ───────────▶ abort; the next one has a producer of its own
+               └──────── on failure ───────────▶ abort; the next transaction has a new producer
 
-Thread rule: one thread at a time. Producers are the mover's while it moves; before and after that the runner's.
+Thread rule: one thread at a time. Producers belong to the mover during a move, otherwise to the runner.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ logger = logging.getLogger(__name__)
 
 
 class OutcomeUnknown(Exception):
-    """Nobody can say whether a transaction is committed: the member ends, and its next life finds out."""
+    """The outcome of a transaction is unknown: the member ends, and finds out after its restart."""
 
 
 class Writing(Listening):
-    """See the module. A port says by `_new_producer` and the methods behind it how its client does each step."""
+    """Base of ports with transactions. Subclasses implement each step for their client."""
 
     by_partition = False
     _failures: ClassVar[tuple[type[Exception], ...]]
-    """What the client raises when something was refused."""
+    """Exceptions of the client for refused requests."""
 
     def __init__(self, transactional_id: str) -> None:
         super().__init__()
@@ -43,31 +43,31 @@ class Writing(Listening):
 
     @abstractmethod
     def _new_producer(self, *, transactional: bool) -> Any:
-        """A producer that waits for all acknowledgements; a transactional one has taken its id."""
+        """Create a producer with acks=all. A transactional one has initialized its transactional id."""
 
     @abstractmethod
     def _send(self, producer: Any, records: Sequence[Written]) -> None:
-        """Waits until all are acknowledged."""
+        """Send records, and wait for their acknowledgements."""
 
     @abstractmethod
     def _add_offsets(self, producer: Any, offsets: Mapping[TopicPartition, int], member: Any) -> None:
-        """With the group's metadata, so that a member that was replaced is refused."""
+        """Add offsets with the group's metadata, so that the broker refuses a member that was replaced."""
 
     @abstractmethod
     def _commit(self, producer: Any) -> None:
-        """Comes back when the outcome is known; OutcomeUnknown."""
+        """Commit, and return when the outcome is known. OutcomeUnknown."""
 
     @abstractmethod
     def _abort(self, producer: Any) -> None:
-        """Ends what is open, and the producer."""
+        """Abort the open transaction, and close the producer."""
 
     @abstractmethod
     def _discard(self, producer: Any) -> None:
-        """Ends a producer without transactions that has failed."""
+        """Close a producer without transactions that has failed."""
 
     @abstractmethod
     def _is_too_large(self, error: Exception) -> bool:
-        """Whether a record did not fit."""
+        """Return whether a record was too large."""
 
     def claim(self) -> None:
         self._transactional = self._new_producer(transactional=True)
@@ -92,7 +92,7 @@ class Writing(Listening):
             raise TransactionFailed(str(error), too_large=self._is_too_large(error)) from error
 
     def _give_up(self) -> None:
-        """The next transaction has a producer of its own, whose beginning ends what this one has left."""
+        """Abort the transaction and drop the producer. The next producer's start ends whatever is left open."""
         producer, self._transactional = self._transactional, None
         expected: tuple[type[Exception], ...] = (*self._failures, RuntimeError)
         if producer is not None:
@@ -107,7 +107,7 @@ class Writing(Listening):
                 self._plain = self._new_producer(transactional=False)
             self._send(self._plain, records)
         except self._failures as error:
-            producer, self._plain = self._plain, None  # it may refuse all that comes after what did not fit
+            producer, self._plain = self._plain, None  # it may refuse everything after the record that was too large
             if producer is not None:
                 self._discard(producer)
             raise TransactionFailed(str(error), too_large=self._is_too_large(error)) from error
