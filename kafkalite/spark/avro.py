@@ -1,14 +1,13 @@
-"""Avro columns of a DataFrame: kafkalite.avro in mapInArrow, batch and streaming alike.
+"""Decode and encode Avro columns of a DataFrame with kafkalite.avro in mapInArrow, for batch and streaming queries.
 
-    decode_avro(df, url, subject="orders-value")   every column of df, and: decoded struct │ schema id │ error
-    encode_avro(df, url, subject, schema)          every column of df, and the messages
+    decode_avro(df, url, subject="orders-value")   all columns of df, then: decoded struct │ schema id │ error
+    encode_avro(df, url, subject, schema)          all columns of df, then the messages
 
-The reader's schema is fetched on the driver and goes to the executors as text, so all of them read alike until the
-query is restarted; writers' schemas are fetched where they come up. A Python worker keeps its decoder from task to
-task.
+The driver fetches the reader's schema and sends it to the executors as text, so all of them use the same one until the
+query restarts. Writers' schemas are fetched when they first occur. A Python worker keeps its decoders between tasks.
 
-Spark knows microseconds and no time of day: timestamps become microseconds (nanoseconds are cut), times the numbers
-that they are, and fixed sizes binary.
+Spark has microseconds and no time of day: timestamps become microseconds (nanoseconds are truncated), times become
+integers, and fixed sizes become binary.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 DECODER_COUNT_MAX: Final = 16
-"""Decoders that a Python worker keeps, one a column and schema."""
+"""Decoders that a Python worker keeps, one per registry and schema."""
 
 _decoders: dict[tuple[str, str], AvroDecoder] = {}
-"""Of this worker process, which runs one task at a time."""
+"""Decoders of this worker process, which runs one task at a time."""
 
 
 def decode_avro(
@@ -45,11 +44,11 @@ def decode_avro(
     column: str = "value",
     mode: str = "failfast",
 ) -> DataFrame:
-    """The DataFrame with `decoded`, `schema_id` and `avro_error` after its columns.
+    """Return the DataFrame with the columns `decoded`, `schema_id` and `avro_error` added.
 
-    The reader's schema is `reader_schema`, or the latest of `subject` now. In modes permissive and dlq a bad message
-    has null, and its reason in `avro_error`; in failfast the query fails. `dead_letters` makes records of the bad
-    ones.
+    The reader's schema is `reader_schema`, or the current latest version of `subject`. In modes permissive and dlq, a
+    bad message becomes null with its reason in `avro_error`; in mode failfast the query fails. `dead_letters` turns the
+    bad messages into records. ValueError for an unknown mode, or without exactly one of both schemas.
     """
     import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_type
@@ -92,9 +91,9 @@ def encode_avro(
     output: str = "value",
     auto_register: bool = True,
 ) -> DataFrame:
-    """The DataFrame with a binary column of messages after (or in place of) its columns.
+    """Return the DataFrame with a binary column of messages, added or in place of a column named `output`.
 
-    `columns` (default: all) are the fields of the record, by name; the schema is registered once, on the driver.
+    `columns` (default: all) are the record's fields, by name. The driver registers the schema once.
     """
     import pyarrow as pa
     from pyspark.sql.types import BinaryType, StructField, StructType
@@ -105,7 +104,7 @@ def encode_avro(
     kept = [field for field in frame.schema.fields if field.name != output]
 
     def encode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        encoder = AvroEncoder(known, subject, schema)  # type: ignore[arg-type]  # all that it asks for
+        encoder = AvroEncoder(known, subject, schema)  # type: ignore[arg-type]  # it needs only `register`
         for batch in batches:
             fields = [batch.column(field.name) for field in encoder.arrow_type if field.name in names]
             chosen = [field.name for field in encoder.arrow_type if field.name in names]
@@ -117,10 +116,10 @@ def encode_avro(
 
 
 def dead_letters(frame: DataFrame, topic: str) -> DataFrame:
-    """The bad messages that `decode_avro` left, as a Kafka sink takes them: topic, key, value, headers.
+    """Return the bad messages after `decode_avro` as a Kafka sink takes them: topic, key, value, headers.
 
-    Wants the source's columns key, value, topic, partition, offset, and headers where the source has them
-    (`includeHeaders`). Key, value and headers stay byte for byte; `kafkalite.failures.headers` says what is added.
+    The frame needs the source's columns key, value, topic, partition and offset, and headers if the source has them
+    (`includeHeaders`). Key, value and headers stay unchanged; `kafkalite.failures.headers` defines the added headers.
     """
     from pyspark.sql import functions as sql
 
@@ -143,12 +142,12 @@ def dead_letters(frame: DataFrame, topic: str) -> DataFrame:
 
 
 def frame_headers() -> str:
-    """The type of a Kafka source's headers."""
+    """Return the type of a Kafka source's headers."""
     return "array<struct<key:string,value:binary>>"
 
 
 class _Known:
-    """A registry that is asked nothing: the schema has its id already."""
+    """A registry without requests, for a schema whose id is already known."""
 
     def __init__(self, schema_id: int) -> None:
         self.schema_id = schema_id
@@ -158,7 +157,7 @@ class _Known:
 
 
 def decoder_of(registry_url: str, schema: str) -> AvroDecoder:
-    """This worker's decoder; made with its first batch."""
+    """Return this worker's decoder. It is created with the first batch."""
     key = (registry_url, schema)
     found = _decoders.get(key)
     if found is None:

@@ -1,12 +1,12 @@
-"""`format("kafkalite")`: what PySpark calls to read topics as DataFrames and to write rows to them.
+"""Implement `format("kafkalite")`: PySpark calls it to read topics as DataFrames and to write rows to topics.
 
-    planner process      KafkaliteReader.partitions ─▶ one InputPartition a piece
-    process of a stream  KafkaliteStreamReader.latestOffset, partitions: one object as long as the query runs
+    planner process      KafkaliteReader.partitions ─▶ one InputPartition per piece
+    process of a stream  KafkaliteStreamReader.latestOffset, partitions: one object while the query runs
     worker processes     read ─▶ pyarrow.RecordBatches; write: rows ─▶ topics
 
-PySpark finds the format by itself, through the package `pyspark_kafkalite`.
+PySpark finds the format through the package `pyspark_kafkalite`.
 
-Thread rule: Spark makes the objects where it needs them, and each belongs to one thread.
+Thread rule: Spark creates the objects where it needs them, and each belongs to one thread.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ if TYPE_CHECKING:
 
 
 class KafkaliteDataSource(DataSource):
-    """What `format("kafkalite")` is. Options and rows: docs/spark.md."""
+    """The data source behind `format("kafkalite")`. Options and rows: docs/spark.md."""
 
     @classmethod
     def name(cls) -> str:
-        """As users write it."""
+        """Return the name that users write."""
         return "kafkalite"
 
     def schema(self) -> StructType:
-        """Every column; headers with includeHeaders."""
+        """Return all columns; headers only with includeHeaders."""
         headers = includes_headers(self.options)
         return StructType([StructField(name, TYPES[name]) for name in COLUMNS if name != "headers" or headers])
 
     def reader(self, schema: StructType) -> KafkaliteReader:
-        """For a batch query."""
+        """Return the reader of a batch query."""
         options = SourceOptions.parse(self.options)
         kind = PushdownReader if options.pushdown else KafkaliteReader
         return kind(options, columns_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # PySpark's name
-        """For a streaming query."""
+        """Return the reader of a streaming query."""
         from kafkalite.spark.source.stream import KafkaliteStreamReader
 
         return KafkaliteStreamReader(StreamOptions.parse(self.options), columns_of(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """For a batch query."""
+        """Return the writer of a batch query."""
         from kafkalite.spark.sink.writers import KafkaliteWriter
 
         options = SinkOptions.parse(self.options, types_of(schema), streaming=False, overwrite=overwrite)
@@ -60,7 +60,7 @@ class KafkaliteDataSource(DataSource):
         return KafkaliteWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802  # PySpark's name
-        """For a streaming query."""
+        """Return the writer of a streaming query."""
         from kafkalite.spark.sink.writers import KafkaliteStreamWriter
 
         options = SinkOptions.parse(self.options, types_of(schema), streaming=True, overwrite=overwrite)
@@ -68,7 +68,7 @@ class KafkaliteDataSource(DataSource):
 
 
 def types_of(schema: StructType) -> dict[str, str]:
-    """Column → type as Spark writes it. OptionError for a name that comes twice."""
+    """Return types by column, as Spark writes them. OptionError for a duplicate name."""
     names = schema.fieldNames()
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

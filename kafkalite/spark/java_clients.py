@@ -1,6 +1,6 @@
-"""Names of the configurations of Kafka's Java clients.
+"""List the configuration names of Kafka's Java clients.
 
-Spark's own connector hands every option `kafka.NAME` to a Java consumer, producer and admin client, so queries carry
+Spark's own connector passes every option `kafka.NAME` to a Java consumer, producer and admin client, so queries contain
 these names. The tables have what ConsumerConfig, ProducerConfig and AdminClientConfig of Kafka 3.9 to 4.1 document,
 without TLS settings, which `kafkalite.client.security` checks.
 
@@ -30,7 +30,7 @@ JAVA_NUMBERS: Final = frozenset(
         "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms", "transaction.timeout.ms",
     )
 )  # fmt: skip
-"""Integers."""
+"""Options with integers."""
 
 JAVA_FLAGS: Final = frozenset(
     f"kafka.{name}"
@@ -41,7 +41,7 @@ JAVA_FLAGS: Final = frozenset(
         "transaction.two.phase.commit.enable",
     )
 )  # fmt: skip
-"""true or false."""
+"""Options with true or false."""
 
 JAVA_TEXTS: Final = frozenset(
     f"kafka.{name}"
@@ -61,7 +61,7 @@ JAVA_TEXTS: Final = frozenset(
         "share.acknowledgement.mode", "transactional.id", "value.deserializer", "value.serializer",
     )
 )  # fmt: skip
-"""Everything else."""
+"""All other options."""
 
 JAVA_NAMES: Final = JAVA_NUMBERS | JAVA_FLAGS | JAVA_TEXTS
 
@@ -74,4 +74,4 @@ SECURITY_NAMES: Final = frozenset(
         "kafka.sasl.oauthbearer.client.credentials.client.secret",
     }
 )  # fmt: skip
-"""Those of SASL and of the protocol that `kafkalite.client.security` uses or refuses."""
+"""SASL and protocol settings that `kafkalite.client.security` uses or refuses."""

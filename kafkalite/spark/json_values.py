@@ -1,6 +1,6 @@
-"""JSON columns of a DataFrame, by Spark's own parser: what cannot be decoded is said as `decode_avro` says it.
+"""Decode JSON columns of a DataFrame with Spark's parser, and report errors as `decode_avro` does.
 
-    decode_json(df, "id BIGINT, name STRING")   every column of df, and: decoded struct │ error
+    decode_json(df, "id BIGINT, name STRING")   all columns of df, then: decoded struct │ error
 
 Thread rule: functions.
 """
@@ -22,11 +22,12 @@ NO_JSON: Final = "it is not JSON of the schema"
 
 
 def decode_json(frame: DataFrame, schema: str, *, column: str = "value", mode: str = "failfast") -> DataFrame:
-    """The DataFrame with `decoded` and `json_error` after its columns.
+    """Return the DataFrame with the columns `decoded` and `json_error` added.
 
-    `schema` is a struct as Spark writes one ("id BIGINT, name STRING"); fields that a value lacks are null, fields that
-    the schema lacks are left out. In modes permissive and dlq a bad value has null, and its reason in `json_error`; in
-    failfast the query fails and names the record. ParseException for a schema that is none.
+    `schema` is a struct as Spark writes it ("id BIGINT, name STRING"). Fields that a value lacks are null; fields that
+    the schema lacks are left out. In modes permissive and dlq, a bad value becomes null with its reason in
+    `json_error`; in mode failfast the query fails and names the record. ValueError for an unknown mode, ParseException
+    for a bad schema.
     """
     from pyspark.sql import functions as sql
 
@@ -53,14 +54,14 @@ def decode_json(frame: DataFrame, schema: str, *, column: str = "value", mode: s
 
 
 def check_schema(spark: SparkSession, schema: str) -> None:
-    """ParseException for a schema that is none, before there is a value to decode."""
+    """Raise ParseException for an invalid schema before any value is decoded."""
     from pyspark.sql import functions as sql
 
     _ = spark.range(1).select(sql.from_json(sql.lit("{}"), schema)).schema
 
 
 def place_of(frame: DataFrame, sql: Any) -> Any:
-    """A column with the sentence about a bad record."""
+    """Return a column with the error message for a bad record."""
     reason = sql.col(ERROR)
     if not {"topic", "partition", "offset"} <= set(frame.columns):
         return sql.concat(sql.lit("a value cannot be decoded: "), reason)

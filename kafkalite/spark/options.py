@@ -1,10 +1,10 @@
-"""The options of `format("kafkalite")`, by the names of Spark's own Kafka connector, parsed and checked.
+"""Parse and check the options of `format("kafkalite")`, by the names of Spark's own Kafka connector.
 
     options of a query (names in any case) ─▶ SourceOptions.parse (batch)   ─▶ frozen values, or OptionError in one
                                               StreamOptions.parse (stream)     sentence
 
-What that connector refuses is refused here. What it takes and has no effect here is listed, for one line of the log. An
-unknown name is refused, with the nearest known one. Nothing here needs Spark or a broker.
+Options that Spark's connector refuses are refused. Options that it accepts and that have no effect here are listed, for
+one log line. An unknown name is refused, with the closest known one. This module needs neither Spark nor a broker.
 
 Thread rule: pure functions and frozen values.
 """
@@ -42,16 +42,16 @@ logger = logging.getLogger(__name__)
 TRIGGER_DELAY_S: Final = 15 * 60.0
 UNITS_S: Final = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 TLS_PREFIX: Final = "kafka.ssl."
-"""Of names that `kafkalite.client.security` checks."""
+"""Prefix of names that `kafkalite.client.security` checks."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """What a Client and its readers are made with. Times in seconds; None leaves the client's own default."""
+    """Arguments of a Client and its readers. Times in seconds; None: the client's default."""
 
     bootstrap_servers: str
     options: tuple[tuple[str, Any], ...] = ()
-    """Further arguments of Client, by name: hashable, since clients are kept by their settings."""
+    """Further arguments of Client, by name. Hashable, because clients are kept by their settings."""
     isolation_level: str = "read_uncommitted"
     check_crcs: bool = True
     fetch_size: int | None = None
@@ -60,29 +60,29 @@ class ClientSettings:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Every option of a batch query that reads, and of a streaming query what both have."""
+    """All options of a batch query that reads, and those that streaming queries share."""
 
     client: ClientSettings
     subscription: Subscription
     starting: OffsetBound
     ending: OffsetBound
     timestamp_strategy: str = "error"
-    """What a start by time does where no record is so young: "error" or "latest"."""
+    """What to do if no record has the starting timestamp or a later one: "error" or "latest"."""
     fail_on_data_loss: bool = True
     include_headers: bool = False
     min_partitions: int | None = None
     size_target: int | None = None
-    """Bytes on the wire of a task, about."""
+    """Approximate bytes on the wire per task."""
     offsets_max: int | None = None
-    """Offsets that a task reads, at most."""
+    """Maximum offsets per task."""
     pushdown: bool = False
-    """Whether a query's filters make its ranges smaller."""
+    """Whether a query's filters narrow its offset ranges."""
     without_effect: tuple[str, ...] = field(default=(), compare=False)
-    """Options that were given and change nothing, for the log."""
+    """Options that are set but have no effect, for the log."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
-        """The options of a batch query. OptionError says in one sentence what is wrong."""
+        """Return the options of a batch query. OptionError with one sentence."""
         given = GivenOptions(options, REFUSED)
         given.require_all_known()
         starting = starting_bound(given, OFFSET_EARLIEST)
@@ -94,7 +94,8 @@ class SourceOptions:
     def of(
         cls, given: GivenOptions, starting: OffsetBound, ending: OffsetBound, without_effect: Iterable[str]
     ) -> SourceOptions:
-        """What batch and streaming queries share; `without_effect` names what means nothing to this kind of query."""
+        """Return the options that batch and streaming queries share. `without_effect` names those that this kind
+        ignores."""
         return cls(
             client=client_settings(given),
             subscription=subscription(given),
@@ -113,22 +114,22 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """Every option of a streaming query that reads. None: no limit."""
+    """All options of a streaming query that reads. None: no limit."""
 
     source: SourceOptions
     rows_max: int | None = None
     rows_min: int | None = None
     size_max: int | None = None
-    """Bytes on the wire, about."""
+    """Approximate bytes on the wire."""
     delay_max_s: float = TRIGGER_DELAY_S
-    """How long fewer than rows_min may wait for more."""
+    """How long to wait for rows_min rows."""
     group_id: str | None = None
-    """The group that finished offsets are committed for; it never decides what is read."""
+    """The group for which finished offsets are committed. It never decides what is read."""
     commits: bool = True
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> StreamOptions:
-        """The options of a streaming query. OptionError says in one sentence what is wrong."""
+        """Return the options of a streaming query. OptionError with one sentence."""
         given = GivenOptions(options, {**REFUSED, **REFUSED_BY_STREAMS})
         given.require_all_known()
         starting = starting_bound(given, OFFSET_LATEST)
@@ -158,7 +159,7 @@ REFUSED: Final = {
     "kafka.interceptor.classes": "interceptors are not supported",
     "kafka.config.providers": "values are used literally",
 }
-"""Name → why it is refused, in every query."""
+"""Name → why it is refused in every query."""
 REFUSED_BY_STREAMS: Final = {
     **dict.fromkeys(("endingOffsetsByTimestamp", "endingOffsets"), "a streaming query has no end"),
     "pushdown": "Spark pushes filters down in batch queries only",
@@ -175,7 +176,7 @@ HONOURED: Final = (
     "kafka.group.id", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger", "maxTriggerDelay",
     "commitOffsetsOnBatch", *sorted(SECURITY_NAMES),
 )  # fmt: skip
-"""As they are written in documents; they are compared without regard to case."""
+"""Names as documented. They are case-insensitive."""
 OF_STREAMS: Final = (
     "kafka.group.id",
     "maxOffsetsPerTrigger",
@@ -184,9 +185,9 @@ OF_STREAMS: Final = (
     "maxTriggerDelay",
     "commitOffsetsOnBatch",
 )
-"""A batch query takes them, as Spark's own connector does, and they change nothing."""
+"""Options that a batch query accepts, as Spark's own connector does, without effect."""
 OF_BATCHES: Final = ("endingTimestamp",)
-"""The same of streaming queries."""
+"""Options that a streaming query accepts without effect."""
 OF_SINKS: Final = ("topic", "delivery", "failOnMarkerLoss")
 LOOK_UP_NUMBERS: Final = ("fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
 WITHOUT_EFFECT: Final = (
@@ -195,13 +196,13 @@ WITHOUT_EFFECT: Final = (
     *OF_SINKS,
     *sorted(JAVA_NAMES - {*HONOURED, *REFUSED}),
 )
-"""Of Spark's connector and its Java clients, or of queries that write. No group is joined, ranges are read whole, and
-the client repeats look-ups by itself."""
+"""Options of Spark's connector, its Java clients or of writing queries. No group is joined, ranges are read whole, and
+the client retries lookups itself."""
 KNOWN: Final = (*HONOURED, *WITHOUT_EFFECT)
 
 
 class GivenOptions:
-    """The options as they came, to be asked for by the names that are known."""
+    """The options as given, looked up by known names."""
 
     def __init__(self, options: Mapping[str, str], refused: Mapping[str, str], known: tuple[str, ...] = KNOWN) -> None:
         self._known = {name.lower(): name for name in known}
@@ -211,16 +212,17 @@ class GivenOptions:
                 raise OptionError(f"option {name} cannot be set: {why}")
 
     def text(self, name: str) -> str | None:
-        """The value, None when it is not set."""
+        """Return the value, or None if it is not set."""
         assert name.lower() in self._known, f"{name} has to be among the known names"
         return self._values.get(name.lower())
 
     def beginning(self, *prefixes: str) -> dict[str, str]:
-        """Those whose names begin so, in lower case as Spark hands them over."""
+        """Return the options with these prefixes, in lower case as Spark passes them."""
         return {name: value for name, value in self._values.items() if name.startswith(prefixes)}
 
     def without_effect(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of `names` that are set, in order. OptionError for a value that the Java clients would not take."""
+        """Return those of `names` that are set, in order. OptionError for a value that the Java clients would
+        refuse."""
         found = sorted(name for name in names if self.text(name) is not None)
         for name in found:
             if name in JAVA_NUMBERS or name in LOOK_UP_NUMBERS:
@@ -230,11 +232,11 @@ class GivenOptions:
         return tuple(found)
 
     def flag(self, name: str, default: bool) -> bool:
-        """true or false."""
+        """Return a boolean option. OptionError."""
         return self.choice(name, ("true", "false"), "true" if default else "false") == "true"
 
     def choice(self, name: str, values: tuple[str, ...], default: str) -> str:
-        """One of a few words, in any case."""
+        """Return an option that is one of a few words, in any case. OptionError."""
         value = self.text(name)
         if value is None:
             return default
@@ -243,7 +245,7 @@ class GivenOptions:
         return value.strip().lower()
 
     def number(self, name: str, low: int, high: int) -> int | None:
-        """An integer between both, None when it is not set."""
+        """Return an integer from `low` to `high`, or None if it is not set. OptionError."""
         value = self.text(name)
         if value is None:
             return None
@@ -252,7 +254,7 @@ class GivenOptions:
         return int(value)
 
     def duration_s(self, name: str, default: float) -> float:
-        """A time as Spark writes it, 15m or 500ms, in seconds; a bare number is of seconds."""
+        """Return a duration such as 15m or 500ms in seconds. A bare number is in seconds. OptionError."""
         value = self.text(name)
         if value is None:
             return default
@@ -262,7 +264,7 @@ class GivenOptions:
         return int(match[1]) * UNITS_S[match[2]]
 
     def require_all_known(self) -> None:
-        """OptionError for an unknown name, with the nearest known one."""
+        """Raise OptionError for an unknown name, with the closest known one."""
         for name in sorted(self._values):
             if name not in self._known and not name.startswith(TLS_PREFIX):
                 near = difflib.get_close_matches(name, self._known, 1, 0.75)
@@ -271,14 +273,14 @@ class GivenOptions:
 
 
 def log_without_effect(names: Iterable[str]) -> None:
-    """Log in one line, in the driver, which options of a query change nothing."""
+    """Log in the driver, in one line, the options of a query that have no effect."""
     listed = ", ".join(names)
     if listed:
         logger.warning('format("kafkalite"): these options have no effect: %s', listed)
 
 
 def client_settings(given: GivenOptions) -> ClientSettings:
-    """How brokers are reached and read."""
+    """Return the settings for reaching and reading brokers."""
     servers, options = servers_and_client(given)
     poll_ms = given.number("kafkaConsumer.pollTimeoutMs", 1, INT64_MAX)
     return ClientSettings(
@@ -292,7 +294,7 @@ def client_settings(given: GivenOptions) -> ClientSettings:
 
 
 def servers_and_client(given: GivenOptions) -> tuple[str, tuple[tuple[str, Any], ...]]:
-    """Bootstrap servers and the other arguments of a Client, sorted."""
+    """Return the bootstrap servers and the other arguments of a Client, sorted. OptionError."""
     servers = given.text("kafka.bootstrap.servers")
     if servers is None:
         raise OptionError("option kafka.bootstrap.servers is missing; set it to host:port,host:port")
@@ -326,7 +328,7 @@ CLIENT_TIMES: Final = {
 
 
 def subscription(given: GivenOptions) -> Subscription:
-    """What is read; exactly one of three options says it."""
+    """Return the subscription, which exactly one of three options must set. OptionError."""
     ways = {name: given.text(name) for name in ("assign", "subscribe", "subscribePattern")}
     said = {name: value for name, value in ways.items() if value is not None}
     if len(said) != 1:
@@ -351,13 +353,13 @@ def subscription(given: GivenOptions) -> Subscription:
 
 
 def starting_bound(given: GivenOptions, default: int) -> OffsetBound:
-    """Where reading begins: by time, by times of partitions, or by offsets, the first of these that is set."""
+    """Return where reading starts: by time, by times of partitions, or by offsets; the first that is set."""
     by_time = timestamp_bound(given, "startingTimestamp", "startingOffsetsByTimestamp")
     return offset_bound("startingOffsets", given.text("startingOffsets"), default) if by_time is None else by_time
 
 
 def ending_bound(given: GivenOptions) -> OffsetBound:
-    """Where ranges of a batch end, in the same order of precedence."""
+    """Return where ranges of a batch end, in the same order of precedence."""
     by_time = timestamp_bound(given, "endingTimestamp", "endingOffsetsByTimestamp")
     if by_time is not None:
         return by_time
@@ -368,7 +370,7 @@ def ending_bound(given: GivenOptions) -> OffsetBound:
 
 
 def timestamp_bound(given: GivenOptions, everywhere: str, by_partition: str) -> OffsetBound | None:
-    """A bound by time, None when neither option is set."""
+    """Return a bound by time, or None if neither option is set."""
     stamp = given.number(everywhere, 0, INT64_MAX)
     if stamp is not None:
         return OffsetBound(timestamps=stamp, option=everywhere)
@@ -382,5 +384,5 @@ def timestamp_bound(given: GivenOptions, everywhere: str, by_partition: str) -> 
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:
-    """Whether the rows of a query, batch or streaming, have headers."""
+    """Return whether the rows of a batch or streaming query have headers."""
     return GivenOptions(options, REFUSED).flag("includeHeaders", False)

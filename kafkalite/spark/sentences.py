@@ -1,4 +1,4 @@
-"""What failed, in one sentence, out of what Spark says: without the traces of Java and Python around it.
+"""Extract one sentence from Spark's errors, without the stack traces of Java and Python.
 
 Thread rule: pure functions.
 """
@@ -9,30 +9,31 @@ import re
 from typing import Final
 
 OURS: Final = re.compile(r"^(?:[\w.]+: )?kafkalite\.[\w.]+: (.*)$", re.MULTILINE)
-"""In the traceback of a task or a plan: a failure of ours, which is a sentence already."""
+"""One of kafkalite's errors in the traceback of a task or plan; its message is a sentence."""
 RAISED: Final = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
-"""What a column's raise_error said."""
+"""The message of a column's raise_error."""
 CAUSE: Final = re.compile(r"^Caused by: (?:[\w.$]+: )?(.*)$", re.MULTILINE)
 PYTHON: Final = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Warning)): (.*)$", re.MULTILINE)
 CLASS: Final = re.compile(r"^(?:: )?(?:[a-z]\w*\.)+\w+(?:Exception|Error): ")
 SPARK: Final = ("pyspark", "py4j", "grpc")
-"""Packages whose errors carry traces."""
+"""Packages whose errors contain stack traces."""
 
 
 def sentence_of(error: BaseException) -> str | None:
-    """A failure of ours inside an error of Spark's; None where it is another one."""
+    """Return the message of a kafkalite error inside Spark's error, or None."""
     text = str(error)
     found = OURS.search(text) or RAISED.search(text)
     return None if found is None else found[1].strip()
 
 
 def is_sparks(error: BaseException) -> bool:
-    """Whether an error was raised by Spark."""
+    """Return whether Spark raised an error."""
     return type(error).__module__.partition(".")[0] in SPARK
 
 
 def any_sentence_of(error: BaseException) -> str:
-    """The most that can be said in a line: ours, the last cause, the last line of a Python trace, or the first line."""
+    """Return the best line of an error: kafkalite's, the last cause, the last line of a Python trace, or the first
+    line."""
     ours = sentence_of(error)
     if ours is not None:
         return ours

@@ -1,6 +1,6 @@
-"""A Spark session that works out of the box: Python workers run this interpreter, times are UTC.
+"""Create a Spark session whose Python workers run this interpreter and whose times are UTC.
 
-Without it PySpark starts the first `python3` on PATH as its workers, and that may know neither pyarrow nor kafkalite.
+By default PySpark starts the first `python3` on PATH as its workers, which may lack pyarrow or kafkalite.
 
 Thread rule: call it from the thread that owns the program's environment variables.
 """
@@ -36,12 +36,12 @@ DEFAULTS: Final = {
 CANNOT_START: Final = "Spark cannot start"
 JAVA_VERSION_MIN: Final = 17
 JAVA_MEMORY: Final = "1g"
-"""Spark's default of spark.driver.memory."""
+"""Spark's default for spark.driver.memory."""
 JAVA_TIMEOUT_S: Final = 60.0
 JAVA_END_S: Final = 5.0
-"""How long a Java process whose connection broke may take to be gone."""
+"""How long to wait for a Java process to end after its connection broke."""
 JAVA_CAUSELESS: Final = ("Error occurred during initialization", "Error: Could not create", "Error: A fatal")
-"""How lines of a Java that cannot start begin that give no reason."""
+"""Prefixes of output lines that give no reason when Java cannot start."""
 
 
 def session(
@@ -51,12 +51,12 @@ def session(
     remote: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Any:
-    """The SparkSession, made if there is none. `settings` are Spark's own, and go before the defaults here.
+    """Return the SparkSession, and create it if there is none. `settings` are Spark's, and override the defaults here.
 
-    With `remote`, as "sc://host:15002", it is one of a Spark Connect server, whose Python workers are its own affair:
-    kafkalite has to be installed there too.
+    With `remote`, such as "sc://host:15002", return a session of a Spark Connect server. Its Python workers belong to
+    the server, so kafkalite must be installed there, too.
 
-    RuntimeError when Java is missing or cannot start, ImportError when PySpark is missing: each says what to do.
+    RuntimeError if Java is missing or cannot start, ImportError if PySpark is missing. Both say what to do.
     """
     try:
         from pyspark.sql import SparkSession
@@ -85,8 +85,8 @@ def session(
 
 
 def register(spark: Any) -> None:
-    """Tells a session of the format. By itself Spark lists what stands in folders on the path of its workers, where a
-    tree that is installed in place does not show, and leaves out in silence what it could not list.
+    """Register the format with a session. Spark itself only lists directories on its workers' path: it does not find an
+    editable install, and silently skips what it cannot list.
     """
     from kafkalite.spark.format import KafkaliteDataSource
 
@@ -94,7 +94,7 @@ def register(spark: Any) -> None:
 
 
 def connected(remote: str, settings: Mapping[str, str]) -> Any:
-    """A session of a Spark Connect server. ImportError without the packages of its client; RuntimeError."""
+    """Return a session of a Spark Connect server. ImportError without the packages of its client; RuntimeError."""
     from pyspark.sql import SparkSession
 
     require_listening(remote)
@@ -114,7 +114,7 @@ def connected(remote: str, settings: Mapping[str, str]) -> Any:
 
 
 def require_listening(remote: str) -> None:
-    """RuntimeError where nothing listens: Spark's client would try for ten minutes."""
+    """Raise RuntimeError if nothing listens there. Spark's client would retry for ten minutes."""
     parts = urllib.parse.urlsplit(remote)
     try:
         host, port = parts.hostname, parts.port or CONNECT_PORT
@@ -129,7 +129,7 @@ def require_listening(remote: str) -> None:
 
 
 def require_java() -> None:
-    """RuntimeError when there is no Java to start."""
+    """Raise RuntimeError if there is no Java to start."""
     home = os.environ.get("JAVA_HOME")
     if home and not Path(home, "bin", "java").exists():
         raise RuntimeError(f"JAVA_HOME is {home!r}, which has no bin/java; Spark needs Java 17 or newer")
@@ -138,7 +138,7 @@ def require_java() -> None:
 
 
 def java_trouble(memory: str) -> str | None:
-    """Why Java cannot start Spark with a heap of this size (as -Xmx takes it); None when Java is not to blame."""
+    """Return why Java cannot start Spark with this heap size (as for -Xmx), or None if Java works."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else "java"
     try:
@@ -158,9 +158,10 @@ def java_trouble(memory: str) -> str | None:
 
 
 def silence_losses(spark: Any) -> None:
-    """Have Spark's libraries print no traces about a lost Java process, for a program that reports it (java_loss)."""
+    """Stop Spark's libraries from printing traces about a lost Java process, for programs that report it
+    (java_loss)."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    logging.getLogger().addFilter(is_not_py4js)  # it logs there that the process has ended during a call
+    logging.getLogger().addFilter(is_not_py4js)  # py4j logs there that the process ended during a call
     context = None if type(spark).__module__.startswith("pyspark.sql.connect") else spark.sparkContext
     server = getattr(context, "_accumulatorServer", None)
     if server is not None:
@@ -168,17 +169,17 @@ def silence_losses(spark: Any) -> None:
 
 
 def is_not_py4js(record: logging.LogRecord) -> bool:
-    """Whether a record of the root logger comes from other code than py4j."""
+    """Return whether a record of the root logger does not come from py4j."""
     return Path(record.pathname).parent.name != "py4j"
 
 
 def java_loss(spark: Any, error: BaseException) -> str | None:
-    """How the Java process of a session was lost, when an error comes of that; None for another error."""
+    """Return how the Java process of a session was lost if that caused the error, else None."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
-        return None  # it is another machine's
+        return None  # the process is on another machine
     name = type(error).__name__
     of_gateway = name == "Py4JNetworkError" or "Answer from Java side is empty" in str(error)
-    of_call = name == "Py4JError"  # a call that never ended, or one that Java did not accept
+    of_call = name == "Py4JError"  # a call that did not end, or that Java did not accept
     process = getattr(spark.sparkContext._gateway, "proc", None)  # noqa: SLF001  # the only way to it
     if process is not None and (of_gateway or of_call or isinstance(error, ConnectionError | EOFError)):
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,16 +1,16 @@
-"""What stream jobs are made of, kept thin over Structured Streaming: counts in windows, and joins.
+"""Count rows in windows and join streams, with thin functions over Structured Streaming.
 
     window_counts     tumbling windows, or sliding ones with `slide`
-    session_counts    windows that end where nothing came for `gap`
-    join_store        rows with what a table knows of them, the table read once
-    with_store        the same for each batch of a stream, the table read again when it is older than `refresh_s`
-    join_streams      rows of two streams that came within a time of each other
+    session_counts    windows that end when nothing arrives for `gap`
+    join_store        rows with the columns of a table, which is read once
+    with_store        the same for each batch of a stream; the table is read again when it is older than `refresh_s`
+    join_streams      rows of two streams whose times are close to each other
 
-Each of them gives a DataFrame (with_store a function for foreachBatch) and keeps nothing of its own: state, watermarks
-and restarts are Spark's. Times are as Spark writes them, "10 seconds" or "5 minutes". What bounds Spark's memory has to
-be said: how late rows may come, and how far apart two streams may be.
+Each returns a DataFrame (with_store: a function for foreachBatch) and keeps no state: state, watermarks and restarts
+are Spark's. Durations are as Spark writes them, "10 seconds" or "5 minutes". The arguments that bound Spark's memory
+are required: how late rows may arrive, and how far apart the rows of two streams may be.
 
-Thread rule: functions; what with_store gives belongs to one query.
+Thread rule: functions; the result of with_store belongs to one query.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ def window_counts(
     by: Sequence[str] = (),
     time: str = "timestamp",
 ) -> DataFrame:
-    """Columns `by`, start, end and count: rows in each window of `width`, one beginning every `slide` (`width`).
+    """Return the columns `by`, start, end and count: the rows in each window of `width`, which start every `slide`
+    (default: `width`).
 
-    `late` is how much older than the newest row one may be and still count. In output mode append a window is given
-    once, when that has passed; in update mode whenever it changes.
+    `late` is how much older than the newest row a row may be and still count. In output mode append, a window is
+    emitted once, when that time has passed; in mode update, whenever it changes.
     """
     from pyspark.sql import functions as sql
 
@@ -49,9 +50,10 @@ def window_counts(
 def session_counts(
     frame: DataFrame, gap: str, *, late: str, by: Sequence[str] = (), time: str = "timestamp"
 ) -> DataFrame:
-    """As window_counts, for windows that last until nothing came for `gap`, each value of `by` having its own.
+    """Count rows in windows that last until nothing arrives for `gap`, separately for each value of `by`.
 
-    In a stream Spark has them in output mode append, and needs something to tell rows apart in `by`.
+    Columns and `late` are as for window_counts. Streams need output mode append and at least one column in `by`.
+    ValueError without `by`.
     """
     from pyspark.sql import functions as sql
 
@@ -61,7 +63,7 @@ def session_counts(
 
 
 def counted(frame: DataFrame, window: Column, late: str, by: Sequence[str], time: str) -> DataFrame:
-    """Rows in windows."""
+    """Count the rows in windows."""
     from pyspark.sql import functions as sql
 
     require_columns(frame, [*by, time])
@@ -70,10 +72,10 @@ def counted(frame: DataFrame, window: Column, late: str, by: Sequence[str], time
 
 
 def join_store(frame: DataFrame, store: DataFrame, on: str | Sequence[str], *, how: str = "left") -> DataFrame:
-    """Rows with the columns that `store` has for them; `how` is "left" (null where it has none) or "inner".
+    """Return rows with the columns of `store`. `how` is "left" (null without a match) or "inner".
 
-    The store goes to every executor, so it has to fit into one's memory. A stream keeps the files that the store had
-    when the query began: with_store looks again.
+    The store is sent to every executor, so it must fit into one executor's memory. A stream keeps the store's files of
+    its start; with_store reads them again.
     """
     from pyspark.sql import functions as sql
 
@@ -94,10 +96,10 @@ def with_store(
     how: str = "left",
     refresh_s: float = 0.0,
 ) -> Callable[[DataFrame, int], None]:
-    """A function for foreachBatch: joins each batch with the store, and hands the rows to `write`.
+    """Return a function for foreachBatch that joins each batch with the store and passes the rows to `write`.
 
-    `load` is asked for the store again when that was `refresh_s` ago; 0 is for each batch. A batch that is done again
-    may be joined with a newer store.
+    `load` is called again for the store after `refresh_s` seconds; 0: for each batch. A repeated batch may be joined
+    with a newer store.
     """
     known: list[tuple[float, DataFrame]] = []
 
@@ -122,10 +124,11 @@ def join_streams(
     late: str,
     how: str = "inner",
 ) -> DataFrame:
-    """Pairs of rows with the same `on`, the right one at most `before` earlier and `after` later than the left one.
+    """Return pairs of rows with the same `on`, the right one at most `before` earlier and `after` later than the left
+    one.
 
-    `late` as for window_counts, on both sides. With how="left" a row without a partner is given with nulls once none
-    can come any more. Columns other than `on` need different names.
+    `late` as for window_counts, on both sides. With how="left", a row without a partner is emitted with nulls once no
+    partner can arrive any more. Columns other than `on` need different names.
     """
     from pyspark.sql import functions as sql
 
@@ -148,14 +151,14 @@ def join_streams(
 
 
 def require_columns(frame: DataFrame, names: Sequence[str]) -> None:
-    """ValueError for a column that is not there."""
+    """Raise ValueError for an unknown column."""
     for name in names:
         if name not in frame.columns:
             raise ValueError(f"unknown column {name!r}; choose from {', '.join(frame.columns)}")
 
 
 def require_disjoint(left: DataFrame, right: DataFrame, names: Sequence[str]) -> None:
-    """ValueError for columns of both sides that are not joined on."""
+    """Raise ValueError for columns that both sides have and that are not joined on."""
     both = sorted(set(left.columns) & set(right.columns) - set(names))
     if both:
         raise ValueError(f"both sides have {', '.join(both)}; rename or drop it on one side")

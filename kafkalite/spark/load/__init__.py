@@ -1,15 +1,14 @@
-"""Loads topics into Parquet files by topic and hour, each record exactly once: in batches, or as a stream.
+"""Load topics into Parquet files by topic and hour, each record exactly once: in batches, or as a stream.
 
-    load(spark, path, ...)      all that there is now, from where the manifests end: `kafkalite load`
-    stream_to(frame, path)      a streaming DataFrame, batch after batch, until it is stopped
-    files(path), read(spark, path), dataset(path)    what is loaded, by the manifests
-    compact(path)               few large files in place of many small ones
+    load(spark, path, ...)      load what the topics hold now and `path` does not: `kafkalite load`
+    stream_to(frame, path)      load a streaming DataFrame, batch after batch, until it is stopped
+    files(path), read(spark, path), dataset(path)    the loaded data, by the manifests
+    compact(path)               replace many small files by few large ones
 
-What was read and how far are published by one rename (kafkalite.load.manifest), so a load that is killed at any
-moment, and started again, goes on where the last change ended. `python -m kafkalite.spark.load` is `kafkalite load`.
+One rename publishes the files and the offsets (kafkalite.load.manifest). So a load that is killed at any moment and
+restarted continues after the last change. `python -m kafkalite.spark.load` is `kafkalite load`.
 
-Thread rule: functions; several loads, streams and compactions of one directory take turns, whatever processes they
-are in.
+Thread rule: functions. Several loads, streams and compactions of one directory take turns, in any processes.
 """
 
 from __future__ import annotations

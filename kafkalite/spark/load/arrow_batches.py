@@ -1,9 +1,9 @@
-"""Chooses how many rows Spark puts into an Arrow batch during a load.
+"""Choose the number of rows per Arrow batch during a load.
 
 With spark.sql.execution.arrow.maxBytesPerBatch (64 MiB by default) Spark's writer measures the whole batch after each
 row, which takes half the CPU time of a load. At the setting's maximum it does not (BatchedPythonArrowInput of Spark 4).
-So a load lifts that limit and bounds the rows instead, by the size of its records. Where their size is not known, or
-the user set one of both settings, Spark's own limits apply.
+So a load lifts that limit and limits the rows instead, by the size of its records. If their size is unknown, or the
+user set one of the two settings, Spark's own limits apply.
 
 Thread rule: one thread at a time.
 """
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 ROWS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 UNLIMITED: Final = 2**31 - 1
-"""The value of BYTES with which Spark measures nothing."""
+"""The value of BYTES at which Spark measures nothing."""
 ROWS_MAX: Final = 10_000
 """Spark's default."""
 SIZE_TARGET: Final = 16 * 1024 * 1024
-"""Bytes of a batch by the estimate: a quarter of Spark's limit, since records vary and a transform may add columns."""
+"""Estimated bytes of a batch: a quarter of Spark's limit, because records vary and a transform may add columns."""
 EXPANSION: Final = 4
-"""A record takes at most this many times its bytes on the wire, by assumption: batches may be compressed."""
+"""Assumed limit of a record's size divided by its bytes on the wire, because batches may be compressed."""
 SAMPLES: Final = 8
-"""Places of a round where records are read before the load."""
+"""Samples of a round that are read before the load."""
 SAMPLE_ROWS: Final = 1_000
 SAMPLE_SIZE: Final = 256 * 1024
 MEASURED: Final = "record size "
@@ -59,7 +59,7 @@ def bounded_by_rows(spark: SparkSession, record_size: float | None) -> Iterator[
     try:
         yield
     finally:
-        with contextlib.suppress(Exception):  # Java may be gone, which is the error that counts
+        with contextlib.suppress(Exception):  # Java may be gone; the error of the query is the one to report
             settings.unset(ROWS)
             settings.unset(BYTES)
 
@@ -91,7 +91,7 @@ def places_of(part: LoadRound) -> list[tuple[TopicPartition, int]]:
 
 
 def sample_at(plan: LoadPlan, key: TopicPartition, offset: int, end: int) -> float | None:
-    """Return the mean size in bytes of some records from an offset on. None for none; the load reports errors."""
+    """Return the mean size in bytes of some records from an offset on, or None. The load itself reports errors."""
     text = plan.topic_ids.get(key.topic)
     reader = ColumnReader(
         plan.client,
@@ -111,7 +111,7 @@ def sample_at(plan: LoadPlan, key: TopicPartition, offset: int, end: int) -> flo
 
 
 def mean_size(batch: Any) -> float:
-    """Return the mean bytes of a record of a batch that is not empty."""
+    """Return the mean bytes per record of a non-empty batch."""
     size: int = batch.nbytes
     rows: int = batch.num_rows
     return size / rows
@@ -121,7 +121,7 @@ def mean_size(batch: Any) -> float:
 
 
 def write_measured(writing: Writing, batches: Iterator[Any]) -> Iterator[Any]:
-    """For mapInArrow: the rows of `kafkalite.load.parquet.write`, and one with the size of the records (`measured`)."""
+    """Yield the rows of `kafkalite.load.parquet.write`, for mapInArrow, and one with the record size (`measured`)."""
     import pyarrow as pa
 
     largest = 0.0
@@ -138,6 +138,6 @@ def write_measured(writing: Writing, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def measured(rows: Sequence[str]) -> tuple[list[str], float | None]:
-    """Split what tasks returned: rows of `write`, and the mean size of records in the batch where they were largest."""
+    """Split the tasks' results: rows of `write`, and the mean record size of the batch where it was largest."""
     sizes = [float(row.removeprefix(MEASURED)) for row in rows if row.startswith(MEASURED)]
     return [row for row in rows if not row.startswith(MEASURED)], max(sizes, default=0.0) or None

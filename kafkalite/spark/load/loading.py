@@ -1,7 +1,6 @@
-"""Loads by Spark: what topics hold now, or a streaming query, into the files and manifests of `kafkalite.load`.
+"""Load topics or a streaming query with Spark, into the files and manifests of `kafkalite.load`.
 
-Thread rule: functions; several loads, streams and compactions of one directory take turns, whatever processes they
-are in.
+Thread rule: functions. Several loads, streams and compactions of one directory take turns, in any processes.
 """
 
 from __future__ import annotations
@@ -51,21 +50,21 @@ if TYPE_CHECKING:
     from kafkalite.load.plan import LoadRound
 
 OWN_OPTIONS: Final = ("subscribe", "assign", "starting", "ending", "failondataloss", "kafka.bootstrap.servers")
-"""How options of the source begin that a load sets itself."""
+"""Prefixes of source options that a load sets itself."""
 NO_WEBHDFS: Final = "jersey.internal.RuntimeDelegateImpl"
-"""A class that Hadoop's WebHDFS client asks for, and its jar of 3.5 for programs does not have."""
+"""A class that Hadoop's WebHDFS client needs and that the client jar of Hadoop 3.5 lacks."""
 RANGE: Final = 10_000
 TRIGGER_S: Final = 2.0
 CHECKPOINT: Final = "_checkpoint"
 UNREAD: Final = "unread"
-"""A topic's name for options that only name a cluster."""
+"""A placeholder topic for options that only name a cluster."""
 OVERLAPS: Final = ("error", "skip", "load")
 BAD: Final = {avro_values.ERROR: avro_values.EXCEPTION, "json_error": "json.JSONDecodeError"}
 """Column with the reason why a row is bad → exception class in its dead letter."""
 
 
 _cores: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
-"""Of servers of Spark Connect, by session."""
+"""Parallelism of Spark Connect servers, by session."""
 
 
 # --- loading ----------------------------------------------------------------------------------------------------------
@@ -89,17 +88,22 @@ def load(
     dead_letters: str | LetterTopic | None = None,
     aliases: Aliases | None = None,
 ) -> Summary:
-    """Loads what the topics hold now and `path` does not.
+    """Load what the topics hold now and `path` does not, and return a Summary.
 
-    `topics` or `pattern` (a regular expression for whole names) say what; a partition that was never loaded begins at
-    `starting` ("earliest", "latest", offsets as in startingOffsets, or a number: the first record that is not older
-    than so many ms since 1970, or after the last). `options` are further ones of the source.
-    `transform` may change the frame (decode Avro, leave out rows or columns), but not topic, partition, offset and
-    timestamp. About `commit_size` bytes are published at a time. With `dead_letters`, a topic, rows that `decode_avro`
-    (mode dlq) or `decode_json` found bad go there, each once, in place of the files. `aliases` are older names of
-    columns by their paths, as kafkalite.load.avro_values.aliases_of has them of an Avro schema.
+    `topics`       topic names; or `pattern`, a regular expression for whole names
+    `starting`     where partitions start that were never loaded: "earliest", "latest", offsets as in startingOffsets,
+                   or a number: the first record with at least this timestamp (ms since 1970), or the end
+    `options`      further options of the source
+    `transform`    function that changes the frame: it may decode Avro or leave out rows and columns, but must not
+                   change topic, partition, offset and timestamp
+    `on_data_loss` "fail", or "skip" to continue if records to load no longer exist
+    `commit_size`  about the bytes to publish at a time
+    `dead_letters` topic for rows that `decode_avro` (mode dlq) or `decode_json` marked as bad. They are written there
+                   exactly once, instead of to the files
+    `aliases`      older names of columns by path, as kafkalite.load.avro_values.aliases_of returns them for an Avro
+                   schema
 
-    LoadError when it cannot go on, with `on_data_loss="skip"` not for records that are gone; OptionError, KafkaError.
+    Errors: LoadError if the load cannot continue, OptionError, KafkaError.
     """
     require_settings(codec, file_size)
     require_load(on_data_loss, commit_size)
@@ -136,7 +140,7 @@ def source_options(
     on_data_loss: str,
     options: Mapping[str, str] | None,
 ) -> dict[str, str]:
-    """What the source is told, but for offsets. ValueError unless it is said what to load."""
+    """Return the source's options without offsets. ValueError without exactly one of topics and pattern."""
     if bool(topics) == (pattern is not None):
         raise ValueError("set either topics or pattern")
     for name in options or {}:
@@ -153,7 +157,7 @@ def source_options(
 
 
 def frame_of(spark: SparkSession, given: Mapping[str, str], part: LoadRound, file_size: int) -> DataFrame:
-    """The records of one round, in about as many tasks as are worth it: a task writes its own files."""
+    """Return the records of one round, in as many tasks as are worthwhile: each task writes its own files."""
     cores = parallelism(spark)
     named = {name: text for name, text in given.items() if not name.startswith("subscribe")}
     frame = spark.read.format("kafkalite").options(**named, **options_of(part)).load()
@@ -173,7 +177,7 @@ def options_of(part: LoadRound) -> dict[str, str]:
 
 
 def parallelism(spark: SparkSession) -> int:
-    """Tasks that Spark runs at a time. Spark Connect tells by how it divides a range."""
+    """Return the number of tasks that Spark runs at a time. With Spark Connect, count the partitions of a range."""
     if not is_connected(spark):
         return int(spark.sparkContext.defaultParallelism)
     found = _cores.get(spark)
@@ -185,12 +189,12 @@ def parallelism(spark: SparkSession) -> int:
 
 
 def is_connected(spark: SparkSession) -> bool:
-    """Whether a session is one of Spark Connect, which has no sparkContext."""
+    """Return whether a session uses Spark Connect, which has no sparkContext."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def aside_of(frame: DataFrame, topic: LetterTopic | None) -> dict[str, str]:
-    """The columns whose rows are letters. ValueError where there are letters to be, and nothing that finds them."""
+    """Return the columns that mark dead letters. ValueError if a topic is set but no column marks them."""
     if topic is None:
         return {}
     found = {name: BAD[name] for name in frame.columns if name in BAD}
@@ -236,10 +240,13 @@ def stream_to(
     dead_letters: str | LetterTopic | None = None,
     options: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
-    """Starts a query that loads a streaming frame, a change each batch; `available_now` ends it with what is there.
+    """Start a query that loads a streaming frame with one change per batch, and return it.
 
-    The frame has topic, partition, offset and timestamp, and what else is wanted; its offsets of a partition rise. The
-    checkpoint (default: in `path`) belongs to this query. `on_overlap` as for `publisher`.
+    The frame needs topic, partition, offset and timestamp, and the columns to load. Offsets of a partition must ascend.
+
+    `checkpoint`      the query's checkpoint directory, its own; default: in `path`
+    `available_now`   end the query after the records that exist now
+    `on_overlap`, `dead_letters`, `options`   as for `publisher`
     """
     checkpoint = checkpoint or storage_of(path).place(CHECKPOINT)
     publish_batch = publisher(
@@ -272,14 +279,18 @@ def publisher(
     options: Mapping[str, str] | None = None,
     name: str | None = None,
 ) -> Callable[[DataFrame, int], None]:
-    """A function for foreachBatch that loads each batch once: one that is done again finds its number in the manifests.
+    """Return a function for foreachBatch that loads each batch once. A repeated batch is found by its number in the
+    manifests.
 
-    A record below what the manifests say is loaded comes when the checkpoint was lost, when the topic was recreated, or
-    when its log was restored and the source has failOnDataLoss=false. `on_overlap` is "error", "skip" to leave such
-    records out, or "load" to load them after what is there. `options` (kafka.bootstrap.servers, and what else the
-    source takes of the client) name the cluster: it has the topic of `dead_letters`, as for `load`, and the leader
-    epochs by which a later `load` into the directory notices a log that was restored. With Spark Connect the function
-    runs on the server, which does not tell it which query it serves: `name` does.
+    Records below the loaded offsets arrive if the checkpoint was lost, the topic was recreated, or its log was restored
+    and the source has failOnDataLoss=false.
+
+    `on_overlap`   what to do with such records: "error", "skip" them, or "load" them in addition
+    `options`      kafka.bootstrap.servers and other client options of the source. They name the cluster with the topic
+                   of
+                   `dead_letters` (as for `load`), and with the leader epochs by which a later `load` into the directory
+                   detects a restored log
+    `name`         identifies the query with Spark Connect, which does not report the query's id to the function
     """
     require_settings(codec, file_size)
     if on_overlap not in OVERLAPS:
@@ -289,7 +300,7 @@ def publisher(
     settings = SourceOptions.parse({**(options or {}), "subscribe": UNREAD}).client if wanted else None
     target = Target(path)
     record_size: float | None = None
-    """As the last batch had it: nothing tells the size of the next one's records."""
+    """The record size of the last batch, the only estimate for the next one."""
 
     def publish_batch(batch: DataFrame, number: int) -> None:
         nonlocal record_size
@@ -298,7 +309,7 @@ def publisher(
         query = known or name
         if query is None:
             raise LoadError("the query needs a name: Spark Connect does not report the query's id to its batches")
-        # A client a batch: Spark calls from whichever thread, and ends that one when it likes.
+        # A client per batch: Spark calls this in changing threads, and ends them at any time.
         with contextlib.ExitStack() as stack:
             staging = stack.enter_context(target.writing())
             client = None if settings is None else stack.enter_context(client_of(settings))
@@ -308,8 +319,8 @@ def publisher(
             state = target.state
             again = number <= state.streams.get(query, -1)
             if again and known:
-                return  # published before the checkpoint knew
-            # What is done again by name alone may be an older query's: its offsets tell.
+                return  # published, but not yet in the checkpoint
+            # A batch number repeated under a name may be from an older query, so compare its offsets.
             positions = state.positions if again or on_overlap != "load" else {}
             loaded = {(key.topic, key.partition): offset for key, offset in positions.items()}
             aside = aside_of(batch, topic)
@@ -332,12 +343,13 @@ def publisher(
 def read(
     spark: SparkSession, path: str | os.PathLike[str], topic: str | None = None, *, spark_path: str | None = None
 ) -> DataFrame:
-    """What is loaded as a DataFrame, with topic, date and hour as columns, through the one schema of its files.
+    """Return the loaded data as a DataFrame with topic, date and hour as columns, in the one schema of its files.
 
-    LoadError when that is nothing, and for files that Spark cannot read as this schema, which a compaction rewrites.
+    `spark_path` is Spark's name for the directory if it differs, such as hdfs://namenode:8020/data/loaded for
+    webhdfs://namenode:9870/data/loaded: the Hadoop 3.5 client of Spark 4.3 lacks what WebHDFS needs.
 
-    `spark_path` is what Spark is to call the directory, where that is another name, as hdfs://namenode:8020/data/loaded
-    for webhdfs://namenode:9870/data/loaded: the Hadoop client 3.5 of Spark 4.3 lacks what WebHDFS needs.
+    LoadError if nothing is loaded, or for files that Spark cannot read in this schema, until a compaction rewrites
+    them.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 

@@ -1,7 +1,7 @@
-"""Writing topics from Spark.
+"""Write topics from Spark.
 
-writers               what PySpark calls, and the only module here that imports it
-writing               at least once
-exactly_once, markers transactions that tasks prepare and the driver commits, and what tells what is written
+writers               the classes that PySpark calls; the only module here that imports PySpark
+writing               at-least-once writes
+exactly_once, markers transactions that tasks prepare and the driver commits; records of what is written
 options               the options of Spark's own Kafka connector, parsed
 """

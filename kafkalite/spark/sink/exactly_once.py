@@ -1,23 +1,23 @@
-"""Batches of a streaming query to topics, exactly once: transactions that tasks prepare and the driver commits.
+"""Write batches of a streaming query to topics exactly once: tasks prepare transactions, and the driver commits them.
 
-    task      take the transactional id ─▶ markers ─▶ rows ─▶ all acknowledged, transaction left open ─┐
-                (QUERY, task): fences         └─ this batch is there already: count its rows, compare   │ TaskOutcome
+    task      claim the transactional id ─▶ markers ─▶ rows ─▶ all acknowledged, transaction left open ─┐
+                (QUERY, task): fences          └─ batch is written already: count its rows, compare    │ TaskOutcome
                 every older attempt                                                                     ▼
     driver    every task is done ─▶ for each task: marker (batch, tasks, rows, checksum), then commit ──▶ checkpoint
               a task failed      ─▶ abort all
 
-Why a batch that is done again is not doubled: the rows of a task and its marker are in one transaction. Whoever does a
-task again takes its transactional id first, and by that the coordinator ends what any older attempt or driver had open,
-for good; then it reads the markers. Either the older one committed before, so its marker is found and nothing is
-written, or it never will. So each (query, batch, task) is committed once, in whatever order drivers and workers die.
+A repeated batch is not duplicated, because a task's rows and its marker are in one transaction. A repeated task first
+initializes its transactional id, so the coordinator ends the transactions of all older attempts and drivers for good;
+then it reads the markers. Either the older attempt committed before, so its marker is found and nothing is written, or
+it never will. So each (query, batch, task) is committed once, in whatever order drivers and workers die.
 
-Where some tasks of a batch were committed and others not, the batch has to be divided as before, or rows of one task
-would come back in another. That is checked: tasks compare rows and checksum, the driver the number of tasks, before
-anything is committed. What differs fails the query with a sentence, and doubles nothing.
+If only some tasks of a batch were committed, the batch must be divided as before; otherwise rows of one task would be
+repeated in another. This is checked before anything is committed: tasks compare rows and checksum, and the driver
+compares the number of tasks. A difference fails the query, and duplicates nothing.
 
-A reader of committed data sees each task's rows whole or not at all, those of a batch one task after the other.
+A read-committed reader sees each task's rows as a whole or not at all, and the tasks of a batch one after the other.
 
-Thread rule: functions; connections live as long as a call.
+Thread rule: functions; connections live for one call.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ if TYPE_CHECKING:
     from kafkalite.spark.sink.writing import WriteTask
 
 MARKER_WAIT_S: Final = 60.0
-"""Besides the time a transaction has: how long a coordinator may take to end it."""
+"""How long, in addition to the transaction timeout, a coordinator may take to end a transaction."""
 TAKEN: Final = (ProducerFenced, InvalidProducerEpoch, InvalidTxnState)
-"""What a transaction meets that was ended by somebody else."""
+"""Errors of a transaction that another attempt, or its timeout, has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
-    """What a task of a batch tells the driver."""
+    """A task's result for the driver."""
 
     task: WriteTask
     rows: int
     checksum: int
     prepared: PreparedTransaction | None = None
-    """Its open transaction; None: it has no rows, or was committed before."""
+    """The open transaction; None: the task has no rows, or was committed before."""
     committed: bool = False
     tasks_before: int | None = None
-    """How many tasks the batch had when it was done before and some of them were committed."""
+    """The number of tasks in the earlier attempt if part of it was committed."""
 
 
 # --- in a task --------------------------------------------------------------------------------------------------------
 
 
 def prepare(options: SinkOptions, task: WriteTask, batches: Iterator[Any]) -> TaskOutcome:
-    """Writes the rows of a task into a transaction that stays open, unless they were committed before. SinkError."""
+    """Write a task's rows into a transaction that stays open, unless they were committed before. SinkError."""
     try:
         with client_of(options) as client:
             markers = markers_of(options, client, task)
@@ -86,7 +86,8 @@ def prepare(options: SinkOptions, task: WriteTask, batches: Iterator[Any]) -> Ta
 
 
 def tasks_before(options: SinkOptions, task: WriteTask, found: Mapping[int, Marker]) -> int | None:
-    """How many tasks this batch had when some of it was committed; None: it was not. SinkError for what cannot be."""
+    """Return the batch's number of tasks if part of it was committed before, else None. SinkError for an
+    inconsistency."""
     assert task.batch is not None, "batches of streams have numbers"
     newest = max((marker.batch for marker in found.values()), default=-1)
     if newest > task.batch:
@@ -102,7 +103,7 @@ def tasks_before(options: SinkOptions, task: WriteTask, found: Mapping[int, Mark
 
 
 def written_before(task: WriteTask, marker: Marker, batches: Iterator[Any]) -> TaskOutcome:
-    """Makes sure that the rows are those that were committed. SinkError."""
+    """Check that the rows equal those that were committed. SinkError."""
     tally = RowTally()
     for batch in batches:
         tally.add(batch)
@@ -117,7 +118,7 @@ def written_before(task: WriteTask, marker: Marker, batches: Iterator[Any]) -> T
 def write_prepared(
     options: SinkOptions, task: WriteTask, writer: ColumnWriter, batches: Iterator[Any], before: int | None
 ) -> TaskOutcome:
-    """The rows, all acknowledged. A transaction that goes wrong is aborted."""
+    """Write the rows, and wait for all acknowledgements. Abort the transaction on an error."""
     tally = RowTally()
     producer = writer.producer
     try:
@@ -131,7 +132,7 @@ def write_prepared(
         prepared = producer.prepare_transaction() if tally.rows else None
     except BaseException:
         if tally.rows:
-            with contextlib.suppress(KafkaError, ClientError, RuntimeError):  # the next attempt ends it, or its time
+            with contextlib.suppress(KafkaError, ClientError, RuntimeError):  # the next attempt or the timeout ends it
                 producer.abort_transaction()
         raise
     return TaskOutcome(task, tally.rows, tally.checksum, prepared, tasks_before=before)
@@ -141,7 +142,7 @@ def write_prepared(
 
 
 def commit(options: SinkOptions, outcomes: Sequence[TaskOutcome]) -> None:
-    """Commits a batch, whose tasks these are, all of them. SinkError: what is not committed is to be aborted."""
+    """Commit all tasks of a batch. SinkError: the caller must abort what is not committed."""
     first = outcomes[0].task
     batch = first.batch
     assert batch is not None, "batches of streams have numbers"
@@ -168,7 +169,7 @@ def commit(options: SinkOptions, outcomes: Sequence[TaskOutcome]) -> None:
 
 
 def commit_one(client: Client, markers: Markers, outcome: TaskOutcome, count: int) -> None:
-    """The marker of a task, and the end of its transaction."""
+    """Write a task's marker, and commit its transaction."""
     prepared, task = outcome.prepared, outcome.task
     assert prepared is not None, "there is something to commit"
     assert task.batch is not None, "batches of streams have numbers"
@@ -181,7 +182,7 @@ def commit_one(client: Client, markers: Markers, outcome: TaskOutcome, count: in
 
 
 def abort(options: SinkOptions, outcomes: Sequence[TaskOutcome]) -> None:
-    """Aborts what of a batch is not committed, as far as brokers can be reached: the rest times out."""
+    """Abort the uncommitted transactions of a batch if brokers are reachable. The others time out."""
     if not any(outcome.prepared is not None for outcome in outcomes):
         return
     with client_of(options) as client:
@@ -192,18 +193,18 @@ def abort(options: SinkOptions, outcomes: Sequence[TaskOutcome]) -> None:
 
 
 def client_of(options: SinkOptions) -> Client:
-    """A Client of the query's settings."""
+    """Return a Client with the query's settings."""
     return Client(options.bootstrap_servers, **dict(options.client))
 
 
 def markers_of(options: SinkOptions, client: Client, task: WriteTask) -> Markers:
-    """The markers of a task's query."""
+    """Return the markers of a task's query."""
     assert task.query is not None, "streaming queries have ids"
     return Markers(client, options.bootstrap_servers, task.query)
 
 
 def reason(options: SinkOptions, error: Exception) -> str:
-    """What went wrong, for people."""
+    """Return the error message for users."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, TAKEN):

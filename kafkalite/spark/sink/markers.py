@@ -1,21 +1,21 @@
-"""What the tasks of a streaming query have written, kept on the cluster that they write to: exactly once rests on it.
+"""Store on the target cluster what the tasks of a streaming query have written; exactly-once writes depend on it.
 
     topic    kafkalite.spark.QUERY, one partition, cleanup.policy=compact      QUERY: the id in the query's checkpoint
     key      [task]                                                            JSON
     value    {"batch": 17, "tasks": 4, "rows": 1000, "checksum": "9f0c...", "producer": [7, 3, true]}          JSON
 
-A value tells of the last batch that the task wrote: how many tasks it had, how many rows this one, and by which
-producer (id, epoch, whether the second protocol of transactions is spoken; null for a batch without rows). It is
-written in the transaction of the rows that it speaks of, so both are there or neither is. The checksum is that of the
-rows' keys and values, whatever their order, so that a batch done again with other rows is noticed.
+A value describes the last batch that the task wrote: its number of tasks, the task's rows, and the producer (id, epoch,
+whether it uses transaction protocol version 2; null for a batch without rows). It is written in the transaction of the
+rows, so both exist or neither does. The checksum covers the rows' keys and values in any order, so a repeated batch
+with other rows is detected.
 
-A marker is the last thing in its transaction, written by the driver when no task runs. So what a task finds open here
-was left by a driver that died right then, and may be aborted: its producer is named, and a newer one is not touched.
+The driver writes the marker last, when no task is running. So an open transaction that a task finds here was left by a
+driver that died at that point, and may be aborted: the marker names its producer, and a newer producer is not affected.
 
-A topic and not a group's offsets, since those expire when a query rests for a week. Version 1. A value may get more
-fields; a reader ignores those that it does not know.
+Markers are in a topic and not in a group's offsets, because offsets expire when a query is stopped for a week. Version
+1. Later versions may add fields; readers ignore unknown ones.
 
-Thread rule: one thread at a time, that of the Client; what was read before is kept a thread.
+Thread rule: one thread at a time, that of the Client. Each thread remembers what it has read.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "kafkalite.spark."
 SETTINGS: Final = {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)}
-"""Small segments: compaction leaves the last one alone, and a new worker reads the topic from its start."""
+"""Small segments: compaction skips the last one, and a new worker reads the topic from the start."""
 KEPT_MAX: Final = 64
-"""Queries of which a thread remembers what it has read."""
+"""Queries whose markers a thread remembers."""
 HASH_MAX: Final = 2**31 - 1
 
 _kept = threading.local()
-"""A worker process runs many tasks of a query one after the other, and each reads only what is new."""
+"""Markers read by this thread: a worker process runs many tasks of a query, and each reads only new markers."""
 
 
 class Marker(NamedTuple):
-    """What a task has written last."""
+    """A task's last write."""
 
     batch: int
     tasks: int
-    """Tasks that the batch had."""
+    """Number of tasks in the batch."""
     rows: int
     checksum: int
     producer: tuple[int, int, bool] | None = None
@@ -66,13 +66,13 @@ class Marker(NamedTuple):
 
 @dataclass(slots=True)
 class RowTally:
-    """Counts rows, and adds up a checksum in which their order means nothing."""
+    """A count of rows, and a checksum that does not depend on their order."""
 
     rows: int = 0
     checksum: int = 0
 
     def add(self, batch: Any) -> None:
-        """The rows of a pyarrow.RecordBatch. ValueError as ColumnWriter.write."""
+        """Add the rows of a pyarrow.RecordBatch. ValueError as for ColumnWriter.write."""
         columns = rows_of(batch, 0).columns
         count = len(columns.values)
         products = hashes(columns.keys, count) * hashes(columns.values, count)
@@ -81,7 +81,7 @@ class RowTally:
 
 
 def hashes(column: BytesColumn, count: int) -> NDArray[np.uint64]:
-    """A number from 1 on for each of `count` items; a column that is not there has nulls."""
+    """Return a number of at least 1 for each of `count` items. A missing column counts as nulls."""
     if not len(column):
         return np.ones(count, np.uint64)
     return (partitions_of(column, HASH_MAX).astype(np.int64) + 2).astype(np.uint64)
@@ -89,7 +89,7 @@ def hashes(column: BytesColumn, count: int) -> NDArray[np.uint64]:
 
 @dataclass(slots=True)
 class KnownMarkers:
-    """What a thread has read of a marker topic: its id, up to where, and the markers by task."""
+    """The markers that a thread has read of a topic, by task, with the topic's id and the end offset."""
 
     topic_id: bytes
     offset: int
@@ -97,7 +97,7 @@ class KnownMarkers:
 
 
 class Markers:
-    """See the module. ValueError for a query whose id no topic can have in its name."""
+    """The markers of one query. ValueError for a query id that cannot be part of a topic name."""
 
     def __init__(self, client: Client, servers: str, query: str) -> None:
         self.topic = f"{PREFIX}{query}"
@@ -109,11 +109,11 @@ class Markers:
         self._query = query
 
     def transactional_id(self, task: int) -> str:
-        """Of all that a task of the query writes: a newer attempt fences an older one."""
+        """Return the transactional id of a task of the query. A newer attempt fences an older one."""
         return f"{PREFIX}{self._query}-{task}"
 
     def create(self) -> None:
-        """Makes the topic, unless it is there."""
+        """Create the topic if it does not exist."""
         try:
             self._client.topic(self.topic)
         except UnknownTopicOrPartition:
@@ -121,10 +121,10 @@ class Markers:
                 self._client.admin.create_topic(self.topic, 1, configs=SETTINGS)
 
     def load(self, timeout_s: float) -> dict[int, Marker]:
-        """The last marker of each task, as of all transactions that have written here until now.
+        """Return the last marker of each task, covering all transactions that have written here so far.
 
-        For tasks: ends what a dead driver left open, and waits until each has ended, RangeUnavailable when that takes
-        longer than `timeout_s`.
+        For tasks: abort what a dead driver left open, and wait for the end of each transaction. RangeUnavailable if
+        that takes longer than `timeout_s`.
         """
         known = self._known(self._client.topic(self.topic).topic_id)
         start = max(known.offset, self._client.start_offset(self.topic, 0))
@@ -141,13 +141,13 @@ class Markers:
         return dict(known.markers)
 
     def write(self, producer: Producer, task: int, marker: Marker) -> None:
-        """Into the producer's open transaction, if it has one."""
+        """Write a marker, into the producer's open transaction if there is one."""
         fields = {**marker._asdict(), "checksum": f"{marker.checksum:016x}"}
         value = json.dumps(fields, separators=(",", ":")).encode()
         producer.send(self.topic, 0, [Record(-1, -1, b"[%d]" % task, value)])
 
     def _end_open(self, end: int) -> None:
-        """Aborts the transactions whose markers stand before `end` and that are neither committed nor aborted."""
+        """Abort the transactions with markers before `end` that are still open."""
         stable = self._client.end_offset(self.topic, 0, isolation=READ_COMMITTED)
         if stable >= end:
             return
@@ -159,14 +159,14 @@ class Markers:
                     self.abort(PreparedTransaction(self.transactional_id(json.loads(key or b"")[0]), *marker.producer))
 
     def abort(self, prepared: PreparedTransaction) -> None:
-        """Aborts a transaction if it is open. Whatever stands against it: it times out, or has ended."""
+        """Abort a transaction if it is open. Ignore errors: it times out, or has ended."""
         producer = self._client.producer(transactional_id=prepared.transactional_id)
         with contextlib.closing(producer), contextlib.suppress(KafkaError, ClientError):
             producer.resume_transaction(prepared)
             producer.abort_transaction()
 
     def _known(self, topic_id: bytes) -> KnownMarkers:
-        """What this thread has read of the topic of that id, begun again for a topic that was recreated."""
+        """Return what this thread has read of the topic with that id. A recreated topic starts empty."""
         kept: dict[tuple[str, str], KnownMarkers] = _kept.__dict__.setdefault("topics", {})
         name = (self._servers, self.topic)
         found = kept.pop(name, None)
@@ -179,7 +179,7 @@ class Markers:
 
 
 def from_json(value: bytes) -> Marker:
-    """What `write` wrote."""
+    """Parse what `write` wrote."""
     fields = json.loads(value)
     producer = fields["producer"]
     checksum = int(fields["checksum"], 16)

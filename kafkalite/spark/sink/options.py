@@ -1,10 +1,10 @@
-"""The options of `format("kafkalite")` for writing, by the names of Spark's own Kafka connector, parsed and checked.
+"""Parse and check the write options of `format("kafkalite")`, by the names of Spark's own Kafka connector.
 
     options and columns of a query (names in any case) ─▶ SinkOptions.parse ─▶ frozen values, or OptionError in one
                                                                                sentence
 
-Options that have no effect are listed, for one line of the log: a producer's settings that decide how long it collects
-(linger.ms and the like) mean nothing here, where rows come as columns. Nothing here needs Spark or a broker.
+Options without effect are listed, for one log line: for example, a producer's batching settings (linger.ms and others)
+do not apply, because rows arrive as columns. This module needs neither Spark nor a broker.
 
 Thread rule: pure functions and frozen values.
 """
@@ -36,14 +36,14 @@ TYPES: Final = {
     "topic": ("string",),
     "partition": ("int",),
 }
-"""What each column that is written may be, as Spark writes types; the order is that of messages."""
+"""Column → permitted types, as Spark writes them."""
 ACKS: Final = {"all": -1, "-1": -1, "1": 1, "0": 0}
 AT_LEAST_ONCE, EXACTLY_ONCE = "at-least-once", "exactly-once"
 TRANSACTION_TIMEOUT_S: Final = 300.0
-"""A transaction is open from the first row of a task until all tasks of the batch are done."""
+"""A transaction is open from a task's first row until all tasks of the batch are done."""
 
 OF_SPARK: Final = ("checkpointLocation", "queryName")
-"""A query's own, which Spark hands to its sink as well."""
+"""Options of a query that Spark passes to its sink, too."""
 REFUSED: Final = {
     "kafka.key.serializer": "keys are written unchanged, as string or binary",
     "kafka.value.serializer": "values are written unchanged, as string or binary",
@@ -61,19 +61,19 @@ HONOURED: Final = (
     "kafka.batch.size", "kafka.delivery.timeout.ms", "kafka.max.in.flight.requests.per.connection",
     "kafka.partitioner.ignore.keys", "kafka.transaction.timeout.ms", *sorted(SECURITY_NAMES),
 )  # fmt: skip
-"""As they are written in documents; they are compared without regard to case."""
+"""Names as documented. They are case-insensitive."""
 WITHOUT_EFFECT: Final = tuple(sorted(JAVA_NAMES.union(source.HONOURED, source.WITHOUT_EFFECT) - {*HONOURED, *REFUSED}))
-"""Of the Java clients, or of queries that read. Headers are written where there is a column of them."""
+"""Options of the Java clients, or of reading queries. Headers are written if there is a column for them."""
 KNOWN: Final = (*HONOURED, *WITHOUT_EFFECT)
 
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Every option of a query that writes."""
+    """All options of a query that writes."""
 
     bootstrap_servers: str
     topic: str | None
-    """For every row, whatever its column topic says."""
+    """The topic of all rows, in place of their column topic."""
     client: tuple[tuple[str, Any], ...] = ()
     """Arguments of Client."""
     producer: tuple[tuple[str, Any], ...] = ()
@@ -81,17 +81,17 @@ class SinkOptions:
     exactly_once: bool = False
     transaction_timeout_s: float = TRANSACTION_TIMEOUT_S
     fail_on_marker_loss: bool = True
-    """Whether a query that has written before has to find its markers."""
+    """Whether a query that has written before must find its markers."""
     columns: tuple[str, ...] | None = None
-    """What is written of each row; None: all of its columns."""
+    """The columns that are written; None: all."""
     without_effect: tuple[str, ...] = field(default=(), compare=False)
-    """Options that were given and change nothing, and columns that are not written, for the log."""
+    """Options without effect, and columns that are not written, for the log."""
 
     @classmethod
     def parse(
         cls, options: Mapping[str, str], columns: Mapping[str, str], *, streaming: bool, overwrite: bool = False
     ) -> SinkOptions:
-        """The options of a query whose rows have these columns, name → type as Spark writes it. OptionError."""
+        """Return the options of a query with these columns (name → type as Spark writes it). OptionError."""
         given = GivenOptions(options, REFUSED, KNOWN)
         given.require_all_known()
         for name in OF_SPARK:
@@ -122,7 +122,7 @@ class SinkOptions:
 
 
 def producer_settings(given: GivenOptions, *, exactly_once: bool) -> tuple[tuple[str, Any], ...]:
-    """Arguments of ColumnWriter, sorted. OptionError for those that contradict each other."""
+    """Return the arguments of ColumnWriter, sorted. OptionError for a contradiction."""
     acks = ACKS[given.choice("kafka.acks", tuple(ACKS), "all")]
     idempotent = given.flag("kafka.enable.idempotence", acks == ACKS["all"])
     if idempotent and acks != ACKS["all"]:
@@ -150,7 +150,7 @@ def producer_settings(given: GivenOptions, *, exactly_once: bool) -> tuple[tuple
 
 
 def require_columns(columns: Mapping[str, str], topic: str | None) -> None:
-    """OptionError for a column of another type, and where value, or a topic, is missing."""
+    """Raise OptionError for a column of a wrong type, or if value or the topic is missing."""
     for name, kind in columns.items():
         if kind not in TYPES.get(name, (kind,)):
             raise OptionError(f"column {name} has type {kind}; expected {' or '.join(TYPES[name])}")

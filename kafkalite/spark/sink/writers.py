@@ -1,9 +1,9 @@
-"""`write.format("kafkalite")` and `writeStream`: what PySpark calls to write rows to topics.
+"""Implement `write.format("kafkalite")` and `writeStream`: PySpark calls it to write rows to topics.
 
-    worker process    write: Arrow batches ─▶ kafkalite.spark.sink.writing, or exactly_once; a failure is one sentence
-    driver's process  commit, abort: of the batches of a stream, exactly once
+    worker process    write: Arrow batches ─▶ kafkalite.spark.sink.writing, or exactly_once; errors are one sentence
+    driver's process  commit, abort: for batches of exactly-once streams
 
-Thread rule: a writer is pickled to the workers, so it holds options and nothing else.
+Thread rule: a writer is pickled to the workers, so it holds only options.
 """
 
 from __future__ import annotations
@@ -26,37 +26,37 @@ if TYPE_CHECKING:
 
 QUERY: Final = "sql.streaming.queryId"
 BATCH: Final = "streaming.sql.batchId"
-"""Properties of a job that belongs to a streaming query; the id is the one in its checkpoint."""
+"""Job properties of a streaming query; the id is the one in its checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """What a task tells the driver."""
+    """A task's message to the driver."""
 
     rows: int
     outcome: TaskOutcome | None = None
-    """Of a task whose rows the driver commits."""
+    """The outcome of a task whose rows the driver commits."""
 
 
 class KafkaliteWriter(DataSourceArrowWriter):
-    """For batch queries, at least once."""
+    """The writer of batch queries, at least once."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """The rows of a task. SinkError."""
+        """Write the rows of a task. SinkError."""
         return Written(write_all(self._options, present_task(), chosen(self._options, iterator)))
 
 
 class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
-    """For streaming queries."""
+    """The writer of streaming queries."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """The rows of a task of a batch. SinkError."""
+        """Write the rows of a task of a batch. SinkError."""
         task = present_task()
         iterator = chosen(self._options, iterator)
         if not self._options.exactly_once:
@@ -65,25 +65,25 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
         return Written(outcome.rows, outcome)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803  # PySpark's names
-        """Every task is done. SinkError: the query fails, and does the batch again when it is restarted."""
+        """Commit a batch after all its tasks. SinkError: the query fails, and repeats the batch after a restart."""
         log_once(self._options.without_effect)
         outcomes = outcomes_of(messages)
         if outcomes:
             commit(self._options, outcomes)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803  # PySpark's names
-        """A task failed, or `commit` did."""
+        """Abort a batch after a task or `commit` failed."""
         abort(self._options, outcomes_of(messages))
 
 
 @functools.cache
 def log_once(names: tuple[str, ...]) -> None:
-    """Log what has no effect. Spark makes a writer for each batch of a stream, in processes that it keeps."""
+    """Log options without effect once per process: Spark creates a writer for each batch of a stream."""
     log_without_effect(names)
 
 
 def chosen(options: SinkOptions, batches: Iterator[Any]) -> Iterator[Any]:
-    """The columns of the rows that are written."""
+    """Return the batches with only the columns that are written."""
     if options.columns is None:
         return batches
     names = list(options.columns)
@@ -91,7 +91,7 @@ def chosen(options: SinkOptions, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def present_task() -> WriteTask:
-    """Which task this worker runs."""
+    """Return the task that this worker runs."""
     context = TaskContext.get()
     assert context is not None, "rows are written by tasks"
     batch = context.getLocalProperty(BATCH)
@@ -99,5 +99,5 @@ def present_task() -> WriteTask:
 
 
 def outcomes_of(messages: Sequence[WriterCommitMessage | None]) -> list[TaskOutcome]:
-    """Of the tasks that the driver has to end something for."""
+    """Return the outcomes of the tasks that left something to commit or abort."""
     return [message.outcome for message in messages if isinstance(message, Written) and message.outcome is not None]

@@ -1,12 +1,12 @@
-"""What a task of a Spark query writes to topics: all of the sink that is not PySpark.
+"""Write the rows of one Spark task to topics, without PySpark.
 
     Arrow batches ─▶ ColumnWriter ─▶ acknowledged, or SinkError in one sentence
 
-A task that fails is done again by Spark, and so is a batch of a stream whose end was not noted: what it had written is
-written once more. Within one attempt the producer is idempotent, so nothing is doubled by a lost answer. In memory are
-a record batch and what is on its way, at most five requests to each broker.
+Spark repeats a task that fails, and a batch of a stream whose end was not recorded: their rows are then written again.
+Within one attempt the producer is idempotent, so a lost response duplicates nothing. Memory holds one record batch and
+the requests in flight, at most five per broker.
 
-Thread rule: functions; each thread has writers of its own, which live as long as the worker process does.
+Thread rule: functions. Each thread has its own writers, which live as long as the worker process.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from kafkalite.spark.sink.options import SinkOptions
 
 WRITERS_MAX: Final = 16
-"""Settings of which a thread keeps a writer; beyond that the oldest is closed."""
+"""Writers that a thread keeps, one per settings; beyond that the oldest is closed."""
 WRITER_AGE_S_MAX: Final = 300.0
-"""After that a writer is recreated, and sees partitions that were added."""
+"""Age after which a writer is recreated, so that it sees new partitions."""
 
 _kept = threading.local()
-"""A worker process runs many tasks one after the other: a producer id for each would fill brokers' tables."""
+"""Writers of this thread. A worker process runs many tasks: a producer id per task would fill the brokers' tables."""
 
 
 class SinkError(Exception):
-    """Rows were not written; the message is one sentence."""
+    """Rows were not written. The message is one sentence."""
 
 
 class WriteTask(NamedTuple):
-    """Which part of a query is written. No batch and no query: a batch query."""
+    """The part of a query that a task writes. A batch query has neither batch nor query."""
 
     number: int
     batch: int | None = None
@@ -48,14 +48,14 @@ class WriteTask(NamedTuple):
 
 
 class KeptWriter(NamedTuple):
-    """A writer, and when it was made (monotonic clock, s)."""
+    """A writer with its creation time (monotonic s)."""
 
     writer: ColumnWriter
     since_s: float
 
 
 def write_all(options: SinkOptions, task: WriteTask, batches: Iterator[Any]) -> int:
-    """Sends every row, and waits until all are acknowledged; how many. SinkError."""
+    """Send all rows, wait for their acknowledgements, and return their number. SinkError."""
     rows = 0
     done = False
     try:
@@ -74,7 +74,7 @@ def write_all(options: SinkOptions, task: WriteTask, batches: Iterator[Any]) -> 
 
 
 def writer_for(options: SinkOptions) -> ColumnWriter:
-    """This thread's writer of these settings."""
+    """Return this thread's writer for these settings."""
     writers: dict[SinkOptions, KeptWriter] = _kept.__dict__.setdefault("writers", {})
     now = time.monotonic()
     found = writers.get(options)
@@ -89,12 +89,12 @@ def writer_for(options: SinkOptions) -> ColumnWriter:
 
 
 def new_writer(client: Client, options: SinkOptions, **more: Any) -> ColumnWriter:
-    """A writer of these settings. A broker that creates topics creates those that are missing."""
+    """Return a new writer. Missing topics are created if the broker creates topics automatically."""
     return ColumnWriter(client, options.topic, create_topics=True, **dict(options.producer), **more)
 
 
 def forget(options: SinkOptions) -> None:
-    """Closes this thread's writer of these settings: what it has not delivered is dropped."""
+    """Close this thread's writer for these settings. Undelivered rows are dropped."""
     found = _kept.__dict__.get("writers", {}).pop(options, None)
     if found is not None:
         found.writer.close()

@@ -1,7 +1,7 @@
-"""Reading topics in Spark.
+"""Read topics in Spark.
 
-batch, stream   what PySpark calls, and the only modules here that import it
-plan            the tasks of a batch query          stream_plan  the micro-batches of a streaming one
-reading         what a task does                    offsets      which offsets, in how many pieces
-pushdown        filters that make ranges smaller
+batch, stream   the classes that PySpark calls; the only modules here that import PySpark
+plan            the tasks of a batch query          stream_plan  the micro-batches of a streaming query
+reading         the work of a task                  offsets      offset ranges and their division
+pushdown        filters that narrow ranges
 """

@@ -1,15 +1,15 @@
-"""`format("kafkalite")`: topics as DataFrames, batch and streaming, in the rows of Spark's own Kafka connector.
+"""Read topics as DataFrames, batch and streaming, with the columns of Spark's own Kafka connector.
 
-    planner process      KafkaliteReader.partitions ─▶ one InputPartition a piece
-    process of a stream  KafkaliteStreamReader.latestOffset, partitions: one object as long as the query runs
+    planner process      KafkaliteReader.partitions ─▶ one InputPartition per piece
+    process of a stream  KafkaliteStreamReader.latestOffset, partitions: one object while the query runs
     worker processes     read ─▶ pyarrow.RecordBatches
 
 Writers are in `kafkalite.spark.sink.writers`.
 
-Spark prunes no columns of a Python source, so a schema of the user's own is the projection: what it leaves out is not
-even decoded. PySpark finds the source by itself, through the package `pyspark_kafkalite`.
+Spark does not prune columns of a Python source, so the user's schema is the projection: columns that it leaves out are
+not decoded. PySpark finds the source through the package `pyspark_kafkalite`.
 
-Thread rule: Spark makes the objects where it needs them, and each belongs to one thread; a reader is pickled from the
+Thread rule: Spark creates the objects where it needs them, and each belongs to one thread. A reader is pickled from the
 planner to the workers, so it holds no connection.
 """
 
@@ -53,11 +53,11 @@ TYPES: Final = {
     "timestampType": IntegerType(),
     "headers": HEADERS_TYPE,
 }
-"""As Spark has the columns; all may be null to it."""
+"""Columns with their Spark types. All are nullable."""
 
 
 class KafkaliteReader(DataSourceReader):
-    """Reads what was there when the query was planned."""
+    """A reader of the records that exist when the query is planned."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -65,32 +65,32 @@ class KafkaliteReader(DataSourceReader):
         self._narrowing = EVERYTHING
 
     def partitions(self) -> list[InputPartition]:
-        """One a task."""
+        """Return one partition per task."""
         tasks = plan_tasks(client_for(self._options.client), self._options, self._narrowing)
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The record batches of a task; none for the one that Spark makes when there is nothing to read."""
+        """Yield the record batches of a task. None for the task that Spark creates if there is nothing to read."""
         if partition.value is None:
             return iter(())
         return read_task(self._options, self._columns, partition.value)
 
 
 class PushdownReader(KafkaliteReader):
-    """Reads only where rows may be that pass the query's filters.
+    """A reader of only those ranges that may have rows for the query's filters.
 
-    A class of its own, as PySpark fails each query whose reader has this method while its setting
+    It is a separate class, because PySpark fails each query whose reader has this method while the setting
     spark.sql.python.filterPushdown.enabled is off.
     """
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802  # PySpark's name
-        """All of them are given back: Spark looks at the rows again."""
+        """Narrow the ranges, and return all filters: Spark applies them to the rows again."""
         self._narrowing = narrowed(filters)
         return filters
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
-    """The columns that a schema asks for. OptionError for one that there is not, or of another type."""
+    """Return the columns that a schema requests. OptionError for an unknown column or a wrong type."""
     for field in schema.fields:
         if field.name not in TYPES:
             raise OptionError(f"unknown column {field.name!r} in the schema; choose from {', '.join(COLUMNS)}")

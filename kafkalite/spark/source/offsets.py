@@ -1,4 +1,4 @@
-"""Which offsets a query reads, and in how many pieces: pure functions.
+"""Check the offset ranges of a query and divide them into pieces for tasks.
 
     Positions (kafkalite.load.selection) ─▶ checked_ranges ─▶ split_range ─▶ split_to_count
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class DataLoss(RuntimeError):
-    """Records that the query was to read are gone; the message names the range and the remedy."""
+    """Records that the query must read no longer exist. The message names the range and the remedy."""
 
 
 class Piece(NamedTuple):
-    """What one task reads: offsets of a partition from `start` up to, not including, `end`, and about its bytes."""
+    """A task's work: the offsets of a partition from `start` to before `end`, and their approximate bytes."""
 
     key: TopicPartition
     start: int
@@ -35,7 +35,7 @@ class Piece(NamedTuple):
 def checked_ranges(
     starts: Positions, ends: Positions, earliest: Positions, latest: Positions, *, fail_on_data_loss: bool
 ) -> tuple[dict[TopicPartition, tuple[int, int]], list[str]]:
-    """The ranges that are not empty, and what is gone of them: DataLoss instead, where that is to fail."""
+    """Return the non-empty ranges and the losses in them. DataLoss instead with `fail_on_data_loss`."""
     found = {}
     losses = []
     for key in sorted(starts):
@@ -62,7 +62,7 @@ REMEDY: Final = "start at offsets that exist, or set failOnDataLoss to false to 
 
 
 def split_to_offsets(pieces: Iterable[Piece], limit: int) -> list[Piece]:
-    """Pieces of at most `limit` offsets each, about equally long within a given one, in the same order."""
+    """Divide pieces into parts of at most `limit` offsets, about equally long within a piece, in the same order."""
     found = []
     for key, start, end, size in pieces:
         length = end - start
@@ -76,9 +76,9 @@ def split_to_offsets(pieces: Iterable[Piece], limit: int) -> list[Piece]:
 
 
 def split_to_count(pieces: Iterable[Piece], count: int) -> list[Piece]:
-    """At least `count` pieces where there are as many offsets, made by halving the largest one again and again.
+    """Return at least `count` pieces, if there are that many offsets, by halving the largest one repeatedly.
 
-    They cover what the given ones cover, in the order of partitions and offsets.
+    They cover the same offsets, in the order of partitions and offsets.
     """
     done = []
     heap: list[tuple[int, int, Piece]] = []

@@ -1,11 +1,11 @@
-"""Plans a batch query: which pieces of which partitions its tasks read. Without PySpark.
+"""Plan the tasks of a batch query: the pieces of partitions that each reads. Without PySpark.
 
     driver     subscription ─▶ partitions ─▶ starts and ends ─▶ pieces of 32 to 128 MiB, with their topic's id
 
-A piece gives the same records whenever it is read, or fails: its ends are fixed when the query is planned. Its end is
-no count of its records: compaction and transactions leave gaps.
+A piece returns the same records each time it is read, or fails: its ends are fixed when the query is planned. Its
+length is not a number of records, because compaction and transactions leave gaps.
 
-Thread rule: functions; each thread has Clients of its own, which live as long as the worker process does.
+Thread rule: functions. Each thread has its own Clients, which live as long as the worker process.
 """
 
 from __future__ import annotations
@@ -32,47 +32,47 @@ logger = logging.getLogger(__name__)
 
 EVERYTHING: Final = Narrowing()
 TASK_SIZE: Final = 128 * 1024 * 1024
-"""Bytes of the log that a task reads, unless maxBytesPerPartition says otherwise: as Spark takes files. Each further
-task costs about 40 ms of its own."""
+"""Bytes of the log per task, unless maxBytesPerPartition is set: the same as Spark's for files. Each further task costs
+about 40 ms."""
 TASK_SIZE_MIN: Final = 32 * 1024 * 1024
-"""With fewer bytes than cores could share, tasks become smaller, but not smaller than this."""
+"""Minimum bytes per task when tasks become smaller so that all cores share the work."""
 TASKS_PER_CORE: Final = 4
-"""So many that none is waited for long in the end."""
+"""Enough tasks per core that no core waits long at the end."""
 CLIENTS_MAX: Final = 16
-"""Clusters, or settings for one, of which a thread keeps connections; beyond that the oldest are closed."""
+"""Clients that a thread keeps, one per settings; beyond that the oldest are closed."""
 
 _kept = threading.local()
-"""A worker process reads many pieces one after the other: connections are worth keeping."""
+"""Clients of this thread: a worker process reads many pieces, so connections are reused."""
 
 
 class ReadTask(NamedTuple):
-    """A piece and the id of its topic, None where the brokers have no ids."""
+    """A piece and its topic's id, or None if the brokers have no topic ids."""
 
     piece: Piece
     topic_id: bytes | None
 
 
 def client_of(settings: ClientSettings) -> Client:
-    """A new Client of these settings, the caller's own."""
+    """Return a new Client with these settings. The caller closes it."""
     return Client(settings.bootstrap_servers, **dict(settings.options))
 
 
 def client_for(settings: ClientSettings) -> Client:
-    """This thread's Client of these settings."""
+    """Return this thread's Client for these settings."""
     clients: dict[ClientSettings, Client] = _kept.__dict__.setdefault("clients", {})
     client = clients.pop(settings, None)
     if client is None:
         client = client_of(settings)
         while len(clients) >= CLIENTS_MAX:
             clients.pop(next(iter(clients))).close()
-    clients[settings] = client  # the last to be closed
+    clients[settings] = client  # now the most recently used
     return client
 
 
 def plan_tasks(client: Client, options: SourceOptions, narrowing: Narrowing = EVERYTHING) -> list[ReadTask]:
-    """What the tasks of a batch query read; nothing where there is nothing. DataLoss, OptionError, KafkaError.
+    """Return the tasks of a batch query; none if there is nothing to read. DataLoss, OptionError, KafkaError.
 
-    With a narrowing, what it leaves out is not missed where it is gone.
+    With a narrowing, missing records outside of it are no loss.
     """
     log_without_effect(options.without_effect)
     topics = discover(client, options.subscription)
@@ -83,7 +83,7 @@ def plan_tasks(client: Client, options: SourceOptions, narrowing: Narrowing = EV
     ends = resolve(options.ending, keys, look_up, missing="latest")
     impossible = beyond_the_end(options.starting, starts, ends)
     if impossible:
-        raise OptionError(impossible[0])  # whatever failOnDataLoss says, as by Spark's own connector
+        raise OptionError(impossible[0])  # independent of failOnDataLoss, as in Spark's own connector
     starts, ends = narrowing.apply(starts, ends, look_up)
     latest = look_up(dict.fromkeys(keys, OFFSET_LATEST))
     ranges, losses = checked_ranges(starts, ends, earliest, latest, fail_on_data_loss=options.fail_on_data_loss)
@@ -97,7 +97,7 @@ def plan_tasks(client: Client, options: SourceOptions, narrowing: Narrowing = EV
 def split_ranges(
     client: Client, ranges: Mapping[TopicPartition, tuple[int, int]], options: SourceOptions
 ) -> list[Piece]:
-    """What each task reads of these ranges."""
+    """Divide these ranges into the tasks' pieces."""
     pieces = [piece for key, (start, end) in ranges.items() for piece in split_range(client, key, start, end, options)]
     if options.offsets_max is not None:
         pieces = split_to_offsets(pieces, options.offsets_max)
@@ -109,12 +109,13 @@ def split_ranges(
 
 
 def task_count(size: int, core_count: int) -> int:
-    """How many tasks at least so many bytes are worth: some for each core of this machine, unless they become small."""
+    """Return the minimum number of tasks for this many bytes: some per core of this machine, unless tasks become
+    small."""
     return min(TASKS_PER_CORE * core_count, size // TASK_SIZE_MIN)
 
 
 def split_range(client: Client, key: TopicPartition, start: int, end: int, options: SourceOptions) -> list[Piece]:
-    """A range in pieces of about the wanted size."""
+    """Divide a range into pieces of about the target size."""
     try:
         return [
             Piece(key, *found) for found in split_by_size(client, key, start, end, options.size_target or TASK_SIZE)

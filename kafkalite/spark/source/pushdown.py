@@ -1,13 +1,13 @@
-"""What a query's filters say about where its rows lie: topics, partitions, offsets, and the earliest time.
+"""Narrow a query's ranges by its filters on topic, partition, offset and timestamp.
 
     partition IN (0, 1) AND offset >= 500 AND timestamp > '…' ─▶ narrowed ─▶ Narrowing ─▶ smaller ranges
 
-Filters only make ranges smaller: Spark gets all of them back and looks at every row again, so what is not understood
-here costs time and nothing else. A time narrows from below alone: all records before the first that is not older are
-older, but after the first that is younger there may be older ones again.
+Filters only narrow ranges: Spark gets all of them back and checks every row again, so a filter that is not understood
+here costs only time. A timestamp narrows only the start: all records before the first one that is new enough are older,
+but after the first one that is too new there may be older ones again.
 
-Filters are PySpark's (`pyspark.sql.datasource.EqualTo` and the like), known here by the names of their classes, so
-that nothing of this needs PySpark.
+Filters are PySpark's (`pyspark.sql.datasource.EqualTo` and others). They are recognized by class name, so this module
+does not need PySpark.
 
 Thread rule: pure functions and frozen values.
 """
@@ -33,18 +33,18 @@ EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """Where rows may be that pass; None: everywhere."""
+    """Where matching rows may be. None: everywhere."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
     offset_from: int = 0
     offset_end: int = INT64_MAX
-    """Exclusive. (No record has the last offset of all.)"""
+    """Exclusive. No record has the largest possible offset."""
     time_from_ms: int = 0
-    """No older record passes; 0: any age does."""
+    """Older records do not match; 0: no limit."""
 
     def wants(self, key: TopicPartition) -> bool:
-        """Whether a partition may have rows that pass."""
+        """Return whether a partition may have matching rows."""
         return (self.topics is None or key.topic in self.topics) and (
             self.partitions is None or key.partition in self.partitions
         )
@@ -52,7 +52,8 @@ class Narrowing:
     def apply(
         self, starts: Positions, ends: Positions, look_up: Callable[[Positions], Positions]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """The bounds of the partitions that are wanted; `look_up` finds the first record not older than a time."""
+        """Return the bounds of the wanted partitions. `look_up` finds the first record that is not older than a
+        time."""
         kept = {key: max(start, self.offset_from) for key, start in starts.items() if self.wants(key)}
         cut = {key: min(ends[key], self.offset_end) for key in kept}
         asked = {key: self.time_from_ms for key, start in kept.items() if start < cut[key]}
@@ -63,7 +64,7 @@ class Narrowing:
 
 
 def narrowed(filters: Iterable[Any]) -> Narrowing:
-    """What all of these filters together leave."""
+    """Return the narrowing by all of these filters."""
     found = Narrowing()
     for each in filters:
         column: tuple[str, ...] = getattr(each, "attribute", ())
@@ -74,7 +75,7 @@ def narrowed(filters: Iterable[Any]) -> Narrowing:
 
 
 def values_of(kind: str, value: Any, wanted: type) -> list[Any] | None:
-    """The only values that pass an equality or a list of them; None for another filter, or values of another type."""
+    """Return the values of an equality or IN filter; None for another filter or values of another type."""
     if kind in {"EqualTo", "EqualNullSafe"}:
         values = [value]
     elif kind == "In":
@@ -85,7 +86,7 @@ def values_of(kind: str, value: Any, wanted: type) -> list[Any] | None:
 
 
 def by_topic(found: Narrowing, kind: str, value: Any) -> Narrowing:
-    """topic = 'a', topic IN ('a', 'b')"""
+    """Narrow by topic = 'a' or topic IN ('a', 'b')."""
     values = values_of(kind, value, str)
     if values is None:
         return found
@@ -93,7 +94,7 @@ def by_topic(found: Narrowing, kind: str, value: Any) -> Narrowing:
 
 
 def by_partition(found: Narrowing, kind: str, value: Any) -> Narrowing:
-    """partition = 0, partition IN (0, 1)"""
+    """Narrow by partition = 0 or partition IN (0, 1)."""
     values = values_of(kind, value, int)
     if values is None:
         return found
@@ -101,7 +102,7 @@ def by_partition(found: Narrowing, kind: str, value: Any) -> Narrowing:
 
 
 def by_offset(found: Narrowing, kind: str, value: Any) -> Narrowing:
-    """offset compared with a number, or one of several"""
+    """Narrow by a comparison of offset with a number, or by a list."""
     first, end = interval(kind, value, values_of(kind, value, int), int)
     return replace(
         found,
@@ -111,13 +112,13 @@ def by_offset(found: Narrowing, kind: str, value: Any) -> Narrowing:
 
 
 def by_timestamp(found: Narrowing, kind: str, value: Any) -> Narrowing:
-    """timestamp not before a time"""
+    """Narrow by the earliest timestamp."""
     first, _ = interval(kind, value, values_of(kind, value, dt.datetime), dt.datetime)
     return found if first is None else replace(found, time_from_ms=max(found.time_from_ms, first))
 
 
 def interval(kind: str, value: Any, values: list[Any] | None, wanted: type) -> tuple[int | None, int | None]:
-    """(first, end) of the whole numbers that pass: offsets, or ms since 1970; None where there is no bound."""
+    """Return (first, end) of the integers that match: offsets, or ms since 1970. None: no bound."""
     if values is None:
         if kind not in COMPARISONS or type(value) is not wanted:
             return None, None
@@ -134,10 +135,10 @@ def interval(kind: str, value: Any, values: list[Any] | None, wanted: type) -> t
 
 
 def microseconds(moment: dt.datetime) -> Any:
-    """Since 1970; None for a time without a zone, as nobody knows when that is."""
+    """Return microseconds since 1970; None for a time without a zone, which is ambiguous."""
     return None if moment.tzinfo is None else (moment - EPOCH) // dt.timedelta(microseconds=1)
 
 
 COMPARISONS: Final = ("GreaterThan", "GreaterThanOrEqual", "LessThan", "LessThanOrEqual")
 RULES: Final = {"topic": by_topic, "partition": by_partition, "offset": by_offset, "timestamp": by_timestamp}
-"""Column → what a filter of it says."""
+"""Column → function that narrows by a filter of it."""

@@ -1,8 +1,8 @@
-"""Reads what a task was given as Arrow record batches, in a worker process and without PySpark.
+"""Read a task's piece as Arrow record batches, in a worker process and without PySpark.
 
     piece ─▶ ColumnReader ─▶ record batches, complete or an error (failOnDataLoss=false: what is left)
 
-Thread rule: functions; each thread has Clients of its own, which live as long as the worker process does.
+Thread rule: functions. Each thread has its own Clients, which live as long as the worker process.
 """
 
 from __future__ import annotations
@@ -30,16 +30,17 @@ logger = logging.getLogger(__name__)
 
 @functools.cache
 def freeze_imports() -> None:
-    """Takes what a worker has imported out of the sight of its garbage collector, once.
+    """Exclude a worker's imported modules from its garbage collector, once.
 
-    PySpark's daemon collects after each task; walking all modules again took 20 to 40 ms each time, which is as long as
-    reading 50,000 rows.
+    PySpark's daemon collects after each task. Walking all modules took 20 to 40 ms each time, as long as reading 50,000
+    rows.
     """
     gc.freeze()
 
 
 def read_task(options: SourceOptions, columns: Sequence[str], task: ReadTask) -> Iterator[Any]:
-    """The records of a piece as pyarrow.RecordBatches of these columns. DataLoss, RangeUnavailable, KafkaError."""
+    """Yield the records of a piece as pyarrow.RecordBatches of these columns. DataLoss, RangeUnavailable,
+    KafkaError."""
     freeze_imports()
     settings = options.client
     client = client_for(settings)

@@ -1,9 +1,9 @@
-"""`spark.readStream.format("kafkalite")`: what PySpark, 4.2 or newer, asks of a stream.
+"""Implement `spark.readStream.format("kafkalite")` for PySpark 4.2 or newer.
 
-`commit` is not used: it comes a batch late, and never for the last one of a run. A group's offsets are committed when
-the next batch is planned, which is after the last one too.
+`commit` is not used: Spark calls it a batch late, and never for the last batch of a run. A group's offsets are
+committed when the next batch is planned, which also happens after the last one.
 
-Thread rule: as in kafkalite.spark.source.batch. The planner stays in the process of the query: it is not pickled.
+Thread rule: as in kafkalite.spark.source.batch. The planner stays in the query's process: it is not pickled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class KafkaliteStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the module; method names are PySpark's."""
+    """The reader of a streaming query. Method names are PySpark's."""
 
     def __init__(self, options: StreamOptions, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -41,15 +41,15 @@ class KafkaliteStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return KafkaliteStreamReader, (self._options, self._columns)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a new query begins."""
+        """Return the position where a new query starts."""
         return self._planner.initial()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is there at the first look is all."""
+        """Limit the query to the records that exist at its first look."""
         self._planner.bound()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """One of the limits; `latestOffset` keeps all that are set."""
+        """Return one of the limits. `latestOffset` applies all that are set."""
         options = self._options
         if options.rows_max is not None:
             return ReadMaxRows(options.rows_max)
@@ -58,19 +58,19 @@ class KafkaliteStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable() if options.rows_min is None else ReadMinRows(options.rows_min)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the next batch ends."""
+        """Return the end of the next batch."""
         return self._planner.latest(start, limited=not isinstance(limit, ReadAllAvailable))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Where the partitions end: the lag in a query's progress."""
+        """Return the ends of the partitions, for the lag in a query's progress."""
         return self._planner.reported()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """One a task."""
+        """Return one partition per task."""
         return [InputPartition(task) for task in self._planner.tasks(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The record batches of a task."""
+        """Yield the record batches of a task."""
         if partition.value is None:
             return iter(())
         return read_task(self._options.source, self._columns, partition.value)

@@ -1,23 +1,23 @@
-"""Plans the micro-batches of a streaming query: what the query's driver asks a source, without PySpark.
+"""Plan the micro-batches of a streaming query, as its driver requests them, without PySpark.
 
     start ─▶ [commit it for the group] ─▶ partitions, latest ─▶ limits by rows and bytes, fair shares ─▶ end
     (start, end) ─▶ ranges ─▶ pieces of about 32 MiB          the same pair again after a crash: the same records
 
-A position is {"topic": {"0": 17}}, as Spark's own connector writes it, and beside the topics, under names that no topic
-can have:
+A position is {"topic": {"0": 17}}, as Spark's own connector writes it. It may have further entries, under names that no
+topic can have:
 
     "@ids"      {"topic": "id"}                                          detects a topic that was recreated
     "@epochs"   {"topic": {"0": [leader epoch, first offset, CRC]}}      of the batch before the offset: detects a log
                                                                          that was restored or truncated
-    "@from"     {"topic": {"0": 10}}                                     where the batch that ends here begins, if its
-                                                                         log went back and failOnDataLoss is false
+    "@from"     {"topic": {"0": 10}}                                     start of the batch that ends here, if its log
+                                                                         went back and failOnDataLoss is false
 
-Each of them may be missing, as in checkpoints of Spark's connector.
+Each entry is optional; checkpoints of Spark's connector have none.
 
-Spark journals an end before it reads, and asks for the next one only when a batch is done: so `start` is finished work,
-and its offsets can be committed for a group that lag tools watch. The checkpoint alone decides what is read.
+Spark records an end before it reads, and requests the next one only after the batch. So `start` is finished work, and
+its offsets can be committed for a group that lag tools watch. Only the checkpoint decides what is read.
 
-Thread rule: one object a query, used by one thread.
+Thread rule: one object per query, used by one thread.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ logger = logging.getLogger(__name__)
 
 IDS, EPOCHS, FROM = "@ids", "@epochs", "@from"
 COMMIT_TIMEOUT_S: Final = 2.0
-"""What a group's coordinator may take: the query waits for it."""
+"""Limit for a commit to the group coordinator, because the query waits for it."""
 SETTLE_ATTEMPTS: Final = 3
 SETTLE_S: Final = 0.2
-"""How often, and after how long, a partition is looked at again that seems to have become shorter."""
+"""Number and interval of further looks at a partition that seems to have become shorter."""
 
 
 class StreamPosition(NamedTuple):
-    """A query's offsets, and what identifies the topics and logs that they belong to, as far as it is known."""
+    """A query's offsets, and what identifies their topics and logs, if known."""
 
     offsets: dict[TopicPartition, int]
     ids: dict[str, str]
     marks: Mapping[TopicPartition, Mark] = {}
     begins: Mapping[TopicPartition, int] = {}
-    """Of the batch that ends here: where its logs are read from, other than from the position before."""
+    """Where the batch that ends here starts to read logs that went back, instead of at the previous position."""
 
     def to_json(self) -> dict[str, Any]:
-        """The same text for the same position."""
+        """Return the position as JSON data. Equal positions give equal text."""
         named = {key.topic for key in self.offsets}
         ids = {name: self.ids[name] for name in sorted(self.ids) if name in named}
         epochs: dict[str, dict[str, list[int]]] = {}
@@ -74,7 +74,7 @@ class StreamPosition(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StreamPosition:
-        """What `to_json` wrote, or offsets alone. ValueError for anything else."""
+        """Parse the result of `to_json`, or offsets alone. ValueError for anything else."""
         ids = value.get(IDS, {})
         if not isinstance(ids, dict) or not all(isinstance(text, str) for text in ids.values()):
             raise ValueError(f"{IDS} must contain topic ids, not {ids!r}")
@@ -83,7 +83,7 @@ class StreamPosition(NamedTuple):
 
 
 def marks_of(value: Any) -> dict[TopicPartition, Mark]:
-    """What stands under "@epochs". ValueError for anything else."""
+    """Parse the marks under "@epochs". ValueError for anything else."""
     try:
         return {
             TopicPartition(topic, int(number)): Mark(*map(int, row))
@@ -95,7 +95,7 @@ def marks_of(value: Any) -> dict[TopicPartition, Mark]:
 
 
 class StreamPlanner:
-    """See the module. `clock` counts seconds, for maxTriggerDelay."""
+    """The planner of a streaming query: see the module. `clock` returns seconds, for maxTriggerDelay."""
 
     def __init__(self, options: StreamOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
@@ -108,14 +108,15 @@ class StreamPlanner:
         self._target: StreamPosition | None = None
         self._planned_at: float | None = None
         self._planned: dict[str, Any] | None = None
-        """The end of the last batch that this object has planned."""
+        """The end of the last batch that this object planned."""
         self._histories_checked = False
         self._logged = False
 
-    # --- what the engine asks -----------------------------------------------------------------------------------------
+    # --- requests of the engine ---------------------------------------------------------------------------------------
 
     def initial(self) -> dict[str, Any]:
-        """Where a new query begins. Asked more than once, so it is remembered: "latest" is one place."""
+        """Return where a new query starts. Remembered, because Spark calls this repeatedly and "latest" must not
+        move."""
         if self._initial is None:
             client, look_up = self._look_up()
             topics = discover(client, self._source.subscription)
@@ -129,7 +130,7 @@ class StreamPlanner:
         return self._initial.to_json()
 
     def _within_the_end(self, starts: dict[TopicPartition, int], look_up: Offsets) -> dict[TopicPartition, int]:
-        """Where partitions begin: not after their end, where that is to fail. DataLoss."""
+        """Return starts that are not after the ends. DataLoss if failOnDataLoss is set and one is."""
         latest = look_up(dict.fromkeys(starts, OFFSET_LATEST))
         for why in beyond_the_end(self._source.starting, starts, latest):
             if self._source.fail_on_data_loss:
@@ -138,12 +139,12 @@ class StreamPlanner:
         return {key: min(start, latest[key]) for key, start in starts.items()}
 
     def bound(self) -> None:
-        """The query reads what is there now, and ends. What that is, is found out by the first look."""
+        """End the query after the records that exist at its next look."""
         self._bounded = True
         self._target = None
 
     def latest(self, start: Mapping[str, Any], *, limited: bool) -> dict[str, Any]:
-        """Where the next batch ends; `start` where there is nothing to read, or too little to begin now. DataLoss."""
+        """Return the end of the next batch, or `start` if there is nothing to read or too little yet. DataLoss."""
         at = StreamPosition.from_json(start)
         if self._initial is None or at.offsets != self._initial.offsets:
             self._commit(at)
@@ -155,11 +156,11 @@ class StreamPlanner:
         return self._planned
 
     def reported(self) -> dict[str, Any] | None:
-        """Where the partitions end, as of the last look."""
+        """Return the ends of the partitions at the last look."""
         return None if self._latest is None else self._latest.to_json()
 
     def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ReadTask]:
-        """What the tasks of a batch read. DataLoss where that is to fail."""
+        """Return the tasks of a batch. DataLoss if failOnDataLoss is set and records are missing."""
         first, last = StreamPosition.from_json(start), StreamPosition.from_json(end)
         keys = sorted(last.offsets)
         starts = {key: begin_of(first, last, key) for key in keys}
@@ -193,8 +194,8 @@ class StreamPlanner:
         return client, Offsets(client, ISOLATIONS[settings.isolation_level])
 
     def _available(self, at: StreamPosition) -> tuple[StreamPosition, dict[TopicPartition, str]]:
-        """The end of everything there is to read, of a bounded query what there was at its first look; and what the
-        query has read that is gone, a sentence for each partition."""
+        """Return the end of all that can be read (for a bounded query: of its first look), and by partition a sentence
+        about records that the query has read and that no longer exist."""
         if self._target is not None:
             ends = {key: max(offset, self._target.offsets.get(key, offset)) for key, offset in at.offsets.items()}
             return StreamPosition({**self._target.offsets, **ends}, {**at.ids, **self._target.ids}), {}
@@ -207,7 +208,7 @@ class StreamPlanner:
             if not losses:
                 break
             if attempt < SETTLE_ATTEMPTS - 1:
-                time.sleep(SETTLE_S)  # a new leader may not know yet how far it is
+                time.sleep(SETTLE_S)  # a new leader may not know its high watermark yet
         self._latest = found
         if self._bounded:
             self._target = found
@@ -218,9 +219,9 @@ class StreamPlanner:
     def _check_losses(
         self, at: StreamPosition, there: StreamPosition, losses: Mapping[TopicPartition, str]
     ) -> dict[TopicPartition, int]:
-        """Where partitions are read again whose logs were restored or truncated. DataLoss where anything is gone and
-        that is to fail; else it is logged."""
-        # A log that has nothing new is compared once: what has happened to it since is found when it has.
+        """Return where to read logs again that were restored or truncated. On any loss, raise DataLoss if
+        failOnDataLoss is set; else log it."""
+        # An unchanged log is compared only once: later changes are found when it has new records.
         keys = [
             key
             for key, offset in there.offsets.items()
@@ -241,8 +242,8 @@ class StreamPlanner:
         return begins
 
     def _check_again(self, first: StreamPosition, last: StreamPosition, keys: list[TopicPartition]) -> None:
-        """Looks whether a batch that was planned before a restart is still there to be read. What went back is read
-        again by the next batch, where it does not fail."""
+        """Check that a batch that was planned before a restart can still be read. DataLoss if failOnDataLoss is set;
+        else the next batch reads again what went back."""
         for position in (first, last):
             known = {
                 key: Position(position.offsets[key], position.marks[key])
@@ -261,7 +262,8 @@ class StreamPlanner:
         return {found.partition: found for found in find_divergences(client, positions)} if positions else {}
 
     def _marked(self, at: StreamPosition, end: StreamPosition, begins: Mapping[TopicPartition, int]) -> StreamPosition:
-        """The end of a batch with what comes before it. Without a batch: as before, so that Spark sees no news."""
+        """Return the end of a batch with its marks. Without new records keep the old ones, so that Spark sees no
+        change."""
         if end.offsets == at.offsets and not begins:
             return end._replace(marks=at.marks, begins=at.begins)
         kept = {
@@ -275,7 +277,7 @@ class StreamPlanner:
     # --- how much -----------------------------------------------------------------------------------------------------
 
     def _admit(self, at: StreamPosition, there: StreamPosition) -> StreamPosition:
-        """As much of what is there as the limits allow."""
+        """Return the end that the limits allow."""
         starts = {key: begin_of(at, there, key) for key in there.offsets}
         backlog = {key: max(0, there.offsets[key] - starts[key]) for key in there.offsets}
         total = sum(backlog.values())
@@ -290,13 +292,13 @@ class StreamPlanner:
         ends = {key: starts[key] + backlog.get(key, 0) for key in there.offsets}
         if self._options.size_max is not None:
             ends = self._ends_within(starts, ends, self._options.size_max, turn)
-        # Where there is less than before, and that is allowed, the query continues from what is there.
+        # If a partition became shorter, and that is allowed, the query continues at its end.
         return StreamPosition({key: min(ends[key], there.offsets[key]) for key in ends}, there.ids)
 
     def _ends_within(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int, turn: int
     ) -> dict[TopicPartition, int]:
-        """Ends at which all ranges together have about `limit` bytes, one offset in each of some at least."""
+        """Return ends for about `limit` bytes in all ranges together, with at least one offset in some of them."""
         client = client_for(self._source.client)
         target = max(limit // 4, ESTIMATE_PIECE)
         found = {}
@@ -316,7 +318,7 @@ class StreamPlanner:
     # --- for lag tools ------------------------------------------------------------------------------------------------
 
     def _commit(self, at: StreamPosition) -> None:
-        """Commits finished work for the group. What goes wrong is logged: the checkpoint has the truth."""
+        """Commit finished offsets for the group. Errors are only logged, because the checkpoint decides."""
         group = self._options.group_id
         if group is None or not self._options.commits or at.offsets == self._committed:
             return
@@ -334,15 +336,15 @@ class StreamPlanner:
 
 
 def marks_before(client: Client, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Mark]:
-    """The marks of these offsets, as far as they can be had."""
+    """Return the marks before these offsets, as far as they are available."""
     try:
         return {key: position.mark for key, position in marks_at(client, positions).items()}
-    except OffsetOutOfRange:  # aged out meanwhile: the next batch has them again
+    except OffsetOutOfRange:  # aged out meanwhile; the next batch sets them
         return {}
 
 
 def went_back(divergence: Divergence) -> str:
-    """What has happened, and what can be done."""
+    """Return the error message for a log that went back."""
     where = "the beginning" if divergence.at is None else f"offset {divergence.at}"
     return (
         f"{divergence}: it was restored from a backup or truncated; set failOnDataLoss to false to read it again "
@@ -351,19 +353,19 @@ def went_back(divergence: Divergence) -> str:
 
 
 def begin_of(start: StreamPosition, end: StreamPosition, key: TopicPartition) -> int:
-    """From where a batch reads a partition: from the first record, where it or its topic is new."""
+    """Return where a batch starts to read a partition: at 0 if the partition or its topic is new."""
     if made_anew(start, end, key.topic):
         return 0
     return min(end.begins.get(key, start.offsets.get(key, 0)), end.offsets[key])
 
 
 def made_anew(start: StreamPosition, end: StreamPosition, topic: str) -> bool:
-    """Whether a topic of that name is another one now."""
+    """Return whether a topic was recreated under its name."""
     return topic in start.ids and topic in end.ids and start.ids[topic] != end.ids[topic]
 
 
 def lost(at: StreamPosition, found: StreamPosition) -> dict[TopicPartition, str]:
-    """What a query has reached that is not there any more, and what can be done."""
+    """Return sentences about records that a query has read and that no longer exist, by partition."""
     losses = {}
     for key, offset in sorted(at.offsets.items()):
         if key not in found.offsets:
