@@ -1,18 +1,19 @@
-"""Parquet files by topic and hour, and the manifests that publish them: all of a load that needs no Spark.
+"""Load topics into Parquet files by topic and hour, published by manifests: everything that needs no Spark.
 
-storage     where a target is: local_disk, webhdfs; places says which a path means, arrow_files reads them as pyarrow
-manifest    what is loaded: files and offsets, changed together by one rename
-parquet     rows into files
-compaction  few large files in place of many small ones
-columns     one schema for a topic's files: what holds old and new columns, and records that fit it
+storage     the interface to a target: local_disk, webhdfs; places maps paths, arrow_files reads them with pyarrow
+manifest    the loaded files and offsets, changed together by one rename
+parquet     writes rows into files
+compaction  replaces many small files by few large ones
+columns     one schema for all files of a topic: it merges old and new columns, and fits records to the result
 contents    files and positions of a directory, by its manifests; table_schema: the columns of its topics
-reading     `dataset` and `read`: what is loaded, through that schema
-commits     its commits, and the hours that each one changed
-letters     records that could not be used, to a topic of dead letters
+reading     `dataset` and `read`: the loaded data in that schema
+commits     the commits of a directory, and the hours that each one changed
+letters     writes records that could not be used to a dead-letter topic
 positions   positions as JSON
-selection   which partitions are read, and where they start and end; shares: how much of each at a time
-plan        what a load reads next; loading: its loop of rounds and commits; leftovers: reading what was not lost
+selection   which partitions are read, and from where to where; shares: how much of each at a time
+plan        what a load reads next; loading: its loop of rounds and commits; leftovers: reads ranges with losses
 native      the engine in this process: columnar client to Arrow to files
+decoded     columns of decoded values: avro_values, json_values
 decoded     columns of decoded values: avro_values, json_values
 """
 

@@ -1,8 +1,8 @@
-"""The files of a storage for pyarrow's datasets, where pyarrow cannot read them by itself: reading alone.
+"""Give pyarrow's datasets read access to a storage's files, if pyarrow cannot read them itself.
 
-A storage may be no local disk, and a file may have other columns than its table: it is rewritten in memory.
+The storage may not be a local disk, or a file may have other columns than its table: it is then rewritten in memory.
 
-Thread rule: pyarrow reads from threads of its own; each open file belongs to one.
+Thread rule: pyarrow reads from its own threads; each open file belongs to one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class StorageHandler(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow ships no types
-    """What pyarrow asks of a file system to read files that it is given by name; those in `rewritten` get columns."""
+    """A pyarrow file system that reads files by name. Files in `rewritten` get the given columns."""
 
     def __init__(self, storage: Storage, rewritten: Mapping[str, Columns]) -> None:
         self._storage = storage
@@ -67,7 +67,7 @@ class StorageHandler(fs.FileSystemHandler):  # type: ignore[misc]  # pyarrow shi
 
 
 def with_columns(file: Any, columns: Columns) -> Any:
-    """A Parquet file in memory, not compressed, that has the rows of another one in these columns."""
+    """Return an uncompressed Parquet file in memory with the rows of another file in these columns."""
     sink = pa.BufferOutputStream()
     with (
         file,
@@ -80,5 +80,6 @@ def with_columns(file: Any, columns: Columns) -> Any:
 
 
 def filesystem_of(storage: Storage, rewritten: Mapping[str, Columns] | None = None) -> Any:
-    """A pyarrow.fs.FileSystem of the files of a storage. `rewritten`: place of a file → columns that it shall have."""
+    """Return a pyarrow.fs.FileSystem for a storage's files. `rewritten`: place of a file → columns to return
+    instead."""
     return fs.PyFileSystem(StorageHandler(storage, rewritten or {}))

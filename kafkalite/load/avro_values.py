@@ -1,6 +1,6 @@
-"""Decodes the Avro values of record batches for a load without Spark, into the columns of the Spark engine.
+"""Decode Avro values of record batches for a load without Spark, into the same columns as the Spark engine.
 
-    value ─▶ decoded struct │ schema_id │ avro_error      value stays only where it could not be decoded
+    value ─▶ decoded struct │ schema_id │ avro_error      value is kept only if it cannot be decoded
 
 Thread rule: one thread at a time.
 """
@@ -25,10 +25,11 @@ EXCEPTION: Final = "kafkalite.avro.DecodeError"
 
 
 class AvroValues:
-    """See the module. The reader's schema is the latest of `subject` now. RegistryRefused, RegistryUnreachable.
+    """Decoder of Avro values. The reader's schema is the current latest of `subject`. RegistryRefused,
+    RegistryUnreachable.
 
-    With `mode` "failfast" a bad value ends the load, with "permissive" it is loaded with the reason, with "dlq" it
-    becomes a dead letter.
+    `mode`: with "failfast" a bad value ends the load, with "permissive" its row is loaded with the reason, and with
+    "dlq" its record becomes a dead letter.
     """
 
     def __init__(self, registry: RegistryClient, subject: str, mode: str) -> None:
@@ -40,7 +41,7 @@ class AvroValues:
         self._type = spark_type(self._decoder.arrow_type)
 
     def decoded(self, batch: Any, table: Columns) -> Any:
-        """Return the batch with its values decoded. LoadError names the first record that cannot be."""
+        """Return the batch with its values decoded. LoadError names the first record that cannot be decoded."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -63,7 +64,7 @@ class AvroValues:
 
 
 def aliases_of(kind: Type, path: str = DECODED, above: tuple[str, ...] = ()) -> dict[str, Sequence[str]]:
-    """The aliases of a schema's fields, by their paths in the table. A schema that holds itself has no columns."""
+    """Return the aliases of a schema's fields by path in the table. A recursive schema has no columns."""
     found: dict[str, Sequence[str]] = {}
     branches = [branch for branch in kind.branches if branch.kind != "null"]
     if len(branches) == 1:

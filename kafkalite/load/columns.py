@@ -1,11 +1,10 @@
-"""The columns of a table, and the one schema that all of its files fit into.
+"""Merge columns of records into the one schema that all files of a table fit into.
 
-    what the table has │ what comes ─▶ merged ─▶ columns, and conflicts: types that no type holds
+    columns of the table │ columns of records ─▶ merged ─▶ columns, and conflicts: types without a common type
 
-A field that is new is added, and null in older rows. Types become wider as in Avro: int ─▶ long, int and long ─▶
-double, float ─▶ double, string ─▶ bytes, decimals with more digits. A field that names the old one as an alias renames
-it; the old name stays an alias. Fields are matched by name, whatever their order. In structs, lists and maps the same
-holds for each field.
+A new field is added, and is null in older rows. Types widen as in Avro: int ─▶ long, int and long ─▶ double, float ─▶
+double, string ─▶ bytes, decimals to more digits. A field that has the old name as an alias renames it; the old name
+becomes an alias. Fields are matched by name, in any order. The same holds for each field in structs, lists and maps.
 
 `to_json` is the format in manifests and of `kafkalite load schema --json`: {"name", "type", "aliases"}, where "type" is
 an Arrow type's name or {"struct": [columns]}, {"list": type}, {"map": type} (keys are strings).
@@ -31,7 +30,7 @@ DECIMAL_DIGITS_MAX: Final = 38
 TIMESTAMP: Final = re.compile(r"timestamp\[(\w+)(?:, tz=(.+))?\]")
 FIXED_SIZE: Final = re.compile(r"fixed_size_binary\[(\d+)\]")
 NAMES: Final = {"halffloat": "float16", "date32[day]": "date32", "date64[ms]": "date64"}
-"""Names that Arrow prints for a type and does not read."""
+"""Names that Arrow prints for a type but does not parse."""
 
 
 class Struct(NamedTuple):
@@ -53,7 +52,7 @@ class Mapped(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column or a field; the name of the Arrow type if it has no parts."""
+    """A column or field. `type` is the name of the Arrow type if the type is not nested."""
 
     name: str
     type: ColumnType
@@ -65,7 +64,7 @@ Columns = tuple[Column, ...]
 
 
 class Conflict(NamedTuple):
-    """A column that has values of two types which no type holds."""
+    """A column with values of two types that have no common type."""
 
     path: str
     table: str
@@ -79,7 +78,7 @@ class Conflict(NamedTuple):
 
 
 def merged(table: Columns, found: Columns) -> tuple[Columns, list[Conflict]]:
-    """Return the columns that hold both, and the conflicts, for which the table's type is kept."""
+    """Return columns that hold both inputs, and the conflicts. Conflicting columns keep the table's type."""
     conflicts: list[Conflict] = []
     return _fields(table, found, "", conflicts), conflicts
 
@@ -111,7 +110,7 @@ def _fields(table: Columns, found: Columns, path: str, conflicts: list[Conflict]
 
 
 def _renamed(known: Column, found: Columns, names: set[str]) -> Column | None:
-    """The field that is this one under another name: it has this name as an alias, or its name is an alias of this."""
+    """Return the field that renames this one: one of the two has the other's name as an alias."""
     for field in found:
         if field.name not in names and (known.name in field.aliases or field.name in known.aliases):
             return field
@@ -138,7 +137,7 @@ def _type(table: ColumnType, found: ColumnType, path: str, conflicts: list[Confl
 
 
 def _wider(one: str, other: str) -> str | None:
-    """The type that holds both, None if there is none."""
+    """Return the type that holds both, or None."""
     pair = {one, other}
     if pair <= {*INTEGERS}:
         return max(pair, key=INTEGERS.index)
@@ -155,7 +154,7 @@ def _wider(one: str, other: str) -> str | None:
 
 
 def shown(kind: ColumnType) -> str:
-    """A type for people."""
+    """Return a type as text for users."""
     if isinstance(kind, Struct):
         return f"struct<{', '.join(f'{field.name}: {shown(field.type)}' for field in kind.fields)}>"
     if isinstance(kind, Listed):
@@ -167,7 +166,7 @@ def shown(kind: ColumnType) -> str:
 
 
 def to_json(columns: Iterable[Column]) -> list[dict[str, Any]]:
-    """See the module."""
+    """Return columns as JSON data, in the manifests' format."""
     found = []
     for column in columns:
         row: dict[str, Any] = {"name": column.name, "type": _type_to_json(column.type)}
@@ -186,7 +185,7 @@ def _type_to_json(kind: ColumnType) -> Any:
 
 
 def from_json(rows: Iterable[Mapping[str, Any]]) -> Columns:
-    """What `to_json` made."""
+    """Parse the result of `to_json`."""
     return tuple(Column(row["name"], _type_from_json(row["type"]), tuple(row.get("aliases", ()))) for row in rows)
 
 
@@ -203,7 +202,7 @@ def _type_from_json(value: Any) -> ColumnType:
 
 
 def of_arrow(fields: Iterable[Any], aliases: Aliases | None = None, path: str = "") -> Columns:
-    """The columns of a pyarrow.Schema or StructType."""
+    """Return the columns of a pyarrow.Schema or StructType."""
     given = aliases or {}
     return tuple(
         Column(field.name, _of_type(field.type, given, f"{path}{field.name}"), tuple(given.get(path + field.name, ())))
@@ -227,14 +226,14 @@ def _of_type(kind: Any, aliases: Aliases, path: str) -> ColumnType:
 
 
 def arrow_fields(columns: Iterable[Column]) -> list[Any]:
-    """The pyarrow.Fields of columns."""
+    """Return columns as pyarrow.Fields."""
     import pyarrow as pa
 
     return [pa.field(column.name, arrow_type(column.type)) for column in columns]
 
 
 def arrow_type(kind: ColumnType) -> Any:
-    """The Arrow type. ValueError for a name that no type has."""
+    """Return the Arrow type. ValueError for an unknown name."""
     import pyarrow as pa
 
     if isinstance(kind, Struct):
@@ -253,7 +252,7 @@ def arrow_type(kind: ColumnType) -> Any:
 
 
 def plain(columns: Columns) -> Columns:
-    """The columns without aliases, as a file has them."""
+    """Return the columns without aliases, as in a file."""
     return tuple(Column(column.name, _plain_type(column.type)) for column in columns)
 
 
@@ -264,9 +263,9 @@ def _plain_type(kind: ColumnType) -> ColumnType:
 
 
 def fits_by_cast(found: Columns, table: Columns) -> bool:
-    """Whether any reader gets these columns as the table's by adding nulls and casting to wider types.
+    """Return whether any reader can convert these columns to the table's by adding nulls and casting to wider types.
 
-    It cannot follow a rename, and the cast of a large integer to a double fails.
+    Readers cannot follow a rename, and the cast of a large integer to double fails.
     """
     by_name = {column.name: column for column in table}
     return all(
@@ -283,7 +282,8 @@ def _type_fits_by_cast(found: ColumnType, table: ColumnType) -> bool:
 
 
 def fitted(batch: Any, columns: Columns) -> Any:
-    """A record batch with these columns: nulls for those that it lacks, wider types, new names. Its others are lost."""
+    """Return a record batch with these columns: missing ones are null, types are widened, renamed ones renamed. Others
+    are dropped."""
     import pyarrow as pa
 
     fields = arrow_fields(columns)
@@ -319,7 +319,7 @@ def _array(array: Any, kind: ColumnType, wanted: Any) -> Any:
         sources = {array.type.field(number).name: child for number, child in enumerate(array.flatten())}
         children = _children(kind.fields, list(wanted), sources, len(array))
         return pa.StructArray.from_arrays(children, fields=list(wanted), mask=mask)
-    if array.offset:  # offsets with a mask have to begin the array
+    if array.offset:  # with a mask, the offsets must start the array
         array = array.take(pa.array(range(len(array)), pa.int64()))
     if isinstance(kind, Listed):
         items = _array(array.values, kind.item, wanted.value_type)

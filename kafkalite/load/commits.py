@@ -1,6 +1,6 @@
-"""The commits of a directory, and the hours that each one changed: what schedulers such as dbt or Airflow follow.
+"""List the commits of a directory and the hours that each one changed, for schedulers such as dbt or Airflow.
 
-Late records change hours that were loaded before, so a job that depends on an hour runs again when a commit lists it.
+Late records change hours that were loaded before. A job that depends on an hour must run again when a commit lists it.
 
 Thread rule: functions.
 """
@@ -65,7 +65,7 @@ def commits(path: str | os.PathLike[str] | Storage, since: int | None = None) ->
 
 
 def commit_of(value: Mapping[str, Any]) -> Commit:
-    """The commit that a manifest describes."""
+    """Return the commit that a manifest describes."""
     added = [DataFile.from_json(row) for row in value["add"]]
     hours: dict[tuple[str, str | None, int | None], tuple[set[int], int]] = {}
     for file in added:

@@ -1,13 +1,13 @@
-"""Puts the small files of each topic and hour together, by manifest: without Spark.
+"""Merge the small files of each topic and hour by a change of the manifests, without Spark.
 
     small files of an hour, in order ─▶ up to `file_size` bytes of them ─▶ one file ─▶ a change: adds it, removes them
 
-Files that were written before their table's columns changed are rewritten with them, small or not, so that any reader
-of the directory sees one schema; where only older releases loaded, the manifests get it first. Apart from that,
-records are copied as they are. Those who go by manifests see the old files or the new one. The old ones are removed
-`grace_s` after the change; while they are there, a reader that lists directories has their records twice.
+Files that were written before their table's columns changed are rewritten with the new columns, whatever their size, so
+that any reader of the directory sees one schema; if only older releases loaded, the manifests get the schema first.
+Otherwise records are copied unchanged. Readers of manifests see either the old files or the new one. The old files are
+deleted `grace_s` after the change; until then, a reader that lists directories sees their records twice.
 
-Thread rule: functions; they take turns with loads of the same directory, a file at a time.
+Thread rule: functions. They take turns with loads of the same directory, one file at a time.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from kafkalite.load.storage import Storage
 
 SMALL: Final = 0.5
-"""A file below this part of `file_size` is small."""
+"""A file below this share of `file_size` is small."""
 
 
 @dataclass
 class Compacted:
-    """What was put together: files there were and are, records and bytes of them now."""
+    """The result of a compaction: number of files before and after, and records and bytes of the new ones."""
 
     files_before: int = 0
     files_after: int = 0
@@ -47,7 +47,7 @@ class Compacted:
 def compact(
     path: str | os.PathLike[str] | Storage, *, file_size: int = FILE_SIZE, grace_s: float = 0.0, codec: str = "zstd"
 ) -> Compacted:
-    """See the module. LoadError where nothing was loaded, and when another writer does not end."""
+    """Merge small files: see the module. LoadError if nothing was loaded, or if another writer does not finish."""
     began = time.monotonic()
     target = Target(path)
     target.require()
@@ -66,7 +66,7 @@ def compact(
 
 
 def publish_schemas(target: Target) -> None:
-    """One change with the columns of topics that have none in the manifests; none where each topic has."""
+    """Publish, in one change, the columns of topics that have none in the manifests."""
     state = target.refresh()
     if not {file.topic for file in state.files.values()} - state.schemas.keys():
         return
@@ -77,7 +77,7 @@ def publish_schemas(target: Target) -> None:
 
 
 def compact_group(target: Target, group: Sequence[DataFile], done: Compacted, grace_s: float, codec: str) -> None:
-    """One change; none, when another compaction was here first."""
+    """Replace a group of files by one. Do nothing if another compaction has replaced them."""
     with target.writing() as staging:
         if not all(file.path in target.state.files for file in group):
             return
@@ -97,9 +97,10 @@ def compact_group(target: Target, group: Sequence[DataFile], done: Compacted, gr
 
 
 def groups(files: Iterable[DataFile], file_size: int, old: Container[str] = ()) -> list[list[DataFile]]:
-    """Files that become one each: of one topic and hour, small, two or more, `file_size` bytes together at most.
+    """Return groups of files to merge: of one topic and hour, small, at least two, with at most `file_size` bytes
+    together.
 
-    Files whose paths are `old` are taken large and alone, too.
+    Files whose paths are in `old` are included even if they are large or alone.
     """
     places: dict[tuple[str, str | None, int | None], list[DataFile]] = {}
     for file in files:
@@ -109,7 +110,7 @@ def groups(files: Iterable[DataFile], file_size: int, old: Container[str] = ()) 
     for rows in places.values():
         group: list[DataFile] = []
         size = 0
-        for file in rows:  # as they were loaded, so offsets stay in order
+        for file in rows:  # in load order, so offsets stay in order
             if group and size + file.size > file_size:
                 found.append(group)
                 group, size = [], 0
@@ -120,7 +121,7 @@ def groups(files: Iterable[DataFile], file_size: int, old: Container[str] = ()) 
 
 
 def merge(storage: Storage, sources: Sequence[str], merged: str, columns: Columns, codec: str) -> int:
-    """Copies all records into a file with these columns; returns the bytes of the file, which lasts."""
+    """Copy all records into a file with these columns. Return the bytes of the file, which is synced."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -146,7 +147,7 @@ def merge(storage: Storage, sources: Sequence[str], merged: str, columns: Column
 
 
 def joined(files: Sequence[DataFile], path: str, size: int) -> DataFile:
-    """What all the files together are, as one."""
+    """Return the description of the merged file."""
     shares: dict[int, PartitionShare] = {}
     for file in files:
         for number, share in file.partitions.items():

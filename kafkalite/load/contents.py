@@ -1,4 +1,4 @@
-"""What is loaded into a directory, by its manifests: files and positions. Needs neither Spark nor a broker."""
+"""List the files and positions loaded into a directory, by its manifests. Needs neither Spark nor a broker."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
 
 
 def state_of(path: str | os.PathLike[str]) -> LoadState:
-    """What the manifests say now. LoadError where there are none."""
+    """Return the state of the manifests. LoadError if there are none."""
     target = Target(path)
     target.require()
     return target.refresh()
 
 
 def files(path: str | os.PathLike[str], topic: str | None = None) -> list[DataFile]:
-    """The files that are loaded, of one topic or all; their paths are relative to `path`."""
+    """Return the loaded files of one topic or all. Paths are relative to `path`."""
     return [file for file in state_of(path).files.values() if topic in (None, file.topic)]
 
 
 def positions(path: str | os.PathLike[str]) -> dict[TopicPartition, int]:
-    """The next offset of each partition that was loaded."""
+    """Return the next offset of each partition that was loaded."""
     return dict(state_of(path).positions)
 
 
 def paths(path: str | os.PathLike[str], topic: str | None) -> list[str]:
-    """What Spark and pyarrow call the files. LoadError when there are none."""
+    """Return the files' names for Spark and pyarrow. LoadError if there are none."""
     storage = storage_of(path)
     found = [storage.place(file.path) for file in files(path, topic)]
     if not found:

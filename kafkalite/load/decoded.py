@@ -1,8 +1,8 @@
-"""What decoded values become in a load without Spark: columns of the Spark engine, whichever format they had.
+"""Fit decoded values to the columns of a table, for any format, in a load without Spark.
 
-    value ─▶ decoded struct │ … │ avro_error or json_error      value stays only where it could not be decoded
+    value ─▶ decoded struct │ … │ avro_error or json_error      value is kept only if it cannot be decoded
 
-A value of a type that the topic's table cannot hold is as bad as one that cannot be decoded (kafkalite.load.columns).
+A value of a type that the table cannot hold is treated as one that cannot be decoded (kafkalite.load.columns).
 
 Thread rule: functions.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DECODED: Final = "decoded"
 PARTS: Final = ("[]", "{}")
-"""What follows the path of a list and a map."""
+"""Suffixes of the paths of lists and maps."""
 
 
 def place_of(batch: Any, row: int) -> str | None:
@@ -32,7 +32,7 @@ def place_of(batch: Any, row: int) -> str | None:
 
 
 def fit_to_table(values: Any, table: Columns, aliases: Aliases) -> tuple[Any, Any]:
-    """Return decoded values without those that a table cannot hold, and the reason of each row (null where it fits)."""
+    """Return decoded values without those that a table cannot hold, and each row's reason (null if it fits)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -50,7 +50,7 @@ def fit_to_table(values: Any, table: Columns, aliases: Aliases) -> tuple[Any, An
 
 
 def at_path(values: Any, path: str) -> Any:
-    """The array of a column's path in decoded values, or of the list or map around it."""
+    """Return the array at a column's path in decoded values, or that of the list or map around it."""
     for name in path.split(".")[1:]:
         inner = next((name.partition(part)[0] for part in PARTS if part in name), None)
         number = values.type.get_field_index(name if inner is None else inner)
@@ -61,7 +61,7 @@ def at_path(values: Any, path: str) -> Any:
 
 
 def without(columns: Iterable[Column], paths: set[str], path: str = "") -> Columns:
-    """The columns, with type null for what is at these paths."""
+    """Return the columns with type null at these paths."""
     return tuple(column._replace(type=_type_without(column.type, paths, f"{path}{column.name}")) for column in columns)
 
 

@@ -1,12 +1,13 @@
-"""Decodes the JSON values of record batches for a load without Spark, into the columns of the Spark engine.
+"""Decode JSON values of record batches for a load without Spark, into the same columns as the Spark engine.
 
-    value ─▶ decoded struct │ json_error      value stays only where it could not be decoded
+    value ─▶ decoded struct │ json_error      value is kept only if it cannot be decoded
 
-The columns are written as for Spark: 'id BIGINT, name STRING, tags ARRAY<STRING>'. Fields that a value lacks are null,
-and fields that the columns lack are left out. A STRING has the JSON text of a value that is no string. NaN, Infinity
-and -Infinity are numbers, with quotes too.
+Columns are written as for Spark: 'id BIGINT, name STRING, tags ARRAY<STRING>'. Fields that a value lacks are null, and
+fields that the columns lack are dropped. A STRING holds the JSON text of a value that is not a string. NaN, Infinity
+and -Infinity are numbers, also in quotes.
 
-pyarrow parses a batch as a whole; where it cannot, as one value is bad or has a type of its own, Python parses each.
+pyarrow parses a batch as a whole. If it cannot, because of a bad value or an unsupported type, Python parses each
+value.
 
 Thread rule: one thread at a time.
 """
@@ -50,29 +51,29 @@ TYPES: Final = {
     "date": "date32",
     "timestamp": "timestamp[us, tz=UTC]",
 }
-"""Spark's names of types, without parts → Arrow's."""
+"""Spark's scalar type names → Arrow's."""
 OF_SPARK: Final = {
     "binary", "char", "character", "dec", "decimal", "interval", "numeric", "time", "timestamp_ltz", "timestamp_ntz",
     "varchar", "variant", "void",
 }  # fmt: skip
-"""Types that this module leaves to Spark."""
+"""Types that only the Spark engine supports."""
 BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 WHOLE: Final = {"bool", "string", "float", "double", *BITS}
-"""Types that pyarrow parses as Python does here."""
+"""Types for which pyarrow parses by the rules of this module."""
 NUMBERS: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 TOKEN: Final = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|[<>,:()]|'[^']*')")
 
 
 class OnlySpark(ValueError):
-    """Columns of a type that Spark knows and this module does not, such as DECIMAL."""
+    """The columns have a type that only Spark supports, such as DECIMAL."""
 
 
 class ColumnsError(ValueError):
-    """Text that does not describe columns."""
+    """The text does not describe columns."""
 
 
 class JsonValues:
-    """See the module. `mode` as for `kafkalite.load.avro_values.AvroValues`. ColumnsError, OnlySpark."""
+    """Decoder of JSON values. `mode` as for `kafkalite.load.avro_values.AvroValues`. ColumnsError, OnlySpark."""
 
     def __init__(self, columns: str, mode: str) -> None:
         self.aside: Mapping[str, str] = {ERROR: EXCEPTION} if mode == "dlq" else {}
@@ -84,7 +85,7 @@ class JsonValues:
         self._whole = all(is_whole(field.type) for field in self._fields)
 
     def decoded(self, batch: Any, table: Columns) -> Any:
-        """Return the batch with its values decoded. LoadError names the first record that cannot be."""
+        """Return the batch with its values decoded. LoadError names the first record that cannot be decoded."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -103,7 +104,7 @@ class JsonValues:
         return pa.RecordBatch.from_arrays([*columns, values, errors], names=[*batch.schema.names, DECODED, ERROR])
 
     def _decode(self, values: Any) -> tuple[Any, Any]:
-        """The structs of a column, and the reasons of those that could not be decoded."""
+        """Return the structs of a column, and the reasons of the values that could not be decoded."""
         import pyarrow as pa
 
         if self._whole:
@@ -126,7 +127,7 @@ class JsonValues:
         return pa.array(rows, self._type), pa.array(reasons, pa.string())
 
     def _at_once(self, values: Any) -> Any:
-        """The structs of a column where each value is one JSON object on one line; None where pyarrow refuses."""
+        """Return the structs of a column whose values are JSON objects on one line each; None if pyarrow refuses it."""
         import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.json
@@ -158,7 +159,7 @@ class JsonValues:
 
 
 def is_whole(kind: ColumnType) -> bool:
-    """Whether pyarrow parses JSON into a type by the rules of this module."""
+    """Return whether pyarrow parses JSON into a type by the rules of this module."""
     if isinstance(kind, Struct):
         return all(is_whole(field.type) for field in kind.fields)
     return kind in WHOLE if isinstance(kind, str) else isinstance(kind, Listed) and is_whole(kind.item)
@@ -168,14 +169,14 @@ def is_whole(kind: ColumnType) -> bool:
 
 
 def struct_of(value: object, fields: Columns) -> dict[str, Any]:
-    """An object's fields. ValueError for another value, or a field of another type."""
+    """Return an object's fields. ValueError for another value, or a field of a wrong type."""
     if not isinstance(value, dict):
         raise ValueError(value)  # noqa: TRY004  # a record is wrong, not a program
     return {field.name: value_of(value.get(field.name), field.type) for field in fields}
 
 
 def value_of(value: Any, kind: ColumnType) -> Any:
-    """A JSON value as a type has it. ValueError."""
+    """Convert a JSON value to a type. ValueError."""
     if value is None:
         return None
     if isinstance(kind, Struct):
@@ -190,7 +191,7 @@ def value_of(value: Any, kind: ColumnType) -> Any:
 
 
 def scalar_of(value: Any, kind: str) -> Any:
-    """The same for a type without parts."""
+    """Convert a JSON value to a scalar type. ValueError."""
     if kind == "string":
         return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     if isinstance(value, bool):
@@ -216,7 +217,7 @@ def scalar_of(value: Any, kind: str) -> Any:
 
 
 def parse_columns(text: str) -> Columns:
-    """The columns of 'id BIGINT, name STRING'. ColumnsError, OnlySpark."""
+    """Parse columns such as 'id BIGINT, name STRING'. ColumnsError, OnlySpark."""
     tokens = list(tokens_of(text))
     fields = fields_of(tokens, text)
     if tokens:
@@ -225,7 +226,7 @@ def parse_columns(text: str) -> Columns:
 
 
 def tokens_of(text: str) -> Iterator[str]:
-    """Names, types and signs."""
+    """Yield names, types and signs."""
     at = 0
     while text[at:].strip():
         found = TOKEN.match(text, at)
@@ -236,7 +237,7 @@ def tokens_of(text: str) -> Iterator[str]:
 
 
 def fields_of(tokens: list[str], text: str) -> Columns:
-    """Fields up to a sign that ends them; takes them from `tokens`."""
+    """Take fields from `tokens`, up to the sign after them."""
     fields: list[Column] = []
     while True:
         name = take(tokens, text, "a name")
@@ -254,7 +255,7 @@ def fields_of(tokens: list[str], text: str) -> Columns:
 
 
 def skip_remarks(tokens: list[str], text: str) -> None:
-    """NOT NULL, which no column of a load is, and COMMENT."""
+    """Skip NOT NULL, which loads ignore because all columns are nullable, and COMMENT."""
     if [token.lower() for token in tokens[:2]] == ["not", "null"]:
         del tokens[:2]
     if [token.lower() for token in tokens[:1]] == ["comment"]:
@@ -263,7 +264,7 @@ def skip_remarks(tokens: list[str], text: str) -> None:
 
 
 def type_of(tokens: list[str], text: str) -> ColumnType:
-    """A type; takes it from `tokens`."""
+    """Take a type from `tokens`."""
     name = take(tokens, text, "a type").lower()
     if name in TYPES:
         return TYPES[name]
@@ -287,14 +288,14 @@ def type_of(tokens: list[str], text: str) -> ColumnType:
 
 
 def take(tokens: list[str], text: str, what: str) -> str:
-    """The next name."""
+    """Take the next name."""
     if not tokens or tokens[0] in "<>,:()":
         raise ColumnsError(f"columns {text!r} lack {what}; write them as 'id BIGINT, name STRING'")
     return tokens.pop(0)
 
 
 def expect(tokens: list[str], text: str, sign: str) -> None:
-    """The next sign."""
+    """Take the next sign."""
     if tokens[:1] != [sign]:
         raise ColumnsError(f"columns {text!r} lack {sign!r}")
     tokens.pop(0)

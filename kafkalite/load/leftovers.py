@@ -1,4 +1,4 @@
-"""Reads what is left of a range after retention, truncation or a recreated topic.
+"""Read what remains of a range after retention, truncation or the recreation of a topic.
 
 Thread rule: the thread of the reader's Client.
 """
@@ -25,9 +25,9 @@ def what_is_left(
     topic_id: bytes | None,
     on_loss: Callable[[str], object],
 ) -> Iterator[Any]:
-    """Yield the record batches of [at, end) that still exist; `on_loss` gets a sentence for each part that is gone.
+    """Yield the record batches of [at, end) that still exist. `on_loss` gets a sentence for each part that is missing.
 
-    `reader` has the column offset.
+    `reader` must include the column offset.
     """
     while at < end:
         try:

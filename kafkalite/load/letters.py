@@ -1,16 +1,16 @@
-"""Records that a load cannot use, on their way to a topic of dead letters: each once, as the load itself.
+"""Write records that a load cannot use to a dead-letter topic, exactly once, like the load itself.
 
     task      bad rows ─▶ a file in staging ┐
     driver                                  ├─▶ _letters/ID/…, published with the change by its rename
-              where the topic ends now ─────┘        │
-              then, one transaction a change: ───────▶ all its letters ─▶ committed ─▶ the files are removed
+              end offsets of the topic ─────┘        │
+              then, one transaction per change: ─────▶ all its letters ─▶ committed ─▶ the files are removed
 
-So a letter is written for what the manifests have passed over, and for nothing else. Where a load dies behind the
-rename, the next one finds the files. It takes their transactional id, `kafkalite.load.ID`, by which what was open is
-aborted for good; then it looks whether the topic has the letters already, from where it ended when they were
-published: they came together or not at all. Readers of committed data see each once.
+So letters are written for exactly the records that the manifests skip. If a load dies after the rename, the next one
+finds the files. It initializes their transactional id, `kafkalite.load.ID`, which aborts an open transaction for good;
+then it checks whether the topic has the letters already, from its end at the time of publication: they were committed
+together or not at all. Read-committed consumers see each letter once.
 
-Thread rule: one thread at a time, that of the Client, in the target's turn.
+Thread rule: one thread at a time, that of the Client, while it holds the target's lock.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ if TYPE_CHECKING:
     from kafkalite.load.storage import Storage
 
 LETTERS: Final = "_letters"
-"""The folder of letters that are published and perhaps not yet sent; a folder in it for each change."""
+"""The folder of letters that are published and may not be sent yet, with a folder per change."""
 ABOUT: Final = "about.json"
-"""Of these: the topic, where it ended, and the names of files."""
+"""File in each of these: the topic, its end offsets, and the names of the letter files."""
 GROUP_NAME: Final = "kafkalite-load"
-"""Whose letters they are, where nobody says."""
+"""The default group of the letters."""
 TRANSACTION_TIMEOUT_S: Final = 60.0
 SEND_MAX: Final = 500
-"""Letters that are made at a time."""
+"""Letters per send."""
 OVERHEAD: Final = 1024
-"""Bytes that a batch has around a record, at most."""
+"""Maximum bytes that a batch adds to a record."""
 
 
 class LetterTopic(NamedTuple):
-    """Where letters of a load go, and whose they are."""
+    """The topic and group of a load's letters."""
 
     name: str
     group: str = GROUP_NAME
 
 
 def prepare(client: Client, topic: LetterTopic) -> None:
-    """Makes the topic, unless it is there: kept for ever, with the broker's time, as `kafkalite.failures` has them."""
+    """Create the topic if it does not exist, with unlimited retention and LogAppendTime, as in `kafkalite.failures`."""
     try:
         client.topic(topic.name)
     except UnknownTopicOrPartition:
@@ -69,9 +69,9 @@ def prepare(client: Client, topic: LetterTopic) -> None:
 def publish_with(
     storage: Storage, client: Client, topic: LetterTopic, files: Sequence[str]
 ) -> tuple[str, dict[str, str]]:
-    """The folder of a change's letters and, by their names in it, the places where the files are now.
+    """Return the folder of a change's letters, and the current places of the files by their names in it.
 
-    Its `about.json` comes with them, so a folder that was not published has none.
+    `about.json` is moved with them, so a folder that was not published has none.
     """
     folder = f"{LETTERS}/{uuid.uuid4().hex}"
     storage.make_folder(folder)
@@ -84,9 +84,10 @@ def publish_with(
 
 
 def deliver(storage: Storage, client: Client, fresh: str | None = None) -> int:
-    """Sends what is published and not sent yet; how many letters. `fresh` is a folder of which nothing was sent so far.
+    """Send the letters that are published and not sent yet, and return their number. Of folder `fresh` nothing was
+    sent.
 
-    LoadError: they stay, and the next load sends them.
+    LoadError: the letters stay, and the next load sends them.
     """
     count = 0
     for name in storage.names(LETTERS):
@@ -107,7 +108,7 @@ def deliver(storage: Storage, client: Client, fresh: str | None = None) -> int:
 
 
 def _send(storage: Storage, client: Client, name: str, about: Mapping[str, Any], *, fresh: bool) -> int:
-    """One transaction; 0 when it was committed before."""
+    """Send the letters of a folder in one transaction, and return their number; 0 if it was committed before."""
     topic = LetterTopic(about["topic"], about["group"])
     prepare(client, topic)
     numbers = client.partitions(topic.name)
@@ -131,7 +132,7 @@ def _send(storage: Storage, client: Client, name: str, about: Mapping[str, Any],
 
 
 def _was_sent(storage: Storage, client: Client, about: Mapping[str, Any]) -> bool:
-    """Whether the topic has the first of the letters, from where it ended when they were published."""
+    """Return whether the topic has the first letter, at or after its end offsets at the publication."""
     first = next(_bad_records(storage, about["files"]), None)
     if first is None:
         return True
@@ -141,7 +142,7 @@ def _was_sent(storage: Storage, client: Client, about: Mapping[str, Any]) -> boo
         place = TopicPartition(about["topic"], number)
         end = client.end_offset(*place)
         if begin > end:
-            begin = client.start_offset(*place)  # the topic is another one
+            begin = client.start_offset(*place)  # the topic was recreated
         for chunk in decided(client, {place: begin}, {place: end}):
             for there in messages_of(chunk):
                 letter = letter_of(there.headers)
@@ -157,7 +158,7 @@ def _was_sent(storage: Storage, client: Client, about: Mapping[str, Any]) -> boo
 
 
 def _rendered(storage: Storage, about: Mapping[str, Any], topic: LetterTopic, room: int) -> Iterator[list[Message]]:
-    """The letters, some at a time."""
+    """Yield the letters in parts."""
     batch: list[Message] = []
     for message, exception, error, failed_ms in _bad_records(storage, about["files"]):
         rounds = dict(message.headers).get(REDRIVEN) or b"0"
@@ -184,7 +185,7 @@ def _rendered(storage: Storage, about: Mapping[str, Any], topic: LetterTopic, ro
 
 
 class BadRows:
-    """The file of one task's bad rows, as Arrow's stream format; made with the first of them."""
+    """The file of one task's bad rows, in Arrow's stream format. It is created with the first row."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -193,7 +194,8 @@ class BadRows:
         self._writer: Any = None
 
     def add(self, batch: Any, exception: str, error_column: str) -> None:
-        """Rows with topic, partition, offset and why; key, value, timestamp and headers as far as there are."""
+        """Add bad rows with topic, partition, offset and reason, and with key, value, timestamp and headers if
+        available."""
         import pyarrow as pa
 
         now_ms = time.time_ns() // 1_000_000
@@ -209,7 +211,7 @@ class BadRows:
         self._writer.write_batch(made)
 
     def close(self) -> str | None:
-        """The place of the file, which lasts; None where there were no bad rows."""
+        """Sync the file and return its place; None if there were no bad rows."""
         if self._writer is None:
             return None
         self._writer.close()
@@ -217,14 +219,14 @@ class BadRows:
         return self._storage.place(self.name)
 
     def abandon(self) -> None:
-        """The task failed."""
+        """Remove the file after the task failed."""
         if self._sink is not None:
             self._sink.close()
             self._storage.remove(self.name)
 
 
 def _schema_of(pa: Any) -> dict[str, Any]:
-    """What a letter is made of."""
+    """Return the columns of a letter."""
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     return {
         "topic": pa.string(),
@@ -239,7 +241,7 @@ def _schema_of(pa: Any) -> dict[str, Any]:
 
 
 def _column(batch: Any, name: str, kind: Any) -> Any:
-    """A column of a batch in its type; nulls where it has none."""
+    """Return a column of a batch in its type, or nulls if it is missing."""
     import pyarrow as pa
 
     if name not in batch.schema.names:
@@ -248,7 +250,7 @@ def _column(batch: Any, name: str, kind: Any) -> Any:
 
 
 def _bad_records(storage: Storage, files: Sequence[str]) -> Iterator[tuple[Message, str, str, int]]:
-    """Record, exception, reason and time (ms) of what the tasks set aside."""
+    """Yield record, exception, reason and time (ms) of the bad rows in these files."""
     import pyarrow as pa
 
     for name in files:

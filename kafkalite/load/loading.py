@@ -1,4 +1,4 @@
-"""The loop of a load, whichever engine moves the records: rounds, commits, dead letters, a summary.
+"""Run the loop of a load for any engine: rounds, commits, dead letters, and a summary.
 
     plan ─▶ corrections ─▶ commit
          ─▶ round ─▶ engine: files in the staging folder ─▶ commit: files, positions, letters ─▶ the next round
@@ -38,28 +38,28 @@ if TYPE_CHECKING:
     """(round, staging folder) → rows of `kafkalite.load.parquet.write`."""
 
 COMMIT_SIZE: Final = 1024 * 1024 * 1024
-"""Bytes on the wire, about, that a load publishes at a time."""
+"""Approximate bytes on the wire that a load publishes at a time."""
 LOSSES: Final = ("fail", "skip")
 
 
 @dataclass(frozen=True)
 class Published:
-    """A change that readers see from now on: the number of its manifest, and what it has added."""
+    """A published change: the number of its manifest, and what it adds."""
 
     number: int
     files: Sequence[DataFile]
     positions: Mapping[TopicPartition, int]
     letters: Mapping[str, int] = field(default_factory=dict)
-    """Topic → records of it that went to the topic of dead letters."""
+    """Topic → number of its records that went to the dead-letter topic."""
 
     @property
     def rows(self) -> int:
-        """Records."""
+        """Number of records."""
         return sum(file.rows for file in self.files)
 
     @property
     def size(self) -> int:
-        """Bytes of files."""
+        """Bytes of the files."""
         return sum(file.size for file in self.files)
 
 
@@ -75,14 +75,14 @@ class Summary:
     seconds: float = 0.0
     lag: int = 0
     lags: dict[str, int] = field(default_factory=dict)
-    """The same by topic."""
+    """Lag by topic."""
     letters: int = 0
-    """Records that went to the topic of dead letters."""
+    """Records that went to the dead-letter topic."""
     losses: list[str] = field(default_factory=list)
-    """What was skipped (on_data_loss="skip"), a sentence each."""
+    """One sentence for each loss that was skipped (on_data_loss="skip")."""
 
     def add(self, published: Published) -> None:
-        """One more change."""
+        """Add a change."""
         self.rows += published.rows
         self.size += published.size
         self.files += len(published.files)
@@ -98,7 +98,7 @@ def run(
     letters: LetterTopic | None = None,
     on_commit: Callable[[Published], None] | None = None,
 ) -> Summary:
-    """Load what the plan covers and the target does not have, a round at a time. LoadError, OptionError, KafkaError."""
+    """Load what the plan covers and the target lacks, one round at a time. LoadError, OptionError, KafkaError."""
     began = time.monotonic()
     summary = Summary(plan.topics, losses=plan.losses)
     if letters is not None:
@@ -134,8 +134,8 @@ def publish_rows(
 ) -> Published:
     """Commit a change with the files that an engine wrote, and send letters. Under the target's lock.
 
-    `rows` are those of `kafkalite.load.parquet.write`. `source` is the cluster of the records, which knows the batches
-    before the positions. Without it, they are not marked.
+    `rows` are those of `kafkalite.load.parquet.write`. `source` is the cluster of the records: it provides the marks of
+    the positions (leader epoch and batch). Without it, positions have no marks.
     """
     added, staged, bad = [], {}, []
     tables: dict[str, Columns] = {}
@@ -178,7 +178,7 @@ def publish_rows(
 
 
 def joined(topic: str, one: Columns, other: Columns) -> Columns:
-    """The columns of a table with what a task wrote. LoadError if they do not fit together."""
+    """Return a table's columns merged with those of a task. LoadError if they conflict."""
     columns, conflicts = merged(one, other)
     if conflicts:
         raise LoadError(f"the records of {topic} do not fit together: {conflicts[0]}")
@@ -186,12 +186,12 @@ def joined(topic: str, one: Columns, other: Columns) -> Columns:
 
 
 def prefix_of(target: Target) -> str:
-    """Of names of files: the number of the change that they come with."""
+    """Return the prefix of file names: the number of the change that publishes them."""
     return f"part-{target.state.number + 1:08d}"
 
 
 def require_settings(codec: str, file_size: int) -> None:
-    """ValueError for what no file can be written with."""
+    """Raise ValueError for an unknown codec or an invalid file size."""
     if codec not in CODECS:
         raise ValueError(f"codec must be one of {', '.join(CODECS)}, not {codec!r}")
     if file_size < 1:
@@ -199,7 +199,7 @@ def require_settings(codec: str, file_size: int) -> None:
 
 
 def require_load(on_data_loss: str, commit_size: int) -> None:
-    """ValueError for what no load can be run with."""
+    """Raise ValueError for invalid settings of a load."""
     if on_data_loss not in LOSSES or commit_size < 1:
         raise ValueError(
             f"on_data_loss must be {' or '.join(LOSSES)} (is {on_data_loss!r}), commit_size above 0 ({commit_size})"

@@ -1,4 +1,4 @@
-"""A directory of this machine as the storage of a target, or of a file system that has rename and flock as it has.
+"""Store a target in a local directory, or in a file system with the same rename and flock.
 
 Thread rule: as in kafkalite.load.storage.
 """
@@ -22,7 +22,7 @@ LOCK_POLL_S: Final = 0.05
 
 
 class LocalDisk:
-    """See the module."""
+    """A local directory as a Storage."""
 
     keeps_turns = True
 
@@ -113,7 +113,7 @@ class LocalDisk:
 
 
 def sync_folder(folder: Path) -> None:
-    """The names in a folder are on the disk."""
+    """Sync the names in a folder to disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

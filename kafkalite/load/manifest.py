@@ -1,22 +1,22 @@
-"""What is loaded into a directory: files and offsets, changed together by one rename.
+"""Publish loaded files and offsets together by one rename.
 
     target/
-      _manifests/00000000000000000007.json            what the 8th change added, removed, and how far offsets are
-      _manifests/00000000000000000049.snapshot.json   all changes up to it in one
-      _manifests/pending-ID.json                      a change on its way: its files may be in their places already
+      _manifests/00000000000000000007.json            the 8th change: files added and removed, and new offsets
+      _manifests/00000000000000000049.snapshot.json   all changes up to this one
+      _manifests/pending-ID.json                      a change in progress: its files may be in place already
       _manifests/lock                                 one writer at a time
       _staging/ID/...                                 files that are being written
       topic=clicks/date=2026-11-21/hour=19/part-00000007-....parquet
 
-A change is: write pending-ID.json, move the files to their places, rename it to the next number. Whoever goes by
-manifests sees all of it or nothing. After a crash the next writer takes what is pending, by giving it another ID,
-undoes what it says, and empties _staging. One whose turn was lost without its knowing, as can be in HDFS, finds its
-pending change gone, or the number taken: what it has written is nobody's.
-Names that begin with "_" are left out by Spark, pyarrow and Hive, so they see data alone.
+A change writes pending-ID.json, moves the files to their places, and renames pending-ID.json to the next number.
+Readers of manifests see all of it or nothing. After a crash, the next writer renames the pending change to another ID,
+undoes it, and empties _staging. A writer that lost the lock without noticing, which can happen in HDFS, finds its
+pending change gone or the number taken: what it wrote is not published.
+Spark, pyarrow and Hive ignore names that begin with "_", so they see only data.
 
-Where that is, `kafkalite.load.storage` says; an object store has no rename.
+`kafkalite.load.storage` defines where a target can be. Object stores are excluded, because they have no rename.
 
-Thread rule: an object belongs to one thread at a time; several, in as many processes, take turns by the lock.
+Thread rule: an object belongs to one thread at a time. Several objects, in any processes, take turns by the lock.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ FORMAT: Final = 1
 MANIFESTS, STAGING, PENDING, LOCK = "_manifests", "_staging", "pending", "lock"
 SNAPSHOT: Final = ".snapshot.json"
 SNAPSHOT_EVERY: Final = 50
-"""Changes between snapshots, which is also how many a reader has to look at, at most; twice as many are kept."""
+"""Changes between snapshots: the most that a reader reads. Twice as many are kept."""
 READ_ATTEMPTS: Final = 20
-"""Of a reader whose manifests were cleared away while it read them."""
+"""Attempts of a reader whose manifests are deleted while it reads them."""
 OVERTAKEN: Final = "another load took over {}, so this one published nothing; run it again"
 LOCK_TIMEOUT_S: Final = 600.0
 """How long a writer waits for another one."""
 
 
 class PartitionShare(NamedTuple):
-    """What a file has of a partition: how many records, and the first and last offset of them."""
+    """A file's records of one partition: their number, and the first and last offset."""
 
     rows: int
     first: int
@@ -61,12 +61,13 @@ class PartitionShare(NamedTuple):
 
 
 class DataFile(NamedTuple):
-    """A file of a topic and hour. `path` is relative to the target; times in us since 1970, None without a record's."""
+    """A file of one topic and hour. `path` is relative to the target. Times in us since 1970; None without
+    timestamps."""
 
     path: str
     topic: str
     date: str | None
-    """YYYY-MM-DD; it and `hour` (UTC) are None for records without a time that a calendar knows."""
+    """YYYY-MM-DD. It and `hour` (UTC) are None for records without a valid timestamp."""
     hour: int | None
     rows: int
     size: int
@@ -75,20 +76,20 @@ class DataFile(NamedTuple):
     time_max: int | None
 
     def to_json(self) -> dict[str, Any]:
-        """As a manifest has it."""
+        """Return the entry in a manifest."""
         partitions = {str(number): list(share) for number, share in sorted(self.partitions.items())}
         return {**self._asdict(), "partitions": partitions}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> DataFile:
-        """What `to_json` made."""
+        """Parse the result of `to_json`."""
         partitions = {int(number): PartitionShare(*share) for number, share in value["partitions"].items()}
         return cls(**{**value, "partitions": partitions})
 
 
 @dataclass(frozen=True)
 class Change:
-    """What one manifest says. `positions` are the next offsets, of the partitions that moved."""
+    """The content of one manifest. `positions` are the next offsets of the partitions that advanced."""
 
     kind: str
     """load or compaction."""
@@ -97,18 +98,18 @@ class Change:
     positions: Mapping[TopicPartition, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     marks: Mapping[TopicPartition, Position] = field(default_factory=dict)
-    """What was before positions when they were reached, as far as it is known (kafkalite.client.history)."""
+    """Leader epochs and batches before the positions, if known (kafkalite.client.history)."""
     stream: tuple[str, int] | None = None
-    """A streaming query's id and the number of its batch."""
+    """A streaming query's id and batch number."""
     keep_until_ms: int = 0
-    """Until then the removed files stay, for those who read them now."""
+    """How long removed files are kept for current readers."""
     letters: str = ""
-    """The folder of letters about records that this change passes over (kafkalite.load.letters)."""
+    """The folder of letters for records that this change skips (kafkalite.load.letters)."""
     schemas: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
-    """Topic → the columns of its files from now on (kafkalite.load.columns), of topics where they changed."""
+    """Topic → new columns of its files (kafkalite.load.columns), for topics whose columns changed."""
 
     def to_json(self, number: int) -> dict[str, Any]:
-        """The manifest of this number."""
+        """Return the manifest with this number."""
         return {
             "format": FORMAT,
             "number": number,
@@ -128,27 +129,27 @@ class Change:
 
 @dataclass
 class LoadState:
-    """Everything that the manifests say together. `number` is the last one's, -1 when there is none."""
+    """The combined state of all manifests. `number` is the last one's, -1 if there is none."""
 
     number: int = -1
     files: dict[str, DataFile] = field(default_factory=dict)
-    """By path, as they came."""
+    """Files by path, in load order."""
     positions: dict[TopicPartition, int] = field(default_factory=dict)
     """The next offset of each partition."""
     topic_ids: dict[str, str] = field(default_factory=dict)
     streams: dict[str, int] = field(default_factory=dict)
-    """Streaming query's id → its last batch here."""
+    """Streaming query's id → its last published batch."""
     doomed: dict[str, int] = field(default_factory=dict)
-    """Files that compaction replaced → when they may go, in ms since 1970."""
+    """Files that a compaction replaced → when they may be deleted, in ms since 1970."""
     marks: dict[TopicPartition, Position] = field(default_factory=dict)
-    """As of Change, of each partition the last."""
+    """The last mark of each partition, as in Change."""
     schemas: dict[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
-    """As of Change; a topic that only older releases loaded has none."""
+    """Columns by topic, as in Change; none for a topic that only older releases loaded."""
     outdated: set[str] = field(default_factory=set)
-    """Files that were written before their topic's columns changed last."""
+    """Files written before the last change of their topic's columns."""
 
     def copy(self) -> LoadState:
-        """One that changes by itself."""
+        """Return an independent copy."""
         return LoadState(
             self.number,
             dict(self.files),
@@ -162,7 +163,7 @@ class LoadState:
         )
 
     def apply(self, value: Mapping[str, Any]) -> None:
-        """A manifest on top of what is known."""
+        """Apply a manifest to the state."""
         added = [DataFile.from_json(row) for row in value["add"]]
         for path in value["remove"]:
             del self.files[path]
@@ -183,7 +184,7 @@ class LoadState:
         self.number = value["number"]
 
     def to_json(self) -> dict[str, Any]:
-        """A snapshot."""
+        """Return a snapshot."""
         return {
             "format": FORMAT,
             "number": self.number,
@@ -199,7 +200,7 @@ class LoadState:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> LoadState:
-        """What `to_json` made."""
+        """Parse the result of `to_json`."""
         files = [DataFile.from_json(row) for row in value["files"]]
         return cls(
             value["number"],
@@ -215,7 +216,7 @@ class LoadState:
 
 
 def marks_to_json(marks: Mapping[TopicPartition, Position]) -> dict[str, dict[str, list[int]]]:
-    """{"topic": {"0": [offset, leader epoch, first offset of the batch, its CRC]}}."""
+    """Return marks as {"topic": {"0": [offset, leader epoch, first offset of the batch, its CRC]}}."""
     found: dict[str, dict[str, list[int]]] = {}
     for key in sorted(marks):
         found.setdefault(key.topic, {})[str(key.partition)] = [marks[key].offset, *marks[key].mark]
@@ -223,7 +224,7 @@ def marks_to_json(marks: Mapping[TopicPartition, Position]) -> dict[str, dict[st
 
 
 def marks_from_json(value: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[TopicPartition, Position]:
-    """What `marks_to_json` made; releases before it wrote none."""
+    """Parse the result of `marks_to_json`. Older releases wrote none."""
     return {
         TopicPartition(topic, int(partition)): Position(numbers[0], Mark(*numbers[1:]))
         for topic, rows in value.items()
@@ -232,7 +233,7 @@ def marks_from_json(value: Mapping[str, Mapping[str, Sequence[int]]]) -> dict[To
 
 
 class Target:
-    """See the module. `state` is as of the last `refresh`."""
+    """A directory of loaded data: see the module. `state` is as of the last `refresh`."""
 
     def __init__(self, path: str | os.PathLike[str] | Storage, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
         self.storage = storage_of(path)
@@ -244,26 +245,26 @@ class Target:
 
     @property
     def exists(self) -> bool:
-        """Whether anything was ever loaded, or tried to."""
+        """Whether a load into the target was ever attempted."""
         return self.storage.exists(MANIFESTS)
 
     def require(self) -> None:
-        """LoadError where nothing was ever loaded."""
+        """Raise LoadError if nothing was ever loaded."""
         if not self.exists:
             raise LoadError(f"nothing has been loaded into {self.location} yet")
 
     def refresh(self) -> LoadState:
-        """The state as it is now. LoadError for manifests that cannot be understood."""
+        """Return the current state. LoadError for invalid manifests."""
         for attempt in range(READ_ATTEMPTS):
             try:
                 self.state = self._newer(self.state.copy() if attempt == 0 else LoadState())
             except FileNotFoundError:
-                continue  # cleared away between listing and reading, after a snapshot was written
+                continue  # deleted between listing and reading, after a new snapshot
             return self.state
         raise LoadError(f"{self._shown()}: manifests are missing")
 
     def _shown(self, name: str = "") -> str:
-        """A file of the manifests, for people."""
+        """Return the name of a manifest file for messages."""
         return f"{self.location}/{MANIFESTS}/{name}".rstrip("/")
 
     def _newer(self, state: LoadState) -> LoadState:
@@ -284,10 +285,10 @@ class Target:
         return state
 
     def changes(self, after: int = -1) -> list[dict[str, Any]]:
-        """Return the manifests that are kept of changes after this number, in order. LoadError for a damaged one."""
+        """Return the existing manifests of changes after this number, in order. LoadError for a damaged one."""
         for _ in range(READ_ATTEMPTS):
             names = [name for name in self.storage.names(MANIFESTS) if is_change(name)]
-            with contextlib.suppress(FileNotFoundError):  # cleared away between listing and reading
+            with contextlib.suppress(FileNotFoundError):  # deleted between listing and reading
                 return [self._read(name) for name in names if int(name.removesuffix(".json")) > after]
         raise LoadError(f"{self._shown()}: manifests are missing")
 
@@ -305,8 +306,8 @@ class Target:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[str]:
-        """The turn to change the target: what a crash left is gone, `state` is fresh, and the value is the place
-        of a new folder for files that are being written. LoadError when another writer does not end.
+        """Hold the target's lock. Undo what a crash left, refresh `state`, and yield a new folder for files to write.
+        LoadError if another writer does not finish.
         """
         self.storage.make_folder(MANIFESTS)
         with self.storage.turn(f"{MANIFESTS}/{LOCK}", self._lock_timeout_s):
@@ -319,7 +320,7 @@ class Target:
                 self.storage.remove_folder(staging)
 
     def _recover(self) -> None:
-        """Undoes a change that was not completed, and removes what nobody needs. Under the lock."""
+        """Undo an incomplete change, and delete files that are no longer needed. Under the lock."""
         names = self.storage.names(MANIFESTS)
         taken = [self._take(name) for name in names if is_pending(name)]
         self.storage.remove_folder(STAGING)
@@ -338,7 +339,7 @@ class Target:
         self._remove_doomed()
 
     def _take(self, name: str) -> str | None:
-        """Somebody's pending change, under a name that he does not know; None when he was faster."""
+        """Rename another writer's pending change, so that it cannot publish it. None if it was faster."""
         mine = f"{PENDING}-{uuid.uuid4().hex}.json"
         try:
             self.storage.move(f"{MANIFESTS}/{name}", f"{MANIFESTS}/{mine}")
@@ -347,9 +348,9 @@ class Target:
         return mine
 
     def commit(self, change: Change, staged: Mapping[str, str], letters: Mapping[str, str] | None = None) -> int:
-        """Publishes a change, whose files are at these places by their paths; returns its number. Under the lock.
+        """Publish a change and return its number. `staged` has the current place of each file by path. Under the lock.
 
-        `letters` are the places of files by their names in the change's folder of letters.
+        `letters` has the places of letter files, by name in the change's folder of letters.
         """
         number = self.state.number + 1
         pending = f"{PENDING}-{uuid.uuid4().hex}.json"
@@ -369,7 +370,7 @@ class Target:
                 raise
             raise LoadError(OVERTAKEN.format(self.location)) from error
         if not self.storage.keeps_turns and self._read(f"{number:020d}.json").get("pending") != pending:
-            raise LoadError(OVERTAKEN.format(self.location))  # the rename was asked for again, its answer being lost
+            raise LoadError(OVERTAKEN.format(self.location))  # a retried rename, after its first response was lost
         self.storage.sync([MANIFESTS])
         self.state.apply(value)
         self._remove_doomed()
@@ -388,7 +389,7 @@ class Target:
             del self.state.doomed[path]
 
     def _snapshot(self) -> None:
-        """All up to now in one file; manifests that neither it nor the one before needs are cleared away."""
+        """Write the state into one file, and delete manifests that neither it nor the previous snapshot needs."""
         self._put(f"{self.state.number:020d}{SNAPSHOT}", self.state.to_json())
         before = self.state.number - SNAPSHOT_EVERY
         for name in self.storage.names(MANIFESTS):
@@ -399,15 +400,15 @@ class Target:
 
 
 def is_change(name: str) -> bool:
-    """Whether a file of _manifests is a manifest."""
+    """Return whether a file of _manifests is a manifest."""
     return name.endswith(".json") and name.removesuffix(".json").isdigit()
 
 
 def is_pending(name: str) -> bool:
-    """Whether a file of _manifests is a change on its way."""
+    """Return whether a file of _manifests is a change in progress."""
     return name.startswith(PENDING) and name.endswith(".json")
 
 
 def now_ms() -> int:
-    """Milliseconds since 1970."""
+    """Return the current time in ms since 1970."""
     return time.time_ns() // 1_000_000

@@ -2,7 +2,7 @@
 
     LoadRound ─▶ ColumnReader, a partition at a time ─▶ [decode values] ─▶ kafkalite.load.parquet.write
 
-Directories, manifests and commits are the Spark engine's, so that either engine continues what the other one loaded.
+Directories, manifests and commits are those of the Spark engine, so each engine continues what the other loaded.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 
 ROWS_MAX: Final = 100_000
 SIZE_MAX: Final = 16 * 1024 * 1024
-"""Rows and bytes of a batch between the client and the files: fewer, larger batches cost less per record."""
+"""Bytes of a batch between client and files: fewer, larger batches cost less per record."""
 
 
 class Values(Protocol):
-    """Decodes the values of record batches."""
+    """Decoder of the values in record batches."""
 
     aside: Mapping[str, str]
-    """Column → exception: a row that has a value in it is a dead letter (kafkalite.load.letters)."""
+    """Column → exception: a row with a value in this column is a dead letter (kafkalite.load.letters)."""
     aliases: Aliases
-    """Older names of the columns that are decoded."""
+    """Older names of the decoded columns."""
 
     def decoded(self, batch: Any, table: Columns) -> Any:
-        """Return the batch, whose records are of one topic, with its values decoded. LoadError for a bad value that
-        ends the load. A value that does not fit into the columns of the topic's table is a bad one.
+        """Return the batch, whose records are of one topic, with its values decoded. A value that does not fit into the
+        columns of the topic's table is bad. LoadError for a bad value that ends the load.
         """
 
 
@@ -69,16 +69,19 @@ def load(
     commit_size: int = COMMIT_SIZE,
     on_commit: Callable[[Published], None] | None = None,
 ) -> Summary:
-    """Load the records that the topics hold now and `path` does not.
+    """Load the records that the topics hold now and `path` does not, and return a Summary.
 
-    Give `bootstrap_servers`, or a `client`. `topics`, or `pattern` (a regular expression for whole names), select what
-    to load. A partition that was never loaded starts at `starting`: "earliest", "latest", offsets as in Spark's
-    startingOffsets, or a number, the first record that is not older than that time in ms since 1970. About
-    `commit_size` bytes are published at a time. With `dead_letters`, a topic, the records that `values` cannot decode
-    go there, each once, instead of into the files.
+    Set either `bootstrap_servers` or `client`.
 
-    LoadError when the load cannot continue, with `on_data_loss="skip"` not for records that are gone; OptionError,
-    KafkaError, ClientError.
+    `topics`       topic names; or `pattern`, a regular expression for whole names
+    `starting`     where partitions start that were never loaded: "earliest", "latest", offsets as in Spark's
+                   startingOffsets, or a number: the first record with at least this timestamp (ms since 1970)
+    `commit_size`  approximate bytes to publish at a time
+    `dead_letters` topic for the records that `values` cannot decode. They are written there exactly once, instead of to
+                   the files
+    `on_data_loss` "fail", or "skip" to continue if records to load no longer exist
+
+    Errors: LoadError if the load cannot continue, OptionError, KafkaError, ClientError.
     """
     require_settings(codec, file_size)
     require_load(on_data_loss, commit_size)
@@ -114,7 +117,7 @@ def _given(client: Client | None) -> Client:
 
 
 def subscription_of(topics: Sequence[str], pattern: str | None) -> Subscription:
-    """The topics of a load. ValueError unless exactly one of both is given; OptionError."""
+    """Return the topics of a load. ValueError unless exactly one of the two is set; OptionError."""
     if bool(topics) == (pattern is not None):
         raise ValueError("set either topics or pattern")
     if pattern is None:
@@ -129,7 +132,7 @@ def subscription_of(topics: Sequence[str], pattern: str | None) -> Subscription:
 
 
 def written(plan: LoadPlan, part: LoadRound, writing: Writing, values: Values | None) -> list[str]:
-    """Write the records of a round into files in the staging folder; return the rows of `write`."""
+    """Write the records of a round into files in the staging folder. Return the rows of `write`."""
     batches = records_of(plan, part)
     if values is not None:
         tables = writing.tables
@@ -139,9 +142,9 @@ def written(plan: LoadPlan, part: LoadRound, writing: Writing, values: Values | 
 
 
 def records_of(plan: LoadPlan, part: LoadRound) -> Iterator[Any]:
-    """The record batches of a round, a partition at a time, with the columns of `format("kafkalite")`.
+    """Yield the record batches of a round, one partition at a time, with the columns of `format("kafkalite")`.
 
-    LoadError for records that are gone, unless the load skips them: then the plan's `losses` name them.
+    LoadError for missing records, unless the load skips them: then the plan's `losses` name them.
     """
     reader = ColumnReader(
         plan.client, isolation_level=plan.source.isolation_level, rows_max=ROWS_MAX, size_max=SIZE_MAX
@@ -157,7 +160,7 @@ def records_of(plan: LoadPlan, part: LoadRound) -> Iterator[Any]:
 
 
 def whole(reader: ColumnReader, key: TopicPartition, start: int, end: int, topic_id: bytes | None) -> Iterator[Any]:
-    """Yield the record batches of a range. LoadError if a part of it is gone."""
+    """Yield the record batches of a range. LoadError if a part of it is missing."""
     try:
         yield from reader.read(key.topic, key.partition, start, end, topic_id=topic_id)
     except (OffsetOutOfRange, InconsistentTopicId, UnknownTopicOrPartition) as error:

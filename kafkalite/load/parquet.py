@@ -1,10 +1,10 @@
-"""Writes record batches into Parquet files, one a topic and hour at a time, of bounded size: what a load's tasks run.
+"""Write record batches into Parquet files of bounded size, one topic and hour per file: the work of a load's task.
 
     batches of a task ─▶ parts of one topic, partition and hour ─▶ buffers of ≤ 64 MiB ─▶ row groups ─▶ files
-                                                               └▶ a row a file: what a manifest says of it
+                                                               └▶ a row per file: its entry in a manifest
 
-A task of Spark that is done again writes again, under other names; only the files of which the driver hears are
-published. Topic, date and hour are in a file's path and not in the file, as Hive has it.
+A repeated Spark task writes its files again under other names; only files that the driver is notified of are published.
+Topic, date and hour are in a file's path and not in the file, as in Hive.
 
 Thread rule: functions; a FileSet belongs to one task.
 """
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from kafkalite.load.storage import Storage
 
     Reached = dict[tuple[str, int], tuple[int, int]]
-    """(topic, partition) → the offset behind its last bad row, and how many there were."""
+    """(topic, partition) → the offset after its last bad row, and the number of bad rows."""
 
 CODECS: Final = ("zstd", "snappy", "gzip", "lz4", "none")
 FILE_SIZE: Final = 128 * 1024 * 1024
-"""Bytes of a file, at most, unless one row group has more."""
+"""Maximum bytes of a file, unless one row group is larger."""
 ROW_GROUP_SIZE: Final = 16 * 1024 * 1024
-"""Bytes of a row group before compression, about; a quarter of a file's where that is less."""
+"""Approximate bytes of a row group before compression; at most a quarter of a file."""
 BUFFER_SIZE: Final = 64 * 1024 * 1024
-"""Bytes that a task keeps for row groups."""
+"""Bytes that a task buffers for row groups."""
 OPEN_MAX: Final = 32
-"""Files that a task has open; the largest is closed when one more is needed."""
+"""Open files of a task; the largest is closed when another one is needed."""
 NEEDED: Final = ("topic", "partition", "offset", "timestamp")
 HOUR_US: Final = 3_600_000_000
 EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # calendars of UTC, without zones
@@ -51,32 +51,32 @@ HOUR_MIN: Final = -17_259_888  # 0001-01-02
 HOUR_MAX: Final = 70_389_504  # 9999-12-31 begins
 NO_HOUR: Final = np.iinfo(np.int64).min
 NO_PLACE: Final = "__HIVE_DEFAULT_PARTITION__"
-"""Hive's name for a value that is not there."""
+"""Hive's name for a missing value."""
 RESULT: Final = "file string"
-"""The schema of what tasks tell the driver: a DataFile as JSON, its path being where it was written; or of a file of
-letters the place, and for each topic and partition the offset behind the last one, and how many; or for each topic the
-columns of its files (kafkalite.load.columns)."""
+"""The schema of the tasks' results. Each row is one of: a DataFile as JSON, with the path at which it was written; the
+place of a letter file, with the offset after the last letter and the number of letters by topic and partition; the
+columns of the files by topic (kafkalite.load.columns)."""
 
 
 class Writing(NamedTuple):
-    """What every task of a load knows."""
+    """Settings that all tasks of a load share."""
 
     staging: str
-    """The folder that tasks write into, whole: a path."""
+    """The path of the folder that tasks write into."""
     prefix: str
-    """Of the names of files."""
+    """Prefix of file names."""
     codec: str
     file_size: int
     loaded: Mapping[tuple[str, int], int]
-    """(topic, partition) → the offset up to which all is loaded; only what is to be looked at."""
+    """(topic, partition) → the end of the loaded offsets, for partitions to check."""
     skips: bool
-    """Whether records below that are left out, or an error."""
+    """Whether records below that are skipped; otherwise they are an error."""
     aside: Mapping[str, str] = {}
-    """Column → exception: rows that have it are no data but letters (kafkalite.load.letters)."""
+    """Column → exception: rows with a value in it are letters, not data (kafkalite.load.letters)."""
     tables: Mapping[str, Columns] = {}
-    """Topic → the columns of its files so far; nothing for a topic without files."""
+    """Topic → the current columns of its files; none for a topic without files."""
     aliases: Mapping[str, Sequence[str]] = {}
-    """Older names of columns that these records have."""
+    """Older names of these records' columns."""
 
 
 class FilePart(NamedTuple):
@@ -89,7 +89,7 @@ class FilePart(NamedTuple):
 
 
 def write(writing: Writing, batches: Iterator[Any]) -> Iterator[Any]:
-    """For mapInArrow: files, and a row for each. LoadError, also for a file that cannot be written."""
+    """Write batches to files, and yield a row for each file, for mapInArrow. LoadError, also for a failed write."""
     import pyarrow as pa
 
     files = FileSet(writing)
@@ -121,7 +121,7 @@ def write(writing: Writing, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def parts_of(batch: Any) -> Iterator[FilePart]:
-    """A batch by topic, partition and hour. LoadError for a row without a place."""
+    """Split a batch by topic, partition and hour. LoadError for a row without topic, partition or offset."""
     if not batch.num_rows:
         return
     for name in NEEDED[:3]:
@@ -144,14 +144,14 @@ def parts_of(batch: Any) -> Iterator[FilePart]:
 
 
 def hours_of(stamps: Any) -> Any:
-    """Hours since 1970 of a column of timestamps; NO_HOUR where there is none that a calendar knows."""
+    """Return hours since 1970 of a column of timestamps, or NO_HOUR for a missing or invalid one."""
     values = stamps.cast("int64").fill_null(NO_HOUR).to_numpy()
     hours = np.floor_divide(values, HOUR_US)
     return np.where((hours < HOUR_MIN) | (hours > HOUR_MAX), NO_HOUR, hours)
 
 
 def kept(part: FilePart, writing: Writing) -> FilePart:
-    """A part without what is loaded already, where that may be. LoadError where it may not."""
+    """Return a part without records that are loaded already. LoadError if there are some and `skips` is not set."""
     loaded = writing.loaded.get((part.topic, part.partition))
     if loaded is None:
         return part
@@ -171,7 +171,7 @@ def kept(part: FilePart, writing: Writing) -> FilePart:
 def set_aside(
     part: FilePart, writing: Writing, bad: BadRows, reached: dict[tuple[str, int], tuple[int, int]]
 ) -> FilePart:
-    """A part without its bad rows, which go to `bad`."""
+    """Return a part without its bad rows, which are added to `bad`."""
     import pyarrow.compute as pc
 
     for column, exception in writing.aside.items():
@@ -188,16 +188,16 @@ def set_aside(
 
 
 class TableFit:
-    """Gives records the columns of their table, to which it adds those that it lacks. `tables` has them by topic."""
+    """Convert records to the columns of their table, and add new columns to it. `tables` has the columns by topic."""
 
     def __init__(self, writing: Writing) -> None:
         self._writing = writing
         self._planned: dict[tuple[str, Any], Columns | None] = {}
-        """Topic and schema of a batch → the columns that it gets; None where it has them."""
+        """Topic and schema of a batch → the columns to convert to; None if it has them."""
         self.tables: dict[str, Columns] = {}
 
     def part(self, part: FilePart) -> FilePart:
-        """The rows with the table's columns, and without the topic. LoadError for a type that does not fit."""
+        """Return the rows with the table's columns, without the topic. LoadError for a type that does not fit."""
         names = [name for name in part.batch.schema.names if name != "topic"]
         batch = part.batch.select(names)
         if not batch.num_rows:
@@ -223,7 +223,7 @@ class TableFit:
 
 
 class OpenFile:
-    """A file of one topic and hour, as far as it is written."""
+    """An unfinished file of one topic and hour."""
 
     def __init__(self, storage: Storage, name: str, topic: str, hour: int, codec: str, schema: Any) -> None:
         import pyarrow.parquet as pq
@@ -243,11 +243,11 @@ class OpenFile:
 
     @property
     def size(self) -> int:
-        """Bytes written, at most: what waits counts as it is before compression."""
+        """Upper bound of the file's bytes: buffered rows count uncompressed."""
         return self._sink.tell() + self.waiting_size
 
     def add(self, part: FilePart, batch: Any, size: int) -> None:
-        """Rows of a part, which are those of `batch`."""
+        """Add rows of a part. `batch` has the same rows as `part.batch`."""
         self._waiting.append(batch)
         self.waiting_size += size
         self._rows += batch.num_rows
@@ -262,7 +262,7 @@ class OpenFile:
             self._times = min(first, int(times.min())), max(last, int(times.max()))
 
     def flush(self) -> None:
-        """A row group of what waits."""
+        """Write the buffered rows as a row group."""
         import pyarrow as pa
 
         if self._waiting:
@@ -271,7 +271,7 @@ class OpenFile:
             self._waiting, self.waiting_size = [], 0
 
     def close(self) -> DataFile:
-        """Whole, and on the disk."""
+        """Finish and sync the file."""
         self.flush()
         self._writer.close()
         size = self._sink.tell()
@@ -281,8 +281,8 @@ class OpenFile:
         return DataFile(place, self._topic, *self._place, self._rows, size, self._partitions, first, last)
 
     def abandon(self) -> None:
-        """The task failed: the file is of no use."""
-        with contextlib.suppress(Exception):  # the disk may be full; the writer must not try again when it is collected
+        """Remove the file after the task failed."""
+        with contextlib.suppress(Exception):  # the disk may be full; the writer must not retry when it is collected
             self._writer.close()
         with contextlib.suppress(OSError):
             self._sink.close()
@@ -290,7 +290,7 @@ class OpenFile:
 
 
 class FileSet:
-    """See the module."""
+    """The open files of a task: see the module."""
 
     def __init__(self, writing: Writing) -> None:
         self._writing = writing
@@ -301,7 +301,7 @@ class FileSet:
         self._waiting_size = 0
 
     def add(self, part: FilePart) -> None:
-        """Rows for their file, without the columns that are in its path."""
+        """Add rows to their file, without the columns that are in its path."""
         whole = part.batch
         if not whole.num_rows:
             return
@@ -322,13 +322,14 @@ class FileSet:
         file.flush()
 
     def _file_for(self, topic: str, hour: int, size: int, schema: Any) -> OpenFile:
-        """The file for this many more bytes; a new one if they would make it too large, or have other columns."""
+        """Return the file for this many more bytes; a new one if they would make it too large, or have other
+        columns."""
         found = self._open.get((topic, hour))
         if found is not None and found.schema != schema:
             self._close((topic, hour))
             found = None
         if found is not None and found.size + size > self._writing.file_size:
-            self._flush(found)  # what it is compressed to may leave room
+            self._flush(found)  # compression may leave room
             if found.size + size > self._writing.file_size:
                 self._close((topic, hour))
                 found = None
@@ -347,19 +348,19 @@ class FileSet:
         del self._open[key]
 
     def close(self) -> list[DataFile]:
-        """Every file that was written."""
+        """Close all files and return them."""
         for key in list(self._open):
             self._close(key)
         return self._done
 
     def abandon(self) -> None:
-        """What is open is removed; what is done goes with the staging directory."""
+        """Remove the open files. Finished ones are removed with the staging folder."""
         for file in self._open.values():
             file.abandon()
 
 
 def place_of(hour: int) -> tuple[str | None, int | None]:
-    """The date and hour of an hour since 1970."""
+    """Return the date and hour of an hour since 1970."""
     if hour == NO_HOUR:
         return None, None
     when = EPOCH + dt.timedelta(hours=hour)
@@ -367,5 +368,5 @@ def place_of(hour: int) -> tuple[str | None, int | None]:
 
 
 def folder_of(topic: str, date: str | None, hour: int | None) -> str:
-    """Where files of a topic and hour are, below the target."""
+    """Return the folder of a topic and hour, relative to the target."""
     return f"topic={topic}/date={date or NO_PLACE}/hour={NO_PLACE if hour is None else f'{hour:02d}'}"

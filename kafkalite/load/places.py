@@ -1,4 +1,4 @@
-"""Which storage a path means. Pure functions; any thread."""
+"""Map a path to its storage. Pure functions; any thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def refuse_url(path: str | os.PathLike[str]) -> None:
-    """LoadError for s3://bucket and the like, also where a `Path` has made one slash of two."""
+    """Raise LoadError for s3://bucket and other URLs, even if `Path` has merged their slashes."""
     place = os.fspath(path)
     if is_webhdfs(place):
         parsed(place)
@@ -29,7 +29,7 @@ def refuse_url(path: str | os.PathLike[str]) -> None:
 
 
 def storage_of(place: str | os.PathLike[str] | Storage) -> Storage:
-    """What a path says. LoadError for one that nothing here can write to."""
+    """Return the storage of a path. LoadError for a path that cannot be written to."""
     if not isinstance(place, str | os.PathLike):
         return place
     refuse_url(place)

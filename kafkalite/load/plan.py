@@ -1,10 +1,10 @@
-"""What a load reads next: from where the manifests end to where the topics ended when it began, some bytes at a time.
+"""Plan the rounds of a load: from the manifests' positions to the ends of the topics at its start.
 
     topics ─▶ ends, fixed at the first look
-    manifests' positions ─▶ starts ─▶ is it still there? ─▶ up to `commit_size` bytes ─▶ a LoadRound for an engine
+    manifests' positions ─▶ starts ─▶ do they still exist? ─▶ up to `commit_size` bytes ─▶ a LoadRound for an engine
 
-A position whose records have aged out, or whose topic was recreated, ends the load (on_data_loss="fail"), or is moved
-to what is there ("skip"), and said in the summary.
+If the records at a position have aged out, or the topic was recreated, the load fails (on_data_loss="fail"), or moves
+the position to what exists and reports it in the summary ("skip").
 
 Thread rule: one thread at a time.
 """
@@ -54,17 +54,17 @@ class LoadSource:
 
 
 class LoadRound(NamedTuple):
-    """One batch of a load: offsets from `starts` up to, not including, `ends`, and about its bytes on the wire."""
+    """One round of a load: offsets from `starts` to before `ends`, and their approximate bytes on the wire."""
 
     starts: dict[TopicPartition, int]
     ends: dict[TopicPartition, int]
     size: int
     density: float
-    """About the most bytes per offset of any stretch of it."""
+    """Approximate bytes per offset in the densest stretch."""
 
 
 class LoadPlan:
-    """See the module. `losses` are sentences about what was skipped."""
+    """The plan of one load: see the module. `losses` are sentences about what was skipped."""
 
     def __init__(self, client: Client, source: LoadSource, *, commit_size: int) -> None:
         self.client = client
@@ -74,27 +74,27 @@ class LoadPlan:
         topics = discover(client, source.subscription)
         self._keys = partitions_of(source.subscription, topics)
         self.topic_ids = ids_of(topics)
-        """Topic → its id as text, without topics of brokers that have no ids."""
+        """Topic → its id as text, without topics of brokers that have no topic ids."""
         self._bounds = self._latest()
         self.losses: list[str] = []
 
     @property
     def topics(self) -> list[str]:
-        """What is loaded."""
+        """The topics to load."""
         return sorted({key.topic for key in self._keys})
 
     def _latest(self) -> dict[TopicPartition, int]:
         return Offsets(self.client, self._isolation)(dict.fromkeys(self._keys, OFFSET_LATEST))
 
     def lags(self, positions: Mapping[TopicPartition, int]) -> dict[str, int]:
-        """By topic, the offsets between what is loaded and where it ends now."""
+        """Return the lag by topic: the offsets between the loaded positions and the current ends."""
         found = dict.fromkeys(self.topics, 0)
         for key, end in self._latest().items():
             found[key.topic] += max(0, end - positions.get(key, 0))
         return found
 
     def following(self, state: LoadState) -> LoadRound | None:
-        """What comes next; None when all is loaded. `state` has what `corrections` found."""
+        """Return the next round, or None if all is loaded. `state` includes the change of `corrections`."""
         starts = {key: state.positions[key] for key in self._keys}
         ends = {key: end for key, end in self._bounds.items() if starts[key] < end}
         if not ends:
@@ -102,10 +102,10 @@ class LoadPlan:
         return self._round_within(starts, ends)
 
     def corrections(self, state: LoadState) -> Change | None:
-        """What the manifests have to say before anything is read: where new partitions begin, and where to go on when
-        what follows a position is gone. None when that is nothing. LoadError, OptionError.
+        """Return the change that the manifests need before anything is read, or None: the starts of new partitions, and
+        new positions where the records after a position are missing. LoadError, OptionError.
 
-        It is published by itself, so that partitions of which nothing is read now have it too.
+        It is published separately, so that it also covers partitions without records to read.
         """
         look_up = Offsets(self.client, self._isolation)
         known = [key for key in self._keys if key in state.positions]
@@ -124,14 +124,14 @@ class LoadPlan:
         return Change("load", positions=found, topic_ids=ids, marks=marks_at(self.client, found))
 
     def _parted(self, known: list[TopicPartition], state: LoadState) -> dict[TopicPartition, Divergence]:
-        """The partitions whose log has another history than what was loaded."""
+        """Return the partitions whose log has a different history than what was loaded."""
         marks = {key: state.marks[key] for key in known if key in state.marks}
         kept = {key: mark for key, mark in marks.items() if mark.offset == state.positions[key]}
         return {found.partition: found for found in find_divergences(self.client, kept)}
 
     def _first(self, keys: list[TopicPartition], look_up: Offsets) -> dict[TopicPartition, int]:
         starting = self.source.starting
-        if starting.offsets is not None:  # said when the load was new; a partition that came later has no say in it
+        if starting.offsets is not None:  # set for the first load; partitions added later start at the earliest offset
             given = {key: starting.offsets.get(key, OFFSET_EARLIEST) for key in keys}
             markers = {key: offset for key, offset in given.items() if offset < 0}
             starts = {**given, **look_up(markers)}
@@ -144,7 +144,7 @@ class LoadPlan:
     def _checked(
         self, key: TopicPartition, earliest: int, latest: int, state: LoadState, parted: Divergence | None
     ) -> int:
-        """A position, or where to go on when what follows it is gone."""
+        """Return a position, or where to continue if the records after it are missing."""
         position = state.positions[key]
         then, now = state.topic_ids.get(key.topic), self.topic_ids.get(key.topic)
         if then is not None and now is not None and then != now:
@@ -172,7 +172,7 @@ class LoadPlan:
             self.losses.append(why)
 
     def _round_within(self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> LoadRound:
-        """The first part of these ranges that has about `commit_size` bytes in all."""
+        """Return the first part of these ranges with about `commit_size` bytes in total."""
         target = max(self._commit_size // 16, ESTIMATE_PIECE)
         found = {}
         for key in sorted(ends):
@@ -194,9 +194,9 @@ class LoadPlan:
 
 
 def starting_bound(starting: str | int) -> OffsetBound:
-    """The start of partitions that were never loaded: a word or JSON as in startingOffsets, or ms since 1970.
+    """Return the start of partitions that were never loaded: a word or JSON as in startingOffsets, or ms since 1970.
 
-    Unlike a batch query, a load may begin at the latest offset. OptionError.
+    Unlike a batch query, a load may start at the latest offset. OptionError.
     """
     if isinstance(starting, int):
         return OffsetBound(timestamps=starting)

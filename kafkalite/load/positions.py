@@ -1,6 +1,6 @@
-"""Positions as JSON: {"topic": {"0": 17}}, the same text for the same positions.
+"""Convert positions to JSON: {"topic": {"0": 17}}, with the same text for the same positions.
 
-Spark compares the offsets of a stream as text, and manifests are compared by people. Pure functions; any thread.
+Spark compares offsets of a stream as text, and people compare manifests. Pure functions; any thread.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ INT32_MAX: Final = 2**31 - 1
 
 
 def to_json(positions: Positions) -> dict[str, dict[str, int]]:
-    """{"topic": {"0": 17}} with topics by name and partitions by number, whatever order they came in."""
+    """Return {"topic": {"0": 17}} with topics sorted by name and partitions by number."""
     found: dict[str, dict[str, int]] = {}
     for key in sorted(positions):
         found.setdefault(key.topic, {})[str(key.partition)] = positions[key]
@@ -26,7 +26,7 @@ def to_json(positions: Positions) -> dict[str, dict[str, int]]:
 
 
 def from_json(value: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """The positions that `to_json` wrote, in any order. ValueError for anything else."""
+    """Parse the result of `to_json`, in any order. ValueError for anything else."""
     found = {}
     for topic, numbers in value.items():
         if not isinstance(numbers, dict):

@@ -1,9 +1,9 @@
-"""Reads what is loaded, all files of a topic through its one schema: needs pyarrow, and neither Spark nor a broker.
+"""Read loaded data, all files of a topic in one schema. Needs pyarrow, but neither Spark nor a broker.
 
-    manifests ─▶ files, columns ─▶ pyarrow.dataset: null or a wider type where a file is older than a column
+    manifests ─▶ files, columns ─▶ pyarrow.dataset: null or a wider type if a file is older than a column
 
-A file from before a rename, or before large integers became doubles, is rewritten in memory when pyarrow opens it.
-`kafkalite.load.compaction` rewrites it for good.
+A file older than a rename, or than a change of large integers to doubles, is rewritten in memory when pyarrow opens it.
+`kafkalite.load.compaction` rewrites it permanently.
 
 Thread rule: functions; a dataset may be read from any thread.
 """
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 
 def dataset(path: str | os.PathLike[str], topic: str | None = None) -> Any:
-    """What is loaded as a pyarrow.dataset, with topic, date and hour as columns.
+    """Return the loaded data as a pyarrow.dataset with topic, date and hour as columns.
 
-    LoadError when that is nothing, or when types of a column differ so much that no type holds all of them.
+    LoadError if nothing is loaded, or if the types of a column have no common type.
     """
     import pyarrow as pa
     import pyarrow.dataset as ds
@@ -65,7 +65,7 @@ def read(
     columns: Sequence[str] | None = None,
     filter: Any = None,  # noqa: A002  # pyarrow's name
 ) -> Any:
-    """What is loaded as a pyarrow.Table: these columns, and the rows that pass a pyarrow.dataset expression.
+    """Return the loaded data as a pyarrow.Table: these columns, and the rows that match a pyarrow.dataset expression.
 
     LoadError as for `dataset`.
     """
@@ -73,13 +73,13 @@ def read(
 
 
 def is_rewritten(loaded: Any) -> bool:
-    """Whether some files of a dataset are rewritten when they are opened."""
+    """Return whether some files of a dataset are rewritten when they are opened."""
     handler = getattr(loaded.filesystem, "handler", None)
     return bool(getattr(handler, "rewritten", None))
 
 
 def of_all(tables: Mapping[str, Columns]) -> Columns:
-    """The columns that hold those of all topics. LoadError if there are none."""
+    """Return columns that hold those of all topics. LoadError if they conflict."""
     found: Columns = ()
     for topic, columns in tables.items():
         found, conflicts = merged(found, columns)
@@ -89,5 +89,5 @@ def of_all(tables: Mapping[str, Columns]) -> Columns:
 
 
 def nothing_loaded(storage: Storage, topic: str | None) -> str:
-    """The sentence about a directory without files."""
+    """Return the message about a directory without files."""
     return f"no files have been loaded into {storage.location}{'' if topic is None else f' from topic {topic}'}"

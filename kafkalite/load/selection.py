@@ -1,4 +1,4 @@
-"""Which partitions a load or a query reads, and where it starts and ends: what both engines share.
+"""Select the partitions that a load or query reads, and where it starts and ends, for both engines.
 
     Subscription ─▶ discover ─▶ partitions_of
     OffsetBound (earliest, offsets, times) ─▶ resolve ─▶ an offset in each partition
@@ -28,21 +28,22 @@ INT64_MAX: Final = 2**63 - 1
 
 
 class OptionError(ValueError):
-    """An option that cannot be meant; the message is one sentence."""
+    """An invalid option. The message is one sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Which partitions: exactly one of the three."""
+    """The partitions to read: exactly one of assigned, topics and pattern is set."""
 
     assigned: tuple[TopicPartition, ...] = ()
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     whole_name: bool = False
-    """Whether the pattern has to match a whole name, not a part of it."""
+    """Whether the pattern must match the whole name."""
 
     def wants(self, topic: str) -> bool:
-        """Whether a topic is read. A pattern is looked for in the name, as by Spark's own connector."""
+        """Return whether a topic is read. By default a pattern may match a part of the name, as in Spark's own
+        connector."""
         if self.pattern is not None:
             match = re.fullmatch if self.whole_name else re.search
             return match(self.pattern, topic) is not None
@@ -51,23 +52,23 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class OffsetBound:
-    """Where ranges begin or end, before any broker was asked. One of the first three is set."""
+    """Where ranges start or end, before offsets are looked up. Exactly one of the first three fields is set."""
 
     everywhere: int | None = None
-    """OFFSET_EARLIEST or OFFSET_LATEST in every partition."""
+    """OFFSET_EARLIEST or OFFSET_LATEST in all partitions."""
     offsets: Mapping[TopicPartition, int] | None = None
-    """An offset a partition, or OFFSET_EARLIEST, OFFSET_LATEST."""
+    """By partition: an offset, OFFSET_EARLIEST or OFFSET_LATEST."""
     timestamps: int | Mapping[TopicPartition, int] | None = None
-    """The first record that is not older, in ms since 1970: everywhere or a partition."""
+    """The first record with at least this timestamp, in ms since 1970: for all partitions, or by partition."""
     option: str = field(default="a bound", compare=False)
-    """The option that said so, for messages."""
+    """The option that set the bound, for messages."""
 
 
 # --- in a cluster -----------------------------------------------------------------------------------------------------
 
 
 def discover(client: Client, subscription: Subscription) -> dict[str, TopicDescription]:
-    """The topics that are read, by name. UnknownTopicOrPartition; OptionError for a partition that is not there."""
+    """Return the topics to read, by name. UnknownTopicOrPartition; OptionError for an unknown partition."""
     if subscription.pattern is not None:
         found = client.topics()
         return {name: row for name, row in found.items() if not row.is_internal and subscription.wants(name)}
@@ -83,19 +84,19 @@ def discover(client: Client, subscription: Subscription) -> dict[str, TopicDescr
 
 
 def partitions_of(subscription: Subscription, topics: Mapping[str, TopicDescription]) -> list[TopicPartition]:
-    """The partitions that are read, in order."""
+    """Return the partitions to read, in order."""
     if subscription.assigned:
         return list(subscription.assigned)
     return [TopicPartition(name, row.partition) for name in sorted(topics) for row in topics[name].partitions]
 
 
 def ids_of(topics: Mapping[str, Any]) -> dict[str, str]:
-    """Topic → its id as text, where the brokers have ids."""
+    """Return topic ids as text by topic, if the brokers have topic ids."""
     return {name: uuid_text(row.topic_id) for name, row in topics.items() if row.topic_id != ZERO_UUID}
 
 
 class Offsets:
-    """Looks offsets up, and gives one answer only for where a partition begins and ends, however often it is asked."""
+    """Look up offsets, and remember them, so that repeated lookups give the same result."""
 
     def __init__(self, client: Client, isolation: int) -> None:
         self._client = client
@@ -103,7 +104,7 @@ class Offsets:
         self._known: dict[tuple[TopicPartition, int], int] = {}
 
     def __call__(self, stamps: Positions) -> dict[TopicPartition, int]:
-        """For each partition the offset of a time in ms, -1 for none, or of a marker."""
+        """Return offsets by partition for times in ms (-1 if there is none) or markers."""
         asked = {key: at for key, at in stamps.items() if (key, at) not in self._known}
         if asked:
             answers = self._client.list_offsets(asked, isolation=self._isolation)
@@ -118,10 +119,10 @@ def resolve(
     *,
     missing: str,
 ) -> dict[TopicPartition, int]:
-    """The offset that a bound means in each partition.
+    """Return the offset of a bound in each partition.
 
-    `look_up` answers with an offset for a time in ms or a marker (OFFSET_EARLIEST, OFFSET_LATEST), -1 for none;
-    `missing`: "error" or "latest", for a time later than all records. OptionError names the option.
+    `look_up` returns the offset for a time in ms or a marker (OFFSET_EARLIEST, OFFSET_LATEST); -1 for none. `missing`
+    is "error" or "latest", for a time later than all records. OptionError names the option.
     """
     keys = sorted(partitions)
     if bound.everywhere is not None:
@@ -147,7 +148,7 @@ def resolve(
 
 
 def require_same(name: str, wanted: Iterable[TopicPartition], given: Iterable[TopicPartition]) -> None:
-    """OptionError unless an option names the partitions that are read, no more and no fewer."""
+    """Raise OptionError unless an option names exactly the partitions that are read."""
     expected, named = set(wanted), set(given)
     if expected - named:
         raise OptionError(
@@ -159,7 +160,7 @@ def require_same(name: str, wanted: Iterable[TopicPartition], given: Iterable[To
 
 
 def beyond_the_end(starting: OffsetBound, starts: Positions, ends: Positions) -> list[str]:
-    """A sentence for each partition that begins after its end, in order: none of its records could be read."""
+    """Return a sentence for each partition that starts after its end, in order: none of its records could be read."""
     return [
         f"option {starting.option}: {key} starts at offset {starts[key]}, after its end {ends[key]}"
         for key in sorted(ends)
@@ -171,7 +172,7 @@ def beyond_the_end(starting: OffsetBound, starts: Positions, ends: Positions) ->
 
 
 def offset_bound(name: str, text: str | None, default: int) -> OffsetBound:
-    """earliest, latest or JSON."""
+    """Parse "earliest", "latest" or JSON. OptionError."""
     if text is None:
         return OffsetBound(everywhere=default, option=name)
     words = {"earliest": OFFSET_EARLIEST, "latest": OFFSET_LATEST}
@@ -181,7 +182,7 @@ def offset_bound(name: str, text: str | None, default: int) -> OffsetBound:
 
 
 def assigned_partitions(text: str) -> tuple[TopicPartition, ...]:
-    """{"topic": [0, 1]}, in order and each once."""
+    """Parse {"topic": [0, 1]}, sorted and without duplicates. OptionError."""
     example = 'expected {"topic": [0, 1]}'
     found = set()
     for topic, numbers in json_object("assign", text, example).items():
@@ -198,7 +199,7 @@ def assigned_partitions(text: str) -> tuple[TopicPartition, ...]:
 
 
 def partition_numbers(name: str, text: str, low: int) -> dict[TopicPartition, int]:
-    """{"topic": {"0": 17}}, a number >= `low` for each partition."""
+    """Parse {"topic": {"0": 17}}, with a number of at least `low` by partition. OptionError."""
     example = 'expected {"topic": {"0": 17}}'
     found = {}
     for topic, numbers in json_object(name, text, example).items():
@@ -218,7 +219,7 @@ def partition_numbers(name: str, text: str, low: int) -> dict[TopicPartition, in
 
 
 def json_object(name: str, text: str, example: str) -> dict[str, Any]:
-    """An object without a key that comes twice."""
+    """Parse a JSON object without duplicate keys. OptionError."""
     try:
         value = json.loads(text, object_pairs_hook=once_each)
     except (ValueError, RecursionError) as error:
@@ -229,7 +230,7 @@ def json_object(name: str, text: str, example: str) -> dict[str, Any]:
 
 
 def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object. ValueError for a key that comes twice: one of both would be dropped in silence."""
+    """Return a JSON object. ValueError for a duplicate key, because one value would be dropped silently."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("duplicate key")
@@ -237,7 +238,7 @@ def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def require_topic(name: str, topic: str) -> None:
-    """OptionError for what no topic can be called."""
+    """Raise OptionError for an invalid topic name."""
     why = topic_name_error(topic)
     if why is not None:
         raise OptionError(f"option {name}: {why}")

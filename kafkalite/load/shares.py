@@ -1,4 +1,4 @@
-"""How much of each partition a batch reads, by records or bytes. Pure functions; any thread."""
+"""Compute how much of each partition a batch reads, in records or bytes. Pure functions; any thread."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     Positions = Mapping[TopicPartition, int]
 
 ESTIMATE_PIECE: Final = 1 << 20
-"""Bytes between the places at which an estimate of sizes may interpolate, at least."""
+"""Minimum bytes between the points from which sizes are interpolated."""
 
 
 def fair_shares(backlog: Positions, limit: int, turn: int = 0) -> dict[TopicPartition, int]:
-    """What each partition gives of `limit`, in the same unit as its backlog: `limit` in all, or everything there is.
+    """Return each partition's share of `limit`, in the unit of the backlog: `limit` in total, or the whole backlog.
 
-    Every partition with a backlog gives something, the rest goes by backlog. With a limit below their number they take
-    turns: `turn` is a number that rises by `limit` from one time to the next (the sum of all positions does).
+    Each partition with a backlog gets something; the rest is divided by backlog. If the limit is below their number,
+    they take turns: `turn` must grow by `limit` from one call to the next, as the sum of all positions does.
     """
     waiting = sorted(key for key, size in backlog.items() if size > 0)
     total = sum(backlog[key] for key in waiting)
@@ -32,7 +32,7 @@ def fair_shares(backlog: Positions, limit: int, turn: int = 0) -> dict[TopicPart
     rest, room = limit - len(waiting), total - len(waiting)
     shares = {}
     passed = given = 0
-    for key in waiting:  # the sum up to each partition is rounded, so that all of them together are exact
+    for key in waiting:  # round the cumulative sums, so that the shares add up exactly
         passed += backlog[key] - 1
         upto = rest * passed // room
         shares[key] = 1 + upto - given
@@ -41,7 +41,7 @@ def fair_shares(backlog: Positions, limit: int, turn: int = 0) -> dict[TopicPart
 
 
 def end_at_size(pieces: Sequence[OffsetRange], size: int) -> int:
-    """Up to which offset a range has about `size` bytes: at least one offset, at most all of them."""
+    """Return the offset up to which a range has about `size` bytes: at least one offset, at most all."""
     assert pieces, "a range that is not empty has a piece"
     left = size
     for piece in pieces:

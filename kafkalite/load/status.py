@@ -1,6 +1,6 @@
-"""What a load that goes on tells of itself: what it has published, what it is behind, and what goes wrong.
+"""Report a continuous load: what it has published, its lag, and its errors.
 
-Threads: the load's writes; `families` and `not_ready` are anybody's.
+Thread rule: the load's thread writes; `families` and `not_ready` may be called from any thread.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 ROUNDS_MISSED: Final = 3
 STALE_S_MIN: Final = 60.0
-"""A load is not ready once so many rounds, and so long, went by without a success."""
+"""A load is not ready after this time and ROUNDS_MISSED rounds without a success."""
 
 
 class LoadStatus:
-    """See the module. `every_s` is how often a load is begun; None where there is one alone."""
+    """The status of a load. `every_s` is the interval between rounds; None for a single load."""
 
     def __init__(self, every_s: float | None) -> None:
         self._stale_s = max(STALE_S_MIN, ROUNDS_MISSED * (every_s or 0.0))
@@ -30,7 +30,7 @@ class LoadStatus:
         self._error = ""
 
     def published(self, records: int, size: int, files: int) -> None:
-        """Files and the offsets that they mean are there."""
+        """Count published files and their records."""
         self._records += records
         self._size += size
         self._files += files
@@ -38,17 +38,17 @@ class LoadStatus:
         self._succeeded = time.monotonic()
 
     def finished(self, lag: int) -> None:
-        """A round came to its end; so many offsets were to be loaded yet."""
+        """Take the end of a round, with the remaining lag in offsets."""
         self._rounds += 1
         self._begun, self._lag, self._error = True, lag, ""
         self._succeeded = time.monotonic()
 
     def failed(self, error: object) -> None:
-        """A round did not."""
+        """Take the error of a round."""
         self._error = str(error)
 
     def not_ready(self) -> list[str]:
-        """Reasons, none when it loads."""
+        """Return the reasons why the load is not ready, or none."""
         silent_s = time.monotonic() - self._succeeded
         if not self._begun and not self._commits:
             return [f"nothing has been loaded yet{f': {self._error}' if self._error else ''}"]
@@ -59,7 +59,7 @@ class LoadStatus:
         )
 
     def families(self) -> Iterator[Family]:
-        """A source of metrics."""
+        """Yield the load's metrics."""
         for name, value, text in (
             ("records", self._records, "Records published in files."),
             ("bytes", self._size, "Bytes of files published."),

@@ -1,11 +1,11 @@
-"""Where a target is: a seam of few operations, with rename as the one that publishes.
+"""Define the storage of a target: a small interface in which a rename publishes a change.
 
-    local_disk.LocalDisk    a directory of this machine, or of NFS 4 and the like: rename and flock
+    local_disk.LocalDisk    a local directory, or one on NFS 4 and similar file systems: rename and flock
     webhdfs.WebHdfs         a directory of HDFS
-    places.storage_of       which of them a path means
+    places.storage_of       maps a path to one of them
 
-Names are relative to the target, with "/" between folders; `place` says what others call one, and is a name as well.
-A move to a new name is seen whole or not at all, and so is what `put` writes.
+Names are relative to the target, with "/" between folders. `place` returns what others call a file, and is accepted as
+a name, too. A move to a new name is atomic, and so is `put`.
 
 Thread rule: an object belongs to one thread at a time; it can be pickled.
 """
@@ -20,58 +20,58 @@ if TYPE_CHECKING:
 
 
 class LoadError(RuntimeError):
-    """A load cannot go on; the message is one sentence that says why, and what can be done."""
+    """A load cannot continue. The message is one sentence with the reason and the remedy."""
 
 
 class Storage(Protocol):
-    """See the module. FileNotFoundError for what is not there; OSError, PermissionError as files have them."""
+    """The storage of a target: see the module. FileNotFoundError for missing files; OSError, PermissionError."""
 
     location: str
-    """Of the target, as it is shown."""
+    """The target as it is shown to users."""
     keeps_turns: bool
-    """Whether a turn cannot be lost while its holder lives."""
+    """Whether a holder keeps its turn as long as it lives."""
 
     def exists(self, name: str) -> bool:
-        """Whether there is a file or folder of this name."""
+        """Return whether there is a file or folder of this name."""
 
     def names(self, folder: str) -> list[str]:
-        """What is in a folder, sorted; nothing where there is none."""
+        """Return the names in a folder, sorted; none if it does not exist."""
 
     def read(self, name: str) -> bytes:
-        """A file that is small."""
+        """Return the content of a small file."""
 
     def open(self, name: str) -> IO[bytes]:
-        """A file to be read at any place."""
+        """Open a file for random access."""
 
     def create(self, name: str) -> IO[bytes]:
-        """A new file to be written from its start on."""
+        """Create a file for sequential writing."""
 
     def finish(self, file: IO[bytes]) -> None:
-        """Closes a file that was created; what it holds lasts."""
+        """Close a created file and make its content durable."""
 
     def put(self, name: str, data: bytes) -> None:
-        """A file that is there whole and lasting, or not at all, whatever happens."""
+        """Write a file atomically and durably."""
 
     def move(self, old: str, new: str) -> None:
-        """Gives a file a new name, at once."""
+        """Rename a file atomically."""
 
     def make_folder(self, folder: str) -> set[str]:
-        """Makes a folder; those whose entries have to be synced for what is put into it to last."""
+        """Create a folder. Return the folders to sync so that files in it are durable."""
 
     def sync(self, folders: Iterable[str]) -> None:
-        """The names in these folders last."""
+        """Make the names in these folders durable."""
 
     def remove(self, name: str) -> None:
-        """A file, if it is there."""
+        """Delete a file if it exists."""
 
     def remove_folder(self, folder: str) -> None:
-        """A folder and all in it, as far as that can be done."""
+        """Delete a folder and its content, as far as possible."""
 
     def turn(self, name: str, timeout_s: float) -> AbstractContextManager[None]:
-        """The turn to write, by a file of this name. LoadError when another writer does not end."""
+        """Hold the turn to write, by a lock file of this name. LoadError if another writer does not finish."""
 
     def place(self, name: str) -> str:
-        """What Spark and `filesystem` call a file."""
+        """Return the name of a file for Spark and `filesystem`."""
 
     def filesystem(self) -> Any:
-        """For pyarrow: None for this machine's files."""
+        """Return the file system for pyarrow; None for local files."""

@@ -1,4 +1,4 @@
-"""The tables of a directory: the columns of each topic, as its manifests or else its files have them. Needs pyarrow.
+"""Find the columns of each topic in a directory, by its manifests or else its files. Needs pyarrow.
 
 Thread rule: functions.
 """
@@ -50,8 +50,8 @@ SPARK_TYPES: Final = {
 def tables(storage: Storage, state: LoadState, *, strict: bool = True) -> dict[str, Columns]:
     """Return the columns of each topic that has files.
 
-    A topic that only older releases loaded has them in its files alone. LoadError if these have types that no type
-    holds, or if not `strict`, the older file's.
+    For a topic that only older releases loaded, they are read from its files. LoadError if their types have no common
+    type; without `strict`, the older file's type is used instead.
     """
     found = {topic: from_json(rows) for topic, rows in state.schemas.items()}
     unknown: dict[str, list[DataFile]] = {}
@@ -64,7 +64,7 @@ def tables(storage: Storage, state: LoadState, *, strict: bool = True) -> dict[s
 
 
 def columns_of(storage: Storage, topic: str, files: Iterable[DataFile], *, strict: bool) -> Columns:
-    """The columns that hold those of all these files of a topic, by their footers."""
+    """Return columns that hold those of all these files, by their footers."""
     columns: Columns = ()
     seen = set()
     for file in files:
@@ -79,7 +79,7 @@ def columns_of(storage: Storage, topic: str, files: Iterable[DataFile], *, stric
 
 
 def footer_of(storage: Storage, path: str) -> Columns:
-    """The columns of one file."""
+    """Return the columns of one file."""
     import pyarrow.parquet as pq
 
     with storage.open(path) as opened:

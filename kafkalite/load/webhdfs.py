@@ -1,16 +1,16 @@
-"""HDFS as the storage of a target, by WebHDFS: `webhdfs://namenode:9870/data/loaded`, `swebhdfs://` with TLS.
+"""Store a target in HDFS by WebHDFS: `webhdfs://namenode:9870/data/loaded`, or `swebhdfs://` with TLS.
 
-    rename   atomic, refused where the new name is taken, in the NameNode's journal when it is answered
-    turns    a file `lock` of whoever writes, touched by its holder: left untouched for LEASE_S it is anybody's
+    rename   atomic, refused if the new name exists; in the NameNode's journal when it is acknowledged
+    turns    a file `lock`, which its holder touches: if it is untouched for LEASE_S, another writer may take it
 
-A turn may be lost while its holder lives (a NameNode that was away, a process that was stopped): so whoever takes the
-next one renames the pending change first, and by that the old holder cannot publish it any more (manifest.Target).
+A holder may lose its turn while it lives, for example when the NameNode is away or the process is suspended. So the
+next holder renames the pending change first, and the old holder can no longer publish it (manifest.Target).
 
-What a NameNode that restarts, or is in safe mode, refuses is asked again for WAIT_S. The package `hdfs` speaks the
-protocol: of Python's clients it is the one that says whether a rename was done, streams a file in one request, tells an
-error's answer from a file's bytes, and knows more than one NameNode; it needs neither Java nor libhdfs.
+Requests that a restarting NameNode, or one in safe mode, refuses are retried for WAIT_S. The package `hdfs` implements
+the protocol: among Python's clients it reports whether a rename was done, streams a file in one request, distinguishes
+an error response from a file's bytes, and supports several NameNodes; it needs neither Java nor libhdfs.
 
-Thread rule: as in kafkalite.load.storage; the one thread of a turn has a client of its own.
+Thread rule: as in kafkalite.load.storage. The thread of a turn has its own client.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 SCHEMES: Final = {"webhdfs": "http", "swebhdfs": "https"}
 PORTS: Final = {"webhdfs": 9870, "swebhdfs": 9871}
 TIMEOUT_S: Final = 30.0
-"""Of a request, without a byte."""
+"""How long a request may be idle."""
 WAIT_S: Final = 60.0
 """How long a NameNode may be away or in safe mode."""
 LEASE_S: Final = 60.0
@@ -45,19 +45,19 @@ TOUCH_S: Final = 15.0
 POLL_S: Final = 0.2
 READ_SIZE: Final = 1024 * 1024
 USER: Final = "HADOOP_USER_NAME"
-"""The variable by which Hadoop's own clients are told who they are."""
+"""The environment variable for the user name of Hadoop's own clients."""
 MISSING: Final = ("FileNotFoundException", "PathNotFoundException")
 BUSY: Final = ("SafeModeException", "RetriableException", "StandbyException")
 FORBIDDEN: Final = ("AccessControlException", "SecurityException")
 
 
 def is_webhdfs(place: str) -> bool:
-    """Whether a place is one of this module's."""
+    """Return whether a place is a WebHDFS URL."""
     return place.partition("://")[0] in SCHEMES
 
 
 def parsed(url: str) -> tuple[str, str]:
-    """NameNodes, as the package `hdfs` is told, and the path. LoadError."""
+    """Return the NameNodes, as the package `hdfs` expects them, and the path. LoadError."""
     scheme, _, rest = url.partition("://")
     authority, _, path = rest.partition("/")
     hosts = []
@@ -76,7 +76,7 @@ def parsed(url: str) -> tuple[str, str]:
 
 
 class WebHdfs:
-    """See the module. LoadError where HDFS refuses, in one sentence."""
+    """A directory of HDFS as a Storage. LoadError with one sentence if HDFS refuses a request."""
 
     keeps_turns = False
 
@@ -91,7 +91,7 @@ class WebHdfs:
 
     @property
     def client(self) -> Any:
-        """The package's client."""
+        """Return the client of the package `hdfs`."""
         if self._client is None:
             try:
                 import hdfs
@@ -101,12 +101,12 @@ class WebHdfs:
         return self._client
 
     def _full(self, name: str) -> str:
-        """A name or place as HDFS has it."""
+        """Return the HDFS path of a name or place."""
         name = name.removeprefix(self.location)
         return f"{self._path}/{name.strip('/')}".rstrip("/")
 
     def _asked(self, call: Callable[[], Any], name: str) -> Any:
-        """The answer of a call that may be repeated; FileNotFoundError, FileExistsError, LoadError."""
+        """Return the result of a call that may be retried. FileNotFoundError, FileExistsError, LoadError."""
         deadline = time.monotonic() + WAIT_S
         while True:
             try:
@@ -117,7 +117,7 @@ class WebHdfs:
 
     @property
     def _failures(self) -> tuple[type[Exception], ...]:
-        """What the package raises."""
+        """The package's exceptions."""
         import requests
         from hdfs.util import HdfsError
 
@@ -125,14 +125,14 @@ class WebHdfs:
 
     @contextlib.contextmanager
     def translating(self, name: str) -> Iterator[None]:
-        """What the package raises in a call that cannot be repeated becomes what it means."""
+        """Translate the package's exceptions in a call that cannot be retried."""
         try:
             yield
         except self._failures as error:
             self._translated(error, name, waits=False)
 
     def _translated(self, error: Exception, name: str, *, waits: bool) -> None:
-        """Raises what an error of the package means; returns where it may be over in a moment, and `waits`."""
+        """Raise the translation of an exception. Return if `waits` is set and the error may be temporary."""
         import requests
 
         if isinstance(error, requests.exceptions.ConnectionError | requests.exceptions.Timeout):
@@ -187,7 +187,7 @@ class WebHdfs:
         return io.BufferedReader(_Reader(self, name, status["length"]), READ_SIZE)
 
     def read_at(self, name: str, offset: int, length: int) -> bytes:
-        """A range of a file."""
+        """Return a range of a file."""
 
         def part() -> bytes:
             with self.client.read(self._full(name), offset=offset, length=length, chunk_size=READ_SIZE) as chunks:
@@ -211,7 +211,7 @@ class WebHdfs:
         self.move(temporary, name)
 
     def move(self, old: str, new: str) -> None:
-        """FileExistsError where the new name is taken, FileNotFoundError where the old one is gone."""
+        """Rename a file. FileExistsError if the new name exists, FileNotFoundError if the old one does not."""
         deadline = time.monotonic() + WAIT_S
         asked = False
         while True:
@@ -221,7 +221,7 @@ class WebHdfs:
                     return
             except self._failures as error:
                 self._translated(error, old, waits=time.monotonic() < deadline)
-                asked = True  # and perhaps done
+                asked = True  # the rename may have been done
                 time.sleep(POLL_S)
                 if self.exists(old):
                     continue
@@ -237,7 +237,7 @@ class WebHdfs:
         return set()
 
     def sync(self, folders: Iterable[str]) -> None:
-        """Nothing: names are in the NameNode's journal."""
+        """Do nothing: names are in the NameNode's journal."""
 
     def remove(self, name: str) -> None:
         self._asked(lambda: self.client.delete(self._full(name)), name)
@@ -272,7 +272,7 @@ class WebHdfs:
                     self.remove(name)
 
     def _take(self, name: str, mine: bytes, timeout_s: float) -> None:
-        """The lock's file, once nobody has it who lives."""
+        """Take the lock file as soon as no living process holds it."""
         deadline = time.monotonic() + timeout_s
         seen, since_s = None, 0.0
         while True:
@@ -286,7 +286,7 @@ class WebHdfs:
             if touched is not None and (time.monotonic() - since_s > LEASE_S or is_dead(self._holder(name))):
                 with contextlib.suppress(FileNotFoundError):
                     stale = f"{name}.{uuid.uuid4().hex}.tmp"
-                    self.move(name, stale)  # one of those who wait
+                    self.move(name, stale)  # only one of the waiting writers succeeds
                     self.remove(stale)
                 continue
             if time.monotonic() > deadline:
@@ -303,12 +303,12 @@ class WebHdfs:
     def _touch(self, name: str, over: threading.Event) -> None:
         own = WebHdfs(self.location)
         while not over.wait(TOUCH_S):
-            with contextlib.suppress(Exception):  # HDFS is away: the turn may be lost, and the change fails by itself
+            with contextlib.suppress(Exception):  # HDFS is away: the turn may be lost, and the change then fails
                 own.client.set_times(own._full(name), modification_time=time.time_ns() // 1_000_000)
 
 
 class _Reader(io.RawIOBase):
-    """A file of HDFS to be read at any place."""
+    """A file of HDFS with random access."""
 
     def __init__(self, storage: WebHdfs, name: str, size: int) -> None:
         super().__init__()
@@ -339,7 +339,7 @@ class _Reader(io.RawIOBase):
 
 
 class _Writer(io.RawIOBase):
-    """A file of HDFS that is written from its start on; it is whole when it was closed."""
+    """A file of HDFS for sequential writing. It is complete when it is closed."""
 
     def __init__(self, storage: WebHdfs, name: str, writer: Any) -> None:
         super().__init__()
@@ -373,13 +373,13 @@ class _Writer(io.RawIOBase):
 
 
 def this_process() -> dict[str, Any]:
-    """Which process this is, for others on the same machine."""
+    """Identify this process for others on the same machine."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return {"host": socket.gethostname(), "boot": boot, "pid": os.getpid(), "started": started(os.getpid())}
 
 
 def started(pid: int) -> str:
-    """When a process began, in ticks since the machine did; "" for one that is not there."""
+    """Return a process's start time in ticks since boot; "" if it does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[19]
     except OSError:
@@ -387,7 +387,7 @@ def started(pid: int) -> str:
 
 
 def is_dead(holder: dict[str, Any]) -> bool:
-    """Whether the holder of a turn was a process of this machine that is there no more."""
+    """Return whether the holder of a turn was a process of this machine that no longer exists."""
     here = this_process()
     same = holder.get("host") == here["host"] and holder.get("boot") == here["boot"]
     return same and started(int(holder.get("pid", 0))) != holder.get("started")
