@@ -80,6 +80,7 @@ def test_trust_store_of_each_kind(tmp_path: Path) -> None:
     assert read_trust_store(settings()) is None
 
 
+@pytest.mark.slow
 def test_stores_of_keytool_are_read(tmp_path: Path) -> None:
     path = tmp_path / "keytool.jks"
     command = [

@@ -15,6 +15,7 @@ from kafkalite.wire.protocol.schema import covers
 from tests.kit.harness.handler_calls import HandlerCalls
 from tests.kit.harness.named_case import named_case
 from tests.kit.harness.random_messages import REQUEST, MessageMaker
+from tests.kit.harness.samples import sample
 
 ROWS = [row for row in table.ROWS if row.key not in (api.PRODUCE, api.FETCH)]
 CASES = [(row.key, version) for row in ROWS for version in range(row.oldest, row.newest + 1)]
@@ -64,7 +65,7 @@ def make_plausible(message, version, rng, ids):
             setattr(message, name, rng.choice(NUMBERS))
 
 
-@pytest.mark.parametrize("plausible", [False, True], ids=["random", "plausible"])
+@pytest.mark.parametrize("plausible", sample([True, False], 1), ids=["plausible", "random"])
 def test_request_is_answered(plausible):
     assert CASES
     for case in CASES:
