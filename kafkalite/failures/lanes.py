@@ -53,7 +53,7 @@ class ItemState(Enum):
 
 
 class Verdict(NamedTuple):
-    """What a transaction must write for a record. With `stays`, the record is READY again afterwards."""
+    """What a transaction must write for a record. With `stays`, the record is READY again after it."""
 
     put: Put | None = None
     row: Row | None = None

@@ -68,8 +68,7 @@ class Entry(NamedTuple):
 
     @property
     def own_key(self) -> str:
-        """The letter's key if it is unique to the letter, so that a tombstone with it removes only this letter; else
-        ""."""
+        """The letter's key if no other letter has it, so that a tombstone with it removes only this letter, or ""."""
         rekeyed = self.found.rekeyed and self.message.key is not None
         return self.message.key.decode(errors="replace") if rekeyed and self.message.key is not None else ""
 

@@ -129,7 +129,7 @@ class Port(WritingPort, Protocol):
 
     def claim(self) -> None:
         """Initialize the transactional ids before anything else, so that transactions that a previous process left open
-        are aborted at once and nobody waits for their timeout. Not called with at-least-once moves."""
+        are aborted at once and readers need not wait for their timeout. Not called with at-least-once moves."""
 
     def open(
         self,
@@ -548,7 +548,7 @@ class Runner:
     def _assigned(self, partitions: list[TopicPartition]) -> None:
         """Read positions, then stable offsets, then the ledger, then end offsets. Each read is at least as recent as
         the one before. A letter is committed with its row, so the ledger knows all letters below the stable offsets.
-        Letters above them are new, and a missing row must not make them look lost."""
+        End offsets are read last: the letters of all rows are below them, so that none looks lost."""
         if not partitions:
             return
         committed = self._client.groups.committed(self.policy.group, require_stable=True)

@@ -65,16 +65,12 @@ def run(
 ) -> str:
     """Handle records by the policy until `stop` is set. Return "", or the reason why the policy stopped the member.
 
-    `policy`    the group's Policy
-    `handler`   function or coroutine function: `f(record)` or `f(record, transaction)`, or with `Policy.batch` lists of
-                records
+    `handler`   function or coroutine function: `f(record)` or `f(record, transaction)`; with `batch`, lists of records
     `bootstrap_servers`   "host:port,…" or a list; default: those of `consumer`, or 127.0.0.1:9092
-    `stop`      an event that ends the member when it is set
     `member`    a name that makes this a static member (KIP-345): after a restart it gets its partitions back at once
     `security`  TLS and SASL: a Security, or Kafka client settings such as {"security.protocol": "SASL_SSL", …}.
                 Default: those of `consumer`, unless this call names other servers
-    `client`    the client that reads and writes the records: "kafkalite", "confluent-kafka", "kafka-python" or
-                "aiokafka"
+    `client`    client for the records: "kafkalite", "confluent-kafka", "kafka-python" or "aiokafka"
     `consumer`  that client's consumer configuration, with its TLS and SASL settings, under that client's names. Or a
                 KafkaConsumer of kafka-python or an AIOKafkaConsumer, whose class selects the client. A configuration
                 without bootstrap servers uses those of this call

@@ -197,7 +197,7 @@ def mark_of(run: Run, message: Message) -> Mark | None:
 class DividedWorkers:
     """Separate workers for the handler and the dead-letter handler, so that neither delays the other.
 
-    They have the methods and attributes of Workers. `is_dead` tells whether a partition has dead letters.
+    They have the methods and attributes of Workers. `is_dead` returns whether a partition has dead letters.
     """
 
     def __init__(self, own: Workers, dead: Workers, is_dead: Callable[[TopicPartition], bool]) -> None:

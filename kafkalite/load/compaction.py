@@ -2,7 +2,7 @@
 
     small files of an hour, in order ─▶ up to `file_size` bytes of them ─▶ one file ─▶ a change: adds it, removes them
 
-Files that were written before their table's columns changed are rewritten with the new columns, whatever their size, so
+Files that were written before their table's columns changed are rewritten with the new columns, small or not, so
 that any reader of the directory sees one schema; if only older releases loaded, the manifests get the schema first.
 Otherwise records are copied unchanged. Readers of manifests see either the old files or the new one. The old files are
 deleted `grace_s` after the change; until then, a reader that lists directories sees their records twice.

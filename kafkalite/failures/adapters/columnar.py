@@ -177,7 +177,7 @@ class ColumnarPort:
                 return
 
     def _give_up(self) -> None:
-        """Abort the transaction and drop the producer. The next producer's start ends whatever is left open."""
+        """Abort the transaction and drop the producer. The next producer's start aborts what is left open."""
         producer, self._transactional = self._transactional, None
         if producer is not None:
             try:

@@ -92,7 +92,7 @@ class Writing(Listening):
             raise TransactionFailed(str(error), too_large=self._is_too_large(error)) from error
 
     def _give_up(self) -> None:
-        """Abort the transaction and drop the producer. The next producer's start ends whatever is left open."""
+        """Abort the transaction and drop the producer. The next producer's start aborts what is left open."""
         producer, self._transactional = self._transactional, None
         expected: tuple[type[Exception], ...] = (*self._failures, RuntimeError)
         if producer is not None:

@@ -9,7 +9,7 @@
 A repeated batch is not duplicated, because a task's rows and its marker are in one transaction. A repeated task first
 initializes its transactional id, so the coordinator ends the transactions of all older attempts and drivers for good;
 then it reads the markers. Either the older attempt committed before, so its marker is found and nothing is written, or
-it never will. So each (query, batch, task) is committed once, in whatever order drivers and workers die.
+it never will. So each (query, batch, task) is committed once, in any order of crashes.
 
 If only some tasks of a batch were committed, the batch must be divided as before; otherwise rows of one task would be
 repeated in another. This is checked before anything is committed: tasks compare rows and checksum, and the driver
