@@ -100,6 +100,21 @@ def on_ending(stop: Callable[[], object]) -> Iterator[Ending]:
 
 
 @contextlib.contextmanager
+def until_stdin_ends(*, wanted: bool) -> Iterator[None]:
+    """Send this process SIGTERM when standard input is closed, which means that its parent has ended or stops it."""
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, 4096):
+                pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    if wanted:
+        threading.Thread(target=watch, name="stdin-watch", daemon=True).start()
+    yield
+
+
+@contextlib.contextmanager
 def ended_at_once(last: Callable[[], object]) -> Iterator[None]:
     """A context for work that may be killed at any moment, and whose libraries make a traceback of KeyboardInterrupt:
     the first SIGTERM or Ctrl-C inside it calls `last` and ends the process, with the status that shells expect."""

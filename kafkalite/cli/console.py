@@ -15,21 +15,15 @@ if the request says Accept: application/json.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
-import signal
-import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from kafkalite.base.ending import until_stdin_ends
 from kafkalite.cli import UsageError
 from kafkalite.cli.common import add_client_arguments, count, security_from
 from kafkalite.cli.serving import Ready, add_serving_arguments, serve
 from kafkalite.web.server import Address, parse_address
 from kafkalite.web.users import Users
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PORT_DEFAULT: Final = 8090
 LISTEN_DEFAULT: Final = f"http://127.0.0.1:{PORT_DEFAULT}"
@@ -149,21 +143,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     with until_stdin_ends(wanted=arguments.until_stdin_ends):
         return serve(server, ready, arguments.ready_file, reload=None if tls is None else tls.reload)
-
-
-@contextlib.contextmanager
-def until_stdin_ends(*, wanted: bool) -> Iterator[None]:
-    """Send this process SIGTERM when standard input is closed, which means that its parent has ended."""
-
-    def watch() -> None:
-        with contextlib.suppress(OSError):
-            while os.read(0, 4096):
-                pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    if wanted:
-        threading.Thread(target=watch, name="stdin-watch", daemon=True).start()
-    yield
 
 
 def address_of(text: str, flag: str = "--listen") -> Address:

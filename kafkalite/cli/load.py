@@ -28,6 +28,8 @@ Columns may change from load to load: docs/load.md.
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import errno
 import os
 import re
@@ -36,7 +38,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kafkalite.base.ending import ended_at_once, on_ending
+from kafkalite.base.ending import ended_at_once, on_ending, until_stdin_ends
 from kafkalite.cli import EXIT_FAILURE, EXIT_USAGE, CommandError, UsageError
 from kafkalite.cli.common import Progress, add_client_arguments, count, open_client, quantity, seconds
 from kafkalite.cli.load_engines import add_engine_arguments, engine_for
@@ -46,8 +48,6 @@ from kafkalite.cli.output import note, print_json, print_table, say
 from kafkalite.cli.times import moment
 
 if TYPE_CHECKING:
-    import argparse
-
     from kafkalite.cli.load_engines import Engine
     from kafkalite.load.loading import Published
 
@@ -106,6 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_engine_arguments(parser)
     add_metrics_arguments(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="show no progress")
+    parser.add_argument("--until-stdin-ends", action="store_true", help=argparse.SUPPRESS)
     add_report_arguments(parser)
 
 
@@ -189,7 +190,8 @@ def run(arguments: argparse.Namespace) -> int:
             return run_report(arguments)
         if arguments.compact:
             return run_compaction(arguments)
-        return run_load(arguments)
+        with until_stdin_ends(wanted=arguments.until_stdin_ends):
+            return run_load(arguments)
     except Exception as error:
         sentence = told(error)
         if sentence is None:
@@ -226,17 +228,9 @@ def is_about_a_disk(sentence: str) -> bool:
 
 def check(arguments: argparse.Namespace) -> None:
     """Raise UsageError for flags that exclude or require each other."""
-    from kafkalite.load.places import refuse_url
-    from kafkalite.load.storage import LoadError
-    from kafkalite.load.webhdfs import is_webhdfs
-    from kafkalite.mirror.topics import compiled
-
     if arguments.target is None:
         raise UsageError("--to DIR is required: it is where the files are kept (see kafkalite load --help)")
-    try:
-        refuse_url(arguments.target)
-    except LoadError as error:
-        raise UsageError(f"{'DIR' if arguments.action else '--to'} {error}") from error
+    check_target("DIR" if arguments.action else "--to", arguments.target)
     if arguments.action is not None:
         return
     if arguments.compact:
@@ -250,14 +244,39 @@ def check(arguments: argparse.Namespace) -> None:
     check_decoding(arguments)
     if arguments.master is not None and arguments.remote is not None:
         raise UsageError("--master cannot be used with --remote: the Spark Connect server has its master already")
-    for flag in ("topics", "exclude"):
-        try:
-            if getattr(arguments, flag) is not None:
-                compiled(getattr(arguments, flag))
-        except ValueError as error:
-            raise UsageError(f"--{flag}: {error}") from error
-    if not is_webhdfs(arguments.target) and Path(arguments.target).is_file():
-        raise UsageError(f"--to {arguments.target}: not a directory")
+    check_pattern("--topics", arguments.topics)
+    check_pattern("--exclude", arguments.exclude)
+    check_not_a_file("--to", arguments.target)
+
+
+def check_target(flag: str, target: str) -> None:
+    """Raise UsageError, which names the flag, for a URL that loads do not support."""
+    from kafkalite.load.places import refuse_url
+    from kafkalite.load.storage import LoadError
+
+    try:
+        refuse_url(target)
+    except LoadError as error:
+        raise UsageError(f"{flag} {error}") from error
+
+
+def check_not_a_file(flag: str, target: str) -> None:
+    """Raise UsageError, which names the flag, for a file in place of a directory."""
+    from kafkalite.load.webhdfs import is_webhdfs
+
+    if not is_webhdfs(target) and Path(target).is_file():
+        raise UsageError(f"{flag} {target}: not a directory")
+
+
+def check_pattern(flag: str, pattern: str | None) -> None:
+    """Raise UsageError, which names the flag, for an invalid regular expression."""
+    from kafkalite.mirror.topics import compiled
+
+    try:
+        if pattern is not None:
+            compiled(pattern)
+    except ValueError as error:
+        raise UsageError(f"{flag}: {error}") from error
 
 
 def check_decoding(arguments: argparse.Namespace) -> None:
@@ -366,14 +385,19 @@ class TopicRun:
         }
 
 
+class Stopped(Exception):
+    """A load ends after a commit, because the command was told to end."""
+
+
 class LoadRuns:
-    """Runs the loads of this command, and sums up their results."""
+    """Runs the loads of this command, and sums up their results. Once `stopping` is set, a load ends after a commit."""
 
     def __init__(self, arguments: argparse.Namespace, engine: Engine) -> None:
         from kafkalite.load.manifest import Target
         from kafkalite.load.status import LoadStatus
 
         self.status = LoadStatus(arguments.follow)
+        self.stopping = threading.Event()
         self._arguments = arguments
         self._engine = engine
         self._target = Target(arguments.target)
@@ -392,6 +416,7 @@ class LoadRuns:
         """Load what these topics contain now. A topic that fails is reported and left out.
 
         LoadError, KafkaError or OptionError for a failure that concerns no single topic, or if no topic is left.
+        Stopped if the load ended early because of `stopping`.
         """
         decodes = self._arguments.avro is not None or self._arguments.json_schema is not None
         failing = [topic for topic in topics if self._topics.setdefault(topic, TopicRun()).error]
@@ -399,6 +424,8 @@ class LoadRuns:
         try:
             for group in [[topic] for topic in topics] if decodes else [well, *([topic] for topic in failing)]:
                 self._load_group(group)
+        except Stopped:
+            raise
         except Exception as error:
             self.status.failed(error)
             raise
@@ -475,6 +502,8 @@ class LoadRuns:
         for topic, letters in published.letters.items():
             self._topics[topic].letters += letters
         self._progress.update(self._rows, self._size)
+        if self.stopping.is_set():
+            raise Stopped
 
     def finish(self) -> None:
         """Write the last progress line."""
@@ -526,9 +555,9 @@ class LoadRuns:
 
 
 def follow(arguments: argparse.Namespace, runs: LoadRuns) -> None:
-    """Load repeatedly, including new topics, until a signal; a second signal ends the command at once."""
-    stop = threading.Event()
-    with on_ending(stop.set):
+    """Load repeatedly, including new topics, until a signal; a commit is finished, unless a second signal arrives."""
+    stop = runs.stopping
+    with on_ending(stop.set), contextlib.suppress(Stopped):
         while not stop.is_set():
             due = time.monotonic() + arguments.follow
             topics = topics_of(arguments)

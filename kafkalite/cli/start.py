@@ -7,6 +7,7 @@ listeners.
   kafkalite start --config server.properties --set num.partitions=3
   kafkalite start --data-dir ./data --listeners kafka://127.0.0.1:0 --ready-file ready
   kafkalite start --console 127.0.0.1:8090
+  kafkalite start --load ./loaded --load-topics 'orders|payments' --load-options='--follow 10'
   kafkalite start --data-dir ./replica --mirror-from live:9092 --mirror-topics 'logs[.].*'
 
 --mirror-from copies topics from another cluster while the broker runs, each record once, as `kafkalite mirror` does.
@@ -14,6 +15,9 @@ listeners.
 client settings for the source: docs/mirror.md.
 
 --console serves the web console of this broker from a separate process that ends with it: docs/console.md.
+
+--load loads topics into Parquet files every 2 s, as `kafkalite load --follow 2` does, from a separate process that ends
+with the broker. It needs pyarrow (the extra `arrow`): docs/load.md.
 
 SIGHUP reloads the certificates of TLS listeners. systemd is notified when the broker is ready (Type=notify), and its
 watchdog is supported.
@@ -68,6 +72,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=CONSOLE,
         help=f"serve the web console, for this machine only (default address: {CONSOLE})",
+    )
+    parser.add_argument(
+        "--load", metavar="DIR", help="load topics into Parquet files here; for HDFS, webhdfs://NAMENODE:9870/DIR"
+    )
+    parser.add_argument(
+        "--load-topics", metavar="REGEX", help="topics to load, whose whole name matches (default: all)"
+    )
+    parser.add_argument(
+        "--load-options",
+        metavar="OPTIONS",
+        help="further options of `kafkalite load`, in one word, such as '--follow 10 --codec gzip'",
     )
     add_serving_arguments(parser)
 
@@ -133,6 +148,12 @@ def _made(arguments: argparse.Namespace) -> tuple[Broker, BrokerConfig]:
         from kafkalite.cli.beside import console_beside
 
         companions.append(console_beside(arguments.console, config.bound_listeners, arguments.log_level))
+    if arguments.load is not None:
+        from kafkalite.cli.beside import load_beside
+
+        companions.append(load_beside(arguments.load, arguments.load_topics, arguments.load_options, config))
+    elif arguments.load_topics is not None or arguments.load_options is not None:
+        raise UsageError(f"--load-{'topics' if arguments.load_topics is not None else 'options'} requires --load")
     with beginning():
         return Broker(config, companions=companions), config
 

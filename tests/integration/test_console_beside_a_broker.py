@@ -15,10 +15,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from kafkalite.cli import UsageError, beside
-from kafkalite.cli.beside import ConsoleBeside, console_beside
+from kafkalite.cli.beside import CommandBeside, console_beside
 from kafkalite.client import Client
 from kafkalite.settings.broker import BrokerConfig
-from kafkalite.web.server import parse_address
 from tests.kit.processes.broker import wait_until
 
 pytestmark = pytest.mark.integration
@@ -122,12 +121,10 @@ def test_one_that_cannot_begin_or_dies_too_often_stays_away(
 ) -> None:
     caplog.set_level("INFO")
     monkeypatch.setattr(beside, "PAUSES_S", (0.01, 0.01))
-    address = parse_address("http://127.0.0.1:0", 0)
     for status, starts in ((2, 1), (7, 3)):
         caplog.clear()
-        companion = ConsoleBeside(
-            address, command=[sys.executable, "-c", f"import sys; print('came'); sys.exit({status})"]
-        )
+        program = [sys.executable, "-c", f"import sys; print('came'); sys.exit({status})"]
+        companion = CommandBeside(["console"], final=(2,), program=program)
         assert companion.notes() == []
         companion.start("127.0.0.1:1")
         wait_until(companion.notes, WAIT_S, "it was given up")
@@ -139,13 +136,32 @@ def test_one_that_cannot_begin_or_dies_too_often_stays_away(
         assert [row.getMessage() for row in caplog.records].count("came") == starts
 
 
-def test_one_that_does_not_want_to_end_is_killed(
+def test_one_that_says_why_it_fails_is_quoted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    monkeypatch.setattr(beside, "STOP_S", 0.2)
+    monkeypatch.setattr(beside, "PAUSES_S", (0.01,))
+    program = "import sys; print('working'); sys.exit('kafkalite: the disk is full')"
+    companion = CommandBeside(["load"], gathers=True, program=[sys.executable, "-uc", program])
+    companion.start("127.0.0.1:1")
+    wait_until(companion.notes, WAIT_S, "it was given up")
+    companion.stop()
+    exited = "the load exited with status 1 (the disk is full)"
+    assert companion.notes() == [f"{exited} and is not restarted; the broker continues"]
+    assert [(row.levelname, row.getMessage()) for row in caplog.records] == [
+        ("INFO", "working"),
+        ("WARNING", "the load: the disk is full"),
+        ("WARNING", f"{exited} and restarts in 0.01 s"),
+        ("INFO", "working"),
+        ("WARNING", "the load: the disk is full"),
+        ("ERROR", f"{exited} and is not restarted; the broker continues"),
+    ]
+
+
+def test_one_that_does_not_want_to_end_is_killed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     program = "import time; print('came', flush=True); time.sleep(1000)"
-    companion = ConsoleBeside(parse_address("http://127.0.0.1:0", 0), command=[sys.executable, "-c", program])
+    companion = CommandBeside(["console"], stop_s=0.2, program=[sys.executable, "-c", program])
     companion.start("127.0.0.1:1")
     wait_until(lambda: "came" in caplog.text, WAIT_S, "it is there")
     companion.stop()

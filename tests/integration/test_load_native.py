@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pytest
 from kafkalite.avro import AvroEncoder, RegistryClient
 from kafkalite.broker import Broker
 from kafkalite.cli import EXIT_USAGE, main
+from kafkalite.cli.load import LoadRuns
 from kafkalite.client import Client
 from kafkalite.failures.headers import letter_of
 from kafkalite.load import contents
@@ -57,6 +59,28 @@ def filled(client: Client, kafka_topic: str) -> str:
 
 def command(broker: Broker, topic: str, folder: Path, *more: str) -> list[str]:
     return ["load", "-b", broker.bootstrap_servers, "-t", topic, "--to", str(folder), *more]
+
+
+def test_a_signal_ends_a_load_that_follows_after_its_commit(
+    kafka_broker: Broker, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits: list[int] = []
+    count = LoadRuns._count
+
+    def count_and_stop(runs: LoadRuns, published: Published) -> None:
+        commits.append(published.rows)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert runs.stopping.wait(60)
+        count(runs, published)
+
+    monkeypatch.setattr(LoadRuns, "_count", count_and_stop)
+    assert main(command(kafka_broker, filled, tmp_path, "--follow", "1", "--commit-size", "50000")) == 0
+    (first,) = commits
+    assert 0 < first == dataset(tmp_path).count_rows() < 2000
+    monkeypatch.undo()
+    assert main(command(kafka_broker, filled, tmp_path)) == 0
+    found = dataset(tmp_path).to_table(["partition", "offset"]).to_pylist()
+    assert sorted((row["partition"], row["offset"]) for row in found) == [(p, o) for p in range(2) for o in range(1000)]
 
 
 def test_everything_once_by_topic_and_hour(client: Client, filled: str, tmp_path: Path) -> None:

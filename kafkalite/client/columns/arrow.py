@@ -19,6 +19,7 @@ Thread rule: functions are pure; an ArrowExporter belongs to one thread at a tim
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -48,7 +49,17 @@ def pyarrow() -> Any:
     try:
         return importlib.import_module("pyarrow")
     except ImportError as error:
-        raise ImportError(needs_extra("Arrow record batches need pyarrow", "arrow")) from error
+        raise ImportError(_needs_pyarrow()) from error
+
+
+def require_pyarrow() -> None:
+    """Raise ImportError, like `pyarrow`, if it is not installed. Nothing is imported."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ImportError(_needs_pyarrow())
+
+
+def _needs_pyarrow() -> str:
+    return needs_extra("Arrow record batches need pyarrow", "arrow")
 
 
 def schema_of(columns: Sequence[str] = COLUMNS) -> Any:

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,8 @@ def test_following_ends_behind_the_load_that_a_signal_meets(monkeypatch: pytest.
     loaded: list[list[str]] = []
 
     class Runs:
+        stopping = threading.Event()
+
         def load(self, topics: list[str]) -> None:
             loaded.append(topics)
             if len(loaded) == 3:

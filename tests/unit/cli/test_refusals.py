@@ -148,6 +148,12 @@ start --listeners kafka://127.0.0.1:99999 --data-dir unused
 start --log-level loud
 start --mirror-topics t --data-dir unused
 start --console nonsense --data-dir unused
+start --load-topics t --data-dir unused
+start --load-options -q --data-dir unused
+start --load s3://bucket/x --data-dir unused
+start --load x --load-topics ( --data-dir unused
+start --load x --load-options=--nonsense --data-dir unused
+start --load x --load-options=--compact --data-dir unused
 nosuchcommand
 """
 
