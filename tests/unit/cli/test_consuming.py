@@ -320,7 +320,7 @@ def test_recursive_avro_values_are_printed(consume: Consume, client: Client, kaf
     assert (keyed["key"], keyed["value"]) == (printed(6), {"id": 7, "note": None})
     status, lines, said = consume(*arguments)
     assert (status, len(lines)) == (1, 4)
-    assert f"{kafka_topic}-0 offset 4: it is truncated" in said
+    assert f"{kafka_topic}-0 offset 4: schema {tree_id}: it is truncated" in said
 
 
 def test_a_value_that_is_no_avro_ends_it_behind_the_good_ones(consume: Consume, orders: str, registry: str) -> None:
