@@ -148,7 +148,7 @@ def box_of(client: Client, arguments: argparse.Namespace) -> LetterBox:
     from kafkalite.failures.letters import LetterBox
 
     box = LetterBox(client, arguments.group, arguments.topic)
-    if not box.topics:
+    if not box.has_topics():
         raise CommandError(f"group {arguments.group} has no dead-letter topic; name one with --topic")
     return box
 

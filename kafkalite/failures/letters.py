@@ -173,11 +173,24 @@ class LetterBox:
         if self._topic is not None:
             return [self._topic]
         self._ledger.refresh()
-        prefix = f"{DEAD}.{self.group}."
         named = {row.letter_topic for _, row in self._ledger.records() if row.state in OPEN_LETTERS}
         named |= published(self._ledger.policy)
-        names = self._client.with_retries(self._client.topics)
-        return sorted(name for name in names if name.startswith(prefix) or name in named)
+        return sorted(name for name in self._names() if self._is_own(name) or name in named)
+
+    def has_topics(self) -> bool:
+        """Return whether there is a dead-letter topic. The ledger is read only if no topic has the group's name.
+
+        A killed redrive can leave a transaction open. It hides the rest of the ledger until the next redrive ends it.
+        """
+        return self._topic is not None or any(self._is_own(name) for name in self._names()) or bool(self.topics)
+
+    def _names(self) -> Iterable[str]:
+        """Return the names of all topics."""
+        return self._client.with_retries(self._client.topics)
+
+    def _is_own(self, topic: str) -> bool:
+        """Return whether a topic has the name of the group's dead-letter topics."""
+        return topic.startswith(f"{DEAD}.{self.group}.")
 
     def entries(self, keep: Keep | None = None) -> Iterator[Entry]:
         """Yield all letters, including resolved ones, in the order of partitions and offsets."""

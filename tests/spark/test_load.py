@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
-from pyspark.sql.types import IntegerType, StructField, StructType
 
 from kafkalite.broker import Broker
 from kafkalite.client import READ_COMMITTED, Client
@@ -305,6 +304,8 @@ def with_batch_rows(frame):
     def counted(batches):
         for batch in batches:
             yield batch.append_column("rows", pa.array([batch.num_rows] * batch.num_rows, pa.int32()))
+
+    from pyspark.sql.types import IntegerType, StructField, StructType
 
     fields = [*frame.schema.fields, StructField("rows", IntegerType())]
     return frame.mapInArrow(counted, StructType(fields))
