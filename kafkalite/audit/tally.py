@@ -108,7 +108,7 @@ class SentTally:
         return made
 
     def mark_texts(self, topic: str, timestamps: Iterable[int]) -> list[str]:
-        """Return and count marks as text for messages with these times (ms since 1970)."""
+        """Return a mark's text for each of these message times (ms since 1970), and count the messages."""
         found = []
         with self._lock:
             span = self._span(topic)

@@ -66,7 +66,7 @@ class Logs:
         return sorted(self._consumers)
 
     def bound(self, topic: str, partition: BrokerPartition, when: int = wire.LATEST) -> int | None:
-        """Return the log's end, or with wire.EARLIEST its start; None without a live broker. Raises ClassicError."""
+        """Return the log's end, or with wire.EARLIEST its start; None without a live broker or offset. ClassicError."""
         broker = self.brokers.get(partition.broker_id)
         if broker is None:
             return None

@@ -5,12 +5,12 @@
     redraw                         a whole screen
     write_text                     text of several lines that this program lays out: help, scripts, a stack trace
     write_value, write_data        what records hold: as it is into a file or a pipe, escaped on a terminal
-    Guard                          the streams themselves, for what else writes there: tracebacks, warnings, libraries
+    Guard                          the streams themselves, for other writers: tracebacks, warnings, libraries
 
 Group ids, client ids, principals, keys, error texts and the like are chosen by clients, and may hold characters that a
 terminal obeys (ESC, BEL, C1) or that change the direction of a line. None of these reaches a terminal: a line has no
-character that does not print, JSON has them as \\u escapes, and values keep only line ends, tabs and spaces of other
-scripts. No other module prints or writes to a standard stream; `tests/unit/cli/test_output.py` checks it.
+character that does not print, JSON has them as \\u escapes, and values keep only line ends, tabs, Unicode spaces
+and zero-width joiners. No other module writes to a standard stream (`tests/unit/cli/test_output.py` checks it).
 """
 
 from __future__ import annotations

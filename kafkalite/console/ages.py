@@ -3,7 +3,7 @@
     ends seen      12:00:00 → 100 · 12:00:05 → 180
     committed 140  the 140th record was written at 12:00:02.5, if they came evenly
 
-For an offset older than every sample, only a bound is known. Pure; times are ms since 1970.
+For an offset older than every sample, only a lower bound is known. Pure; times are ms since 1970.
 """
 
 from __future__ import annotations
@@ -25,9 +25,6 @@ class Age(NamedTuple):
 class SeenEnds:
     """End offsets of one partition with the times they were sampled: at most 4 KB. When full, every second sample of
     the older half is dropped, so the recent past stays exact.
-
-    Where there are too many every second one of the older half is forgotten, so that the near past stays exact and the
-    far past is there.
     """
 
     __slots__ = ("_ends", "_times")

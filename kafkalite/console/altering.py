@@ -1,8 +1,7 @@
 """Create, alter, grow, trim and delete topics. Destructive actions require the topic's name and first list what
 depends on it.
 
-What destroys wants the topic's name typed, and says before what depends on it. Thread rule: functions belong to the
-thread that has the client.
+Thread rule: functions belong to the thread that has the client.
 """
 
 from __future__ import annotations

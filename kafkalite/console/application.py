@@ -158,8 +158,6 @@ class Application:
     ) -> None:
         """Add routes ahead of the existing ones, template names, and the source of all topics. Call it before serving.
         `base` is the prefix of all addresses: a reverse proxy's, a cluster's, or both.
-
-        `base` is the prefix of all addresses: a reverse proxy's, a cluster's where there are several, or both.
         """
         self._topics, self._renew = sampler.topics, sampler.renew
         self._routes = Routes([*rows, ("/static/{}", {"GET": "static"}), *ROUTES])

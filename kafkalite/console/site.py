@@ -1,4 +1,4 @@
-"""Serve one cluster: its clients, shared state, sampler and application.
+"""Hold what the console has for one cluster: clients, shared state, sampler and web application.
 
 Thread rule: `start` and `stop` belong to one thread.
 """
@@ -32,8 +32,6 @@ RETRY_S: Final = 5.0
 class Site:
     """See the module. `entries` are all clusters of a console with several. `base_path` is the path prefix of the
     whole console.
-
-    `base_path` is the path prefix of the whole console.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ def topics_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def counted(client: Client, topics: Iterable[TopicDescription]) -> dict[str, dict[str, Any]]:
-    """Return partitions, records (as offsets, an upper bound) and bytes of each topic; None if no broker answers."""
+    """Return partitions, offline ones, records (upper bound) and bytes by topic; the last two are None if unknown."""
     listed = list(topics)
     keys = [
         TopicPartition(topic.name, row.partition) for topic in listed for row in topic.partitions if row.leader >= 0

@@ -45,13 +45,13 @@ class Breaker:
         return failed and (over or (self._window is not None and self._window.exceeded))
 
     def open(self, ms: float) -> None:
-        """Open the breaker, and schedule the first probe."""
+        """Open the breaker at time `ms`, and schedule the first probe."""
         self.is_open = True
         self._pause_ms = PROBE_MS_MIN
         self.probe_at = ms + self._pause_ms
 
     def probe_failed(self, ms: float) -> None:
-        """Schedule the next probe, after a longer delay."""
+        """Schedule the next probe after the one that failed at time `ms`, with a longer delay."""
         self.probing = False
         self._pause_ms = min(2 * self._pause_ms, PROBE_MS_MAX)
         self.probe_at = ms + self._pause_ms

@@ -2,7 +2,8 @@
 
 A transaction's markers reach its partitions one by one, after its end was acknowledged, and an open transaction holds
 back all records after it. So a read-committed reader that stops at the last stable offset can miss a committed record.
-Here the end is the high watermark, and the reader waits for transactions that are open before it.
+Here the end is the high watermark, and the reader waits for transactions that are open before it. After 90 s
+without progress it raises RangeUnavailable.
 
 Thread rule: one thread at a time, that of the Client.
 """

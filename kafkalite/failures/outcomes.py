@@ -2,7 +2,7 @@
 
     Finished ─┬─ success ─▶ done, or its row and outputs are written
               └─ failure ─▶ the policy's step: in place, a retry topic, the dead letters, ignore, stop
-                    └─ an outage, or too many ─▶ the breaker opens, and no record is moved
+                    └─ an outage, or the failure limit exceeded ─▶ the breaker opens; the record is retried
 
 Thread rule: one thread at a time, that of the session.
 """

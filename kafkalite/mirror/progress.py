@@ -8,8 +8,8 @@
              "origins": [["cluster id", "topic"], …]     the topics of which the source's topic is a copy
              "left_behind": "why", "since": ms, "tries": n       of a whole topic that is not copied, with offset 0
 
-A partition's row is written before its first record is copied. So a new mirror sees in its source what mirrors of the
-opposite direction copy, in whichever order they started: see upstream.py.
+A partition's row is written before its first record is copied. So a new mirror finds, in its source, which topics a
+mirror in the opposite direction copies, whichever of the two started first: see upstream.py.
 
 Records and progress become visible together, so a mirror killed at any time continues where its last transaction ended.
 Progress is a topic and not a group's offsets, because those expire when a mirror is stopped for a week.

@@ -8,9 +8,11 @@
     key-json:$.id           the same in a JSON key
     key-avro:id             the same in an Avro key
 
-| | key, header | value | json, avro | | --- | --- | --- | --- | | is | all of it; also a UUID in 16 bytes, a number in
-4 or 8 | contains it as a word | all of it | | begins, contains | its text | its text | its text; Avro numbers match
-only as a whole | | regex | RE2 matches within its text | the same | the same |
+| | key, header | value | json, avro |
+| --- | --- | --- | --- |
+| is | all of it; also a UUID in 16 bytes, a number in 4 or 8 | contains it as a word | all of it |
+| begins, contains | its text | its text | its text; Avro numbers match only as a whole |
+| regex | RE2 matches within its text | the same | the same |
 
 The 4 or 8 bytes of a number are big-endian, as Kafka's serializers write them. A word is not adjacent to a letter,
 digit or underscore.

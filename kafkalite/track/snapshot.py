@@ -63,7 +63,7 @@ class TopicFilter:
         )
 
     def without_topic(self, names: Iterable[str]) -> list[str]:
-        """Return the parts that match none of the names."""
+        """Return the names and expressions of this filter that match none of these topics."""
         listed = list(names)
         return [
             part

@@ -1,10 +1,13 @@
 """Determine a record's state in each group from committed offsets, the group's ledger, and letters.
 
-| state | meaning | | --- | --- | | processed, read | the group is past it; with a ledger it was processed, without one
-it was only read | | waiting | the group has not reached it yet; the lag is the most records before it | | waits for
-GROUP | waiting, and its policy lets that group decide first, which has not | | trying, retrying, parked, redriven | a
-letter of it is in a retry topic, or it is being processed | | dead, unreadable, skipped, ignored, lost | the group has
-given it up, for the reason given | | redriven, then processed | it was a dead letter, and is no longer |
+| state | meaning |
+| --- | --- |
+| processed, read | the group is past it; with a ledger it was processed, without one it was only read |
+| waiting | the group has not reached it yet; the lag is the most records before it |
+| waits for GROUP | waiting, and its policy lets that group decide first, which has not |
+| trying, retrying, parked, redriven | a letter of it is in a retry topic, or it is being processed |
+| dead, unreadable, skipped, ignored, lost | the group has given it up, for the reason given |
+| redriven, then processed | it was a dead letter, and is no longer |
 
 Committed offsets are read before the ledger is read to its end, so that a record moved meanwhile is not reported as
 processed.

@@ -1,9 +1,9 @@
 """Check requests before an application: Host, Origin and sign-in; and add security headers to its responses.
 
-    known Host? ─▶ cross-site change? ─▶ signed in? ─▶ the application ─▶ security headers
+    known Host (without sign-in)? ─▶ cross-site change? ─▶ signed in? ─▶ the application ─▶ security headers
 
-Host: without sign-in, a web page could reach a server on a private address through a DNS name that it points there
-(DNS rebinding). Therefore only known names are served; IP addresses are always accepted. Origin: a browser reports
+Host: a server without sign-in serves only known names and IP addresses, because a web page could otherwise reach it
+through a DNS name that it points there (DNS rebinding). Origin: a browser reports
 where a request comes from (Sec-Fetch-Site, else Origin), and only pages of this server may make changes. Programs send
 neither header, and are accepted.
 

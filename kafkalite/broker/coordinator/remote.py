@@ -115,12 +115,12 @@ class Remote:
 
 
 def _mark_of(item: _MarkerTo) -> tuple[int, RemoteMarker]:
-    """Return the marker's subject and content: two coordinators may end a producer's transactions at the same time."""
+    """Return the producer id and the content. Two coordinators may end a producer's transactions at the same time."""
     return item.mark.producer_id, item.mark
 
 
 def _asker_of(item: _AskTo) -> tuple[str, tuple[int, int, bool]]:
-    """Return the request's subject and content: a fenced producer may write at the same time as its successor."""
+    """Return the transactional id and the content. A fenced producer may ask at the same time as its successor."""
     ask = item.ask
     return ask.transactional_id, (ask.producer_id, ask.epoch, ask.only_verify)
 

@@ -1,6 +1,6 @@
 """Handle SyncGroup in a classic group: make the leader's assignment durable, then distribute it to the members.
 
-Thread rule: methods ending in `_locked` need the group's lock; `sync` and callbacks of writes take it.
+Thread rule: methods ending in `_locked` need the group's lock; `request` and callbacks of writes take it.
 """
 
 from __future__ import annotations

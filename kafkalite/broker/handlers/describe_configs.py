@@ -6,7 +6,7 @@
 Null or no keys mean all; unknown keys are left out. Broker "" is the cluster-wide default: dynamic settings of all
 brokers, and min.insync.replicas, which Kafka 4.1 always has there. Settings that this broker does not know are shown as
 sensitive, without value. Any group and any client metrics subscription has settings, even if it does not exist. Other
-resource types are INVALID_REQUEST.
+resource types, empty names of groups and subscriptions, and ids of other brokers are INVALID_REQUEST.
 """
 
 from __future__ import annotations

@@ -239,8 +239,8 @@ class LogManager:
     def compact_journal(self) -> None:
         """Shorten the journal if changes to topics and settings have made it long. May block.
 
-        Does nothing while a deleted topic's directory may still have, or get back, its own name: a start identifies it
-        by the topic id, which the journal forgets here.
+        Does nothing while the directory of a deleted topic has its own name, or may get it back: a start recognizes it
+        by its topic id, which this removes from the journal.
         """
         if not self._lock_unless_stopping():
             return

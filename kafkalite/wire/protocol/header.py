@@ -6,7 +6,7 @@
              v1   v0, then a tag buffer: flexible API versions, except ApiVersions, whose response a client must be
                   able to read before it knows the broker's versions (KIP-511)
 
-The broker's parser for the hot path is in `_native.serve.connection`; this one serves the client, tests and tools.
+The broker parses requests in `_native.serve.connection`, and uses only `request_body` of this module.
 """
 
 from __future__ import annotations
