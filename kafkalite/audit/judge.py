@@ -1,7 +1,7 @@
 """Compare producers' counts with each stage: missing, duplicated and unreported messages in closed windows.
 
     missing      reported by an increment, but not in the stage
-    duplicated   a record after the first of a message
+    duplicated   a second or later record of the same message
     unreported   in the stage, but in no increment: its producer died, or will report it soon
 
 A window is closed once a grace period after its end has passed; open windows are not judged. Messages are identified

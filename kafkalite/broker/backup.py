@@ -7,9 +7,9 @@ Full segments of a running broker, and of a cleanly stopped one, never change ag
 hard-linked, which takes no space. Files that this broker, or one started on the copy, may still write to are copied, up
 to the end recorded in the cut.
 
-Until it is checked the copy contains `backup.unfinished`, and until it is complete no journal. So no broker starts on
-it, not even an older release that does not know that file. A failed backup removes what it made. Files have mode 0600
-and directories 0700, because the journal contains SCRAM credentials.
+The copy contains `backup.unfinished` until it is checked, and gets its journal only when it is complete. So no broker
+starts on it, not even an older release that does not know that file. A failed backup removes what it made. Files have
+mode 0600 and directories 0700, because the journal contains SCRAM credentials.
 
 Blocks. A lock on `backup.request` allows one backup of a directory at a time.
 """

@@ -6,8 +6,8 @@
     stop:  controllers, fetchers, ZooKeeper ─▶ acceptor ─▶ transactions, groups ─▶ workers (parked answers, then
            connections) ─▶ I/O pool ─▶ log directory (flush, marker) ─▶ metrics and health
 
-Each part registers its stop on one ExitStack. A part that must stop later than the reverse start order would have it
-registers before it is built: workers stop after the groups that complete their parked answers.
+Each part registers its stop on one ExitStack. If a part must stop later than reverse start order implies, its stop is
+registered before it is built: workers stop after the groups that complete their parked answers.
 
 Only `kafkalite.broker.server` imports this module. Thread rule: `start` and `stop` are called by one thread at a time;
 the callbacks of settings and quotas by any thread.

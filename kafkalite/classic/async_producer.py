@@ -6,7 +6,8 @@ If the queue is full, `send` raises QueueFull at once (queue.enqueueTimeout.ms =
 waits that many milliseconds first. A batch that fails is logged, lost and counted in `failed_count`. Source:
 `kafkalite.classic`, fact 6.
 
-Thread rule: any thread may send; hooks of the callback handler that see the queue run on the send thread.
+Thread rule: any thread may send; the callback handler's hooks that have access to the queue are called on the send
+thread.
 """
 
 from __future__ import annotations

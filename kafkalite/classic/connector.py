@@ -119,9 +119,9 @@ class ConsumerConnector:
     def commit_offsets(self) -> None:
         """Store, for each owned partition, the offset after the last message handed out. Failures are logged.
 
-        Nothing is stored while ZooKeeper is unreachable, because others may own the partitions afterwards. Storing
-        stops once a rebalance has begun meanwhile: it commits itself, and the next owner may have stored later offsets
-        by then.
+        Nothing is stored while ZooKeeper is unreachable, because others may own the partitions afterwards. If a
+        rebalance begins meanwhile, storing stops, because the rebalance commits the offsets, and the next owner may
+        have stored later offsets by then.
         """
         positions = self._positions
         for (topic, partition), position in list(positions.items()):

@@ -3,7 +3,7 @@
     records ─▶ masked ─▶ rows ─▶ a writer ─▶ the job's file, of bounded records and bytes
 
 Keys and values are text if they are UTF-8, Avro's JSON if a registry knows the schema, else base64; a column says
-which. Spreadsheets take a cell that begins with = + - @ for a formula: such cells of CSV begin with an apostrophe.
+which. Spreadsheets treat a cell that begins with = + - @ as a formula: such cells of CSV begin with an apostrophe.
 
 Thread rule: functions belong to the thread that has the client.
 """

@@ -3,7 +3,7 @@
     after = 0:1842,1:77 ─▶ nothing new? wait at most a second ─▶ records, a new `after`, number of skipped records
 
 The server keeps no state between requests. If there are too many records, the oldest are skipped and counted. Few
-requests wait at a time, so that tails leave workers to others; `waited`: this one did.
+requests wait at a time, so that workers remain for other requests; `waited`: this one did.
 
 Thread rule: functions belong to the thread that has the client.
 """

@@ -1,8 +1,8 @@
 """Compute quantiles of the last minutes from histograms that count since the start.
 
 Each scrape keeps a snapshot of the histograms, and later scrapes subtract it. A quantile covers the requests since the
-oldest snapshot that is at most WINDOW_S old, or since the last snapshot. Kafka's histograms forget values older than
-about five minutes.
+oldest snapshot that is at most WINDOW_S old, or, if all are older, since the last one. Kafka's histograms forget values
+older than about five minutes.
 """
 
 from __future__ import annotations

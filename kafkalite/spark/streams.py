@@ -39,8 +39,8 @@ def window_counts(
     """Return the columns `by`, start, end and count: the rows in each window of `width`, which start every `slide`
     (default: `width`).
 
-    `late` is how much older than the newest row a row may be and still count. In output mode append, a window is
-    emitted once, when that time has passed; in mode update, whenever it changes.
+    A row counts if it is at most `late` older than the newest row. In output mode append, a window is emitted once,
+    when that time has passed; in mode update, whenever it changes.
     """
     from pyspark.sql import functions as sql
 

@@ -1,7 +1,7 @@
 """Rebuild consumer groups (KIP-848) from their records, in the order of the log.
 
 Compaction keeps the newest record of each key at its offset, so a member's position may precede the member itself.
-Entries without a member at the end are dropped: the broker died while it was deleting the group.
+Entries that still have no member when the replay ends are dropped: the broker died while it was deleting the group.
 
 Thread rule: belongs to the loading thread.
 """

@@ -7,8 +7,8 @@
 A partition whose topic is deleted needs no marker. Neither does one that has seen a later epoch of the producer, since
 that epoch ended the open transaction. A partition that has seen a later coordinator epoch (its files come from a Kafka
 cluster) gets the marker under that epoch, as there is no other coordinator now. All other failures, such as a full disk
-or an offline partition, are retried with increasing delays until they succeed. A repeated failure is logged once, then
-ever more rarely, and when it is over.
+or an offline partition, are retried with increasing delays until they succeed. A failure that repeats is logged at
+first, then at growing intervals, and once more when it ends.
 
 In a cluster there are other coordinators and leaders: markers for partitions with another leader are sent to it. A
 marker of an older coordinator epoch than the partition has seen is dropped, since the later coordinator writes it.

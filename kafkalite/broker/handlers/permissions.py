@@ -1,9 +1,9 @@
 """The table of permissions: which operations each API checks, and functions by which handlers check them.
 
-A row has the (operation, resource type) pairs that an API may check. If its first check is one on the cluster, this is
-its `gate`: dispatch checks it before the handler runs, and responds with CLUSTER_AUTHORIZATION_FAILED in the response's
-one error code. Handlers make all other checks through `allows`, which asserts that the row has them. Produce and Fetch
-check in C (native AccessView), by the rows here.
+A row has the (operation, resource type) pairs that an API may check. If the first check of an API is on the cluster,
+that check is the row's `gate`: dispatch checks it before the handler runs, and responds with
+CLUSTER_AUTHORIZATION_FAILED in the response's one error code. Handlers make all other checks through `allows`, which
+asserts that the row has them. Produce and Fetch check in C (native AccessView), by the rows here.
 
     denied      topic 29, group 30, cluster 31, transactional id 53 (CODES)
 

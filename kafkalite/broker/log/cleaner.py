@@ -10,8 +10,8 @@ max.compaction.lag.ms. The housekeeper applies retention to logs with policy `co
 If a compaction fails for another reason than a full disk, the log is not compacted again until the next start, with one
 log line: what cannot be read must not be rewritten.
 
-Before a compaction, its segments, their names and a recovery point above them become durable: a start takes missing
-offsets above the recovery point for records lost in a power cut.
+Before a compaction, its segments, their names and a recovery point above them become durable: at a start, offsets
+missing above the recovery point are treated as records lost in a power cut.
 
 `cleaner-offset-checkpoint` is Kafka's. An entry may lag: to compact again is harmless. The entries of a deleted topic
 are removed before its name can be used again.

@@ -1,4 +1,4 @@
-"""Authorize by ACLs, as Kafka's StandardAuthorizer; they are in the metadata journal, or a cluster's (`use`).
+"""Authorize by ACLs, as Kafka's StandardAuthorizer; they are in the metadata journal, or come from a cluster (`use`).
 
     check     super user ─▶ yes, else the ACLs (`kafkalite.broker.security.acl_check`), else the default
     change    line in the journal, durable ─▶ ACLs in memory ─▶ epoch raised ─▶ response

@@ -194,8 +194,8 @@ class Commits:
     def fetch(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """Fetch the committed offset of each partition; -1 if there is none. One request; raises KafkaError.
 
-        With a code in PASSING, call it again later. While an open transaction may change an offset, the request fails
-        (UNSTABLE_OFFSET_COMMIT, KIP-447).
+        If the error's code is in PASSING, call `fetch` again later. While an open transaction may change an offset, the
+        request fails (UNSTABLE_OFFSET_COMMIT, KIP-447).
         """
         self.drain()
         connection = self._coordinator.connection()

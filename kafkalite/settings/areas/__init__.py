@@ -5,7 +5,7 @@ connections   bounds of connections, requests, fetch sessions
 security      connections that have not shown yet who they are; what they may do
 tls           TLS, for all listeners or for one
 sasl          SASL, for all listeners, one of them, or a mechanism
-quotas        over which time it is counted what clients do
+quotas        the time windows over which clients' usage is measured
 logs          topics, durability, defaults of topics' settings
 cleaner       compaction
 groups        consumer groups, their offsets
