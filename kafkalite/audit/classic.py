@@ -32,11 +32,12 @@ class AuditedClassicProducer:
     """See the module.
 
     `producer`           a kafkalite.classic.Producer with the default encoder, or the configuration for one
-    `mark_field`         the field of JSON objects that gets the mark `put`                instead: returns the bytes to
-    send, such as an Avro record, for an event and a mark (text) `server`             the origin of the messages
-    (default: this host's name) `audit_topic`        the topic of counts of current producers, from which the name of
-    0.7's is derived `window_s`           length of a window `report_interval_s`  how long counts wait at most while the
-    producer is used
+    `mark_field`         the field of JSON objects that gets the mark
+    `put`                instead: returns the bytes to send, such as an Avro record, for an event and a mark (text)
+    `server`             the origin of the messages (default: this host's name)
+    `audit_topic`        the topic of counts of current producers, from which the name of 0.7's is derived
+    `window_s`           length of a window
+    `report_interval_s`  how long counts wait at most while the producer is used
     """
 
     def __init__(

@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 class AuditedClassicConnector(ConsumerConnector):
     """A ConsumerConnector whose messages are audited; see the module.
 
-    `stage`        the name of the stage (default: the group's) `audit_topic`  the topic of counts of current clients,
-    from which the name of 0.7's is derived
+    `stage`        the name of the stage (default: the group's)
+    `audit_topic`  the topic of counts of current clients, from which the name of 0.7's is derived
     """
 
     def __init__(self, config: ConsumerConfig, *, stage: str | None = None, audit_topic: str = AUDIT_TOPIC) -> None:

@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 class AuditedGroupReader(GroupReader):
     """A GroupReader whose records are audited; see the module.
 
-    `stage`        the name of the stage (default: the group's) `audit_topic`  the topic for reports; created with one
-    partition if missing `options`      those of GroupReader
+    `stage`        the name of the stage (default: the group's)
+    `audit_topic`  the topic for reports; created with one partition if missing
+    `options`      those of GroupReader
     """
 
     def __init__(

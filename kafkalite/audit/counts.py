@@ -60,7 +60,8 @@ class SeenCounts:
 class Count:
     """See the module. Fill it with `add`, then read `windows`, `unmarked` and `missing_ranges`.
 
-    `window_ms`  for runs without reports `since_ms`   older messages are ignored
+    `window_ms`  for runs without reports
+    `since_ms`   older messages are ignored
     """
 
     def __init__(self, reported: Reported, *, window_ms: int = 60_000, since_ms: int | None = None) -> None:

@@ -100,7 +100,8 @@ def number(value: object, *, least: int = 0) -> int:
 class Reported:
     """The sum of all increments.
 
-    `expected`   messages by topic and run, and in these by window start in ms `servers`, `windows_ms`    of each run
+    `expected`                 messages by topic and run, and in these by window start in ms
+    `servers`, `windows_ms`    of each run
     """
 
     def __init__(self) -> None:

@@ -37,8 +37,9 @@ JSON_FAULTS: Final = (ValueError, RecursionError)
 class MarkFields:
     """Finds the field of a topic's marks and reads the marks of its values; see the module.
 
-    `fields`    topic → field; None → all other topics `registry`  for values in its format `schemas`   topic → schema
-    of values that are bare Avro records; None → all other topics with a field
+    `fields`    topic → field; None → all other topics
+    `registry`  for values in its format
+    `schemas`   topic → schema of values that are bare Avro records; None → all other topics with a field
     """
 
     def __init__(

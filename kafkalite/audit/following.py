@@ -111,10 +111,12 @@ class Numbers:
 class Follower:
     """See the module.
 
-    `plan`        what to compare; its times are ignored, and its grace is the default of stages `tell`        called
-    with each event, in order `graces_s`    grace by stage name `interval_s`  between rounds `keep_s`      how long
-    windows are kept after their end `recounts`    count a stage again if its log was restored; otherwise `run` raises
-    LogTruncated
+    `plan`        what to compare; its times are ignored, and its grace is the default of stages
+    `tell`        called with each event, in order
+    `graces_s`    grace by stage name
+    `interval_s`  between rounds
+    `keep_s`      how long windows are kept after their end
+    `recounts`    count a stage again if its log was restored; otherwise `run` raises LogTruncated
     """
 
     def __init__(

@@ -37,8 +37,9 @@ SEND_TIMEOUT_S: Final = 30.0
 class AuditedConfluentConsumer:
     """See the module. `poll`, `consume`, `commit`, `subscribe`, `assign` and `close` are as confluent_kafka.Consumer's.
 
-    `config`       of that consumer; enable.auto.commit must be False `stage`        the name of the stage (default: the
-    group's) `audit_topic`  the topic for reports; it must exist, or the broker must create topics automatically
+    `config`       of that consumer; enable.auto.commit must be False
+    `stage`        the name of the stage (default: the group's)
+    `audit_topic`  the topic for reports; it must exist, or the broker must create topics automatically
     """
 
     def __init__(self, config: Mapping[str, Any], *, stage: str | None = None, audit_topic: str = AUDIT_TOPIC) -> None:
@@ -168,8 +169,9 @@ class AuditedConfluentConsumer:
 class AuditedKafkaPythonConsumer:
     """See the module. `poll`, iteration, `commit`, `subscribe`, `assign` and `close` are as kafka.KafkaConsumer's.
 
-    `consumer`     a KafkaConsumer with enable_auto_commit=False `stage`        the name of the stage (default: the
-    group's) `audit_topic`  the topic for reports; it must exist, or the broker must create topics automatically
+    `consumer`     a KafkaConsumer with enable_auto_commit=False
+    `stage`        the name of the stage (default: the group's)
+    `audit_topic`  the topic for reports; it must exist, or the broker must create topics automatically
     """
 
     def __init__(self, consumer: Any, stage: str | None = None, *, audit_topic: str = AUDIT_TOPIC) -> None:
@@ -253,9 +255,10 @@ class AuditedKafkaPythonConsumer:
 class AuditedAioKafkaConsumer:
     """See the module. `getone`, `getmany`, iteration, `commit` and `stop` are as aiokafka.AIOKafkaConsumer's.
 
-    `consumer`     an AIOKafkaConsumer with enable_auto_commit=False `producer`     a started AIOKafkaProducer on the
-    same cluster, which the caller stops `stage`        the name of the stage, such as the group's `audit_topic`  the
-    topic for reports; it must exist, or the broker must create topics automatically
+    `consumer`     an AIOKafkaConsumer with enable_auto_commit=False
+    `producer`     a started AIOKafkaProducer on the same cluster, which the caller stops
+    `stage`        the name of the stage, such as the group's
+    `audit_topic`  the topic for reports; it must exist, or the broker must create topics automatically
     """
 
     def __init__(self, consumer: Any, producer: Any, stage: str, *, audit_topic: str = AUDIT_TOPIC) -> None:

@@ -34,10 +34,11 @@ QUEUE_PAUSE_S: Final = 0.1
 class AuditedConfluentProducer:
     """See the module. Other attributes are that Producer's: `list_topics`, `purge`, `set_sasl_credentials`…
 
-    `producer`           a confluent_kafka.Producer, or the configuration for one `server`             the origin of the
-    messages (default: this host's name) `audit_topic`        the topic for counts; it must exist, or the broker must
-    create topics automatically `window_s`           length of a window `report_interval_s`  how long counts wait at
-    most while the producer is used
+    `producer`           a confluent_kafka.Producer, or the configuration for one
+    `server`             the origin of the messages (default: this host's name)
+    `audit_topic`        the topic for counts; it must exist, or the broker must create topics automatically
+    `window_s`           length of a window
+    `report_interval_s`  how long counts wait at most while the producer is used
     """
 
     def __init__(

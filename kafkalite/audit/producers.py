@@ -32,10 +32,12 @@ if TYPE_CHECKING:
 class AuditedProducer(Producer):
     """A Producer whose messages are audited; see the module.
 
-    `server`             the origin of the messages (default: this host's name) `audit_topic`        the topic for
-    counts; created with one partition if missing `window_s`           length of a window `report_interval_s`  how long
-    counts wait at most while the producer is used `mark_field`         put the mark into this field of the values,
-    which are JSON objects, instead of a header `options`            those of Producer
+    `server`             the origin of the messages (default: this host's name)
+    `audit_topic`        the topic for counts; created with one partition if missing
+    `window_s`           length of a window
+    `report_interval_s`  how long counts wait at most while the producer is used
+    `mark_field`         put the mark into this field of the values, which are JSON objects, instead of a header
+    `options`            those of Producer
     """
 
     def __init__(

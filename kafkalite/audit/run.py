@@ -50,10 +50,15 @@ LOADED_ATTEMPTS: Final = 5
 class Plan:
     """What to compare.
 
-    `mirror`      its name; its progress is in `offline` `counts`      the topic of producers' counts in `live`, and of
-    consumers' reports in both; also its `….classic` `consumers`   stages of consumers `fields`      the payload fields
-    that contain marks `topics`      pattern for whole topic names `loaded`      directories of `kafkalite load`, by
-    stage name `since_ms`, `until_ms`   the windows to compare `grace_s`     how long a window stays open after its end
+    `mirror`                  its name; its progress is in `offline`
+    `counts`                  the topic of producers' counts in `live`, and of consumers' reports in both; also its
+                              `….classic`
+    `consumers`               stages of consumers
+    `fields`                  the payload fields that contain marks
+    `topics`                  pattern for whole topic names
+    `loaded`                  directories of `kafkalite load`, by stage name
+    `since_ms`, `until_ms`    the windows to compare
+    `grace_s`                 how long a window stays open after its end
     """
 
     live: Client

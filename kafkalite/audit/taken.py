@@ -111,8 +111,8 @@ class Spans:
 class TakenTally:
     """The offsets that one consumer took, until they are committed and reported.
 
-    `stage`    the name of the stage, by default the group's `cluster`  the id of the cluster that is read; None for the
-    cluster that contains the reports
+    `stage`    the name of the stage, by default the group's
+    `cluster`  the id of the cluster that is read; None for the cluster that contains the reports
     """
 
     def __init__(self, stage: str, cluster: str | None = None) -> None:

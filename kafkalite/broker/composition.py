@@ -79,9 +79,11 @@ LONG_REQUEST_STOP_S: Final = 1.0
 class Composition:
     """The parts of a broker from one start to its stop. A failed start must be stopped, too.
 
-    `sources` and `notes`  further metrics and health notes `place`                returns the listener to bind instead
-    of a configured one `faults`               injected into requests, in a broker under test `given_up`             set
-    when the start should end early `failed`               set here when the broker cannot continue
+    `sources` and `notes`  further metrics and health notes
+    `place`                returns the listener to bind instead of a configured one
+    `faults`               injected into requests, in a broker under test
+    `given_up`             set when the start should end early
+    `failed`               set here when the broker cannot continue
     """
 
     pool: IoPool

@@ -68,9 +68,9 @@ class Reach(NamedTuple):
     """The result for one partition: offsets and their counts. `damaged` are ranges; partition -1: no partition is
     known.
 
-    `open_from`   where an open transaction begins, whose outcome is unknown; -1: there is none `unseen`      requested
-    offsets that were not read; `problem` is the reason `deleted_to`  where the partition begins, if the search begins
-    there too: earlier records are deleted
+    `open_from`   where an open transaction begins, whose outcome is unknown; -1: there is none
+    `unseen`      requested offsets that were not read; `problem` is the reason
+    `deleted_to`  where the partition begins, if the search begins there too: earlier records are deleted
     """
 
     topic: str

@@ -3,7 +3,7 @@
 | state | meaning |
 | --- | --- |
 | processed, read | the group is past it; with a ledger it was processed, without one it was only read |
-| waiting | the group has not reached it yet; the lag is the most records before it |
+| waiting | the group has not reached it yet; the lag is the maximum number of records before it |
 | waits for GROUP | waiting, and its policy lets that group decide first, which has not |
 | trying, retrying, parked, redriven | a letter of it is in a retry topic, or it is being processed |
 | dead, unreadable, skipped, ignored, lost | the group has given it up, for the reason given |
@@ -46,8 +46,10 @@ AFTER_DEATH: Final = "redriven, then processed"
 class Verdict(NamedTuple):
     """The state of a record, such as `orders-3-1842`, in a group. Times in ms since 1970, or 0.
 
-    `lag`     offsets before it that a waiting group has not reached; -1 otherwise or if unknown `attempt` failures so
-    far · `due`: time of the next attempt · `since`: time of the last failure
+    `lag`      offsets before it that a waiting group has not reached; -1 otherwise or if unknown
+    `attempt`  failures so far
+    `due`      time of the next attempt
+    `since`    time of the last failure
     """
 
     record: str

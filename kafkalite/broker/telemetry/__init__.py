@@ -1,5 +1,5 @@
 """Clients' own metrics (KIP-714), collected if the broker's metrics are served.
 
-otlp       decodes a client's push: OpenTelemetry's MetricsData v1, within limits clients    the pushing clients, their
-subscriptions and intervals, and the metrics reported about them
+otlp       decodes a client's push: OpenTelemetry's MetricsData v1, within limits
+clients    the pushing clients, their subscriptions and intervals, and the metrics reported about them
 """
