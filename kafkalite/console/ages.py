@@ -23,8 +23,9 @@ class Age(NamedTuple):
 
 
 class SeenEnds:
-    """End offsets of one partition with the times they were sampled: at most 4 KB. When full, every second sample of
-    the older half is dropped, so the recent past stays exact.
+    """End offsets of one partition with the times they were sampled: at most 4 KB.
+
+    When full, every second sample of the older half is dropped: the recent past stays exact, and the older past coarse.
     """
 
     __slots__ = ("_ends", "_times")

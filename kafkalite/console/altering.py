@@ -1,7 +1,7 @@
-"""Create, alter, grow, trim and delete topics. Destructive actions require the topic's name and first list what
-depends on it.
+"""Create, alter, grow, trim and delete topics.
 
-Thread rule: functions belong to the thread that has the client.
+Destructive actions first list what depends on the topic, and require its name. Thread rule: functions belong to the
+thread that has the client.
 """
 
 from __future__ import annotations

@@ -157,7 +157,8 @@ class Application:
         base: str = "",
     ) -> None:
         """Add routes ahead of the existing ones, template names, and the source of all topics. Call it before serving.
-        `base` is the prefix of all addresses: a reverse proxy's, a cluster's, or both.
+
+        `base` is the prefix of all addresses: that of a reverse proxy, of one of several clusters, or both.
         """
         self._topics, self._renew = sampler.topics, sampler.renew
         self._routes = Routes([*rows, ("/static/{}", {"GET": "static"}), *ROUTES])

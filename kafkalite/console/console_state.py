@@ -1,7 +1,6 @@
-"""State shared by the actions of one console: jobs, audit, sent records, and the limit of waiting tails. Thread rule:
-any thread.
+"""State shared by the actions of one console: jobs, audit, sent records, and the limit of waiting tails.
 
-Any thread.
+Thread rule: any thread.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Show messages: those of a topic from a position, and a single one. Masks are applied first.
+"""Show messages: those of a topic from a position, and a single one.
 
 Records are masked before anything else is done with them. Thread rule: functions belong to the thread that has the
 client.

@@ -1,6 +1,6 @@
 """Hold what the console has for one cluster: clients, shared state, sampler and web application.
 
-Thread rule: `start` and `stop` belong to one thread.
+`start` starts the sampling. Thread rule: `start` and `stop` belong to one thread.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ RETRY_S: Final = 5.0
 
 
 class Site:
-    """See the module. `entries` are all clusters of a console with several. `base_path` is the path prefix of the
-    whole console.
+    """See the module.
+
+    `entries` are all clusters of a console with several. `base_path` is the path prefix of the whole console.
     """
 
     def __init__(

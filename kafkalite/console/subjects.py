@@ -1,7 +1,6 @@
-"""Show the schema registry: subjects, versions, changes between versions, and users of a subject. Works with any
-registry that has Confluent's interface.
+"""Show the schema registry: subjects, versions, changes between versions, and users of a subject.
 
-Any registry with Confluent's interface will do. Thread rule: any thread; a registry client is made for each request.
+Works with any registry that has Confluent's interface. Thread rule: any thread; each request gets a registry client.
 """
 
 from __future__ import annotations

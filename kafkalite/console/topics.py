@@ -46,7 +46,10 @@ def topics_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def counted(client: Client, topics: Iterable[TopicDescription]) -> dict[str, dict[str, Any]]:
-    """Return partitions, offline ones, records (upper bound) and bytes by topic; the last two are None if unknown."""
+    """Return the partitions, offline partitions, records (as offsets, an upper bound) and bytes of each topic.
+
+    Records and bytes are None if no broker answers, without authorization, and if every partition lacks a leader.
+    """
     listed = list(topics)
     keys = [
         TopicPartition(topic.name, row.partition) for topic in listed for row in topic.partitions if row.leader >= 0
