@@ -66,7 +66,10 @@ class Logs:
         return sorted(self._consumers)
 
     def bound(self, topic: str, partition: BrokerPartition, when: int = wire.LATEST) -> int | None:
-        """Return the log's end, or with wire.EARLIEST its start; None without a live broker or offset. ClassicError."""
+        """Return the log's end, or with wire.EARLIEST its start. Raises ClassicError.
+
+        None without a live broker, or if the broker returns no offset.
+        """
         broker = self.brokers.get(partition.broker_id)
         if broker is None:
             return None

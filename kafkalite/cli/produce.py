@@ -241,7 +241,7 @@ def one_line(view: memoryview) -> BytesColumn:
 
 
 class Shaper:
-    """Splits lines into keys and values, and adds the headers of --header to each record."""
+    """Splits lines into keys and values; the headers, from --header, are the same for every record."""
 
     def __init__(self, separator: bytes | None, null: str | None, headers: dict[str, str]) -> None:
         self._separator = separator

@@ -9,7 +9,7 @@ and BOOTSTRAP_SERVERS; with --registry, the schema registry's address is SCHEMA_
 data is in a temporary directory, and acks=all is answered from the page cache.
 
 Signals go to the command. The exit status is the command's (128 + N if signal N ended it, 127 if it was not found, 126
-if it cannot be run), 2 if the broker cannot start, or 1 if the broker failed while a command ran that succeeded.
+if it cannot be run), 1 if the broker failed while a command with status 0 ran, or 2 if the broker cannot start.
 """
 
 from __future__ import annotations

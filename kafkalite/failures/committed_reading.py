@@ -2,8 +2,8 @@
 
 A transaction's markers reach its partitions one by one, after its end was acknowledged, and an open transaction holds
 back all records after it. So a read-committed reader that stops at the last stable offset can miss a committed record.
-Here the end is the high watermark, and the reader waits for transactions that are open before it. After 90 s
-without progress it raises RangeUnavailable.
+Here the end is the high watermark, and the reader waits for transactions that are open before it: at most 90 s without
+progress, then RangeUnavailable.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.2
 OPEN_S_MAX: Final = 90.0
-"""How long to wait for an open transaction."""
+"""Longest wait without progress for an open transaction."""
 
 
 def ends_of(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -41,8 +41,8 @@ def decided(
     timeout_s: float = OPEN_S_MAX,
     marks: dict[TopicPartition, Mark] | None = None,
 ) -> Iterator[Chunk]:
-    """Yield committed records from `starts` to before `ends`. RangeUnavailable if a transaction stays open for
-    `timeout_s`.
+    """Yield committed records from `starts` to before `ends`. RangeUnavailable after `timeout_s` without
+    progress, because a transaction stays open.
 
     `marks` are those of the batches before `starts`; at the end they are replaced by those before `ends`. With them,
     LogTruncated is raised for a log that was restored, truncated or recreated below its start.

@@ -1,7 +1,7 @@
 """Render metric families as text: Prometheus's format 0.0.4, or OpenMetrics 1.0 if the client accepts it.
 
-The text is yielded in pieces of at most 1000 lines of one family. After each piece, the thread releases the GIL, so a
-network worker waits for at most one piece. Any thread.
+The text is yielded in pieces of at most 1000 samples of one family. The thread releases the GIL after it has collected
+a family and after each piece, so a network worker waits for at most one family or piece. Any thread.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Check requests before an application: Host, Origin and sign-in; and add security headers to its responses.
 
-    known Host (without sign-in)? ─▶ cross-site change? ─▶ signed in? ─▶ the application ─▶ security headers
+    known Host, or sign-in? ─▶ cross-site change? ─▶ signed in, if required? ─▶ the application ─▶ security headers
 
-Host: a server without sign-in serves only known names and IP addresses, because a web page could otherwise reach it
-through a DNS name that it points there (DNS rebinding). Origin: a browser reports
-where a request comes from (Sec-Fetch-Site, else Origin), and only pages of this server may make changes. Programs send
-neither header, and are accepted.
+Host: without sign-in, a web page could reach a server on a private address through a DNS name that it points there
+(DNS rebinding). Therefore a server without sign-in accepts only known names, IP addresses and an empty Host; the
+allowed name `*` disables the check. Origin: a browser reports where a request comes from (Sec-Fetch-Site, else
+Origin), and only pages of this server may make changes. Programs send neither header, and are accepted.
 
 Any thread.
 """

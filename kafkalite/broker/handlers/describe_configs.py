@@ -5,8 +5,8 @@
 
 Null or no keys mean all; unknown keys are left out. Broker "" is the cluster-wide default: dynamic settings of all
 brokers, and min.insync.replicas, which Kafka 4.1 always has there. Settings that this broker does not know are shown as
-sensitive, without value. Any group and any client metrics subscription has settings, even if it does not exist. Other
-resource types, empty names of groups and subscriptions, and ids of other brokers are INVALID_REQUEST.
+sensitive, without value. Any group and any client metrics subscription has settings, even if it does not exist.
+INVALID_REQUEST: an empty group or subscription name, another broker's id, any other resource type.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Repair what kafkalite.broker.log.checking finds. Every damaged file or range is kept under another name.
+"""Repair what kafkalite.broker.log.checking finds; every damaged file or range is kept under another name.
 
     derived file     renamed to NAME.damaged; an index is rebuilt here, other files by the next start
     unflushed tail   copied to NNN.log.damaged-FIRST-NEXT, then truncated
-    damaged range    copied to NNN.log.damaged-FIRST-NEXT; the segment is rewritten without it and renamed,
-                     its index files are removed, and the index is rebuilt
+    damaged range    copied to NNN.log.damaged-FIRST-NEXT; the segment is replaced by a copy without it; files that
+                     hold positions in the old one are deleted, and NNN.klindex is rebuilt
 
 A segment without its damaged batches has a gap in its offsets, as after compaction: readers skip it, in Apache Kafka,
 too. A broker expects no such gap in its active segment, so after repairing the last segment an empty one is added. Each
