@@ -71,7 +71,7 @@ class Wrong(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """An event: a window was judged in every stage, or a later change made it complete or incomplete."""
+    """Event: a window has been judged in every stage, or a later change made it complete or incomplete."""
 
     window: WindowName
     expected: int

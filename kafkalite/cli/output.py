@@ -9,8 +9,8 @@
 
 Group ids, client ids, principals, keys, error texts and the like are chosen by clients, and may hold characters that a
 terminal obeys (ESC, BEL, C1) or that change the direction of a line. None of these reaches a terminal: a line has no
-character that does not print, JSON has them as \\u escapes, and values keep only line ends, tabs, Unicode spaces
-and zero-width joiners. No other module writes to a standard stream (`tests/unit/cli/test_output.py` checks it).
+character that does not print, JSON has them as \\u escapes, and values keep only line ends, tabs, Unicode spaces and
+zero-width joiners. No other module prints or writes to a standard stream; `tests/unit/cli/test_output.py` checks it.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Breaker:
         self.probe_at = ms + self._pause_ms
 
     def probe_failed(self, ms: float) -> None:
-        """Schedule the next probe after the one that failed at time `ms`, with a longer delay."""
+        """Note at time `ms` that the probe failed, and schedule the next one after a longer delay."""
         self.probing = False
         self._pause_ms = min(2 * self._pause_ms, PROBE_MS_MAX)
         self.probe_at = ms + self._pause_ms

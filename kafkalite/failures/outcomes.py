@@ -2,7 +2,8 @@
 
     Finished ─┬─ success ─▶ done, or its row and outputs are written
               └─ failure ─▶ the policy's step: in place, a retry topic, the dead letters, ignore, stop
-                    └─ an outage, or the failure limit exceeded ─▶ the breaker opens; the record is retried
+                    └─ an outage, or the failure limit exceeded ─▶ the breaker opens; the record, and failed ones
+                       not yet written, become ready again
 
 Thread rule: one thread at a time, that of the session.
 """

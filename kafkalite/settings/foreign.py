@@ -160,7 +160,7 @@ def known_dynamic(texts: Mapping[str, str], table: Mapping[str, Setting]) -> dic
 def check_kept(texts: Mapping[str, str], before: Mapping[str, str], table: Mapping[str, Setting]) -> None:
     """Raise ConfigError if a change from `before` to `texts` makes the stored unknown settings exceed KEPT_TOTAL_MAX.
 
-    If an earlier version stored more, that stays valid, so its broker starts, and it can be removed in steps.
+    If an earlier version stored more, that stays valid, so the broker starts, and it can be removed in steps.
     """
     size = kept_size(texts, table)
     if size > KEPT_TOTAL_MAX and size > kept_size(before, table):

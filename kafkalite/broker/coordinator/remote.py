@@ -115,12 +115,18 @@ class Remote:
 
 
 def _mark_of(item: _MarkerTo) -> tuple[int, RemoteMarker]:
-    """Return the producer id and the content. Two coordinators may end a producer's transactions at the same time."""
+    """Return the producer id that a marker is about, and the marker.
+
+    A request has one marker per producer: two coordinators may end a producer's transactions at the same time.
+    """
     return item.mark.producer_id, item.mark
 
 
 def _asker_of(item: _AskTo) -> tuple[str, tuple[int, int, bool]]:
-    """Return the transactional id and the content. A fenced producer may ask at the same time as its successor."""
+    """Return the transactional id that a question is about, and its content.
+
+    A request asks one question per id: a fenced producer may write at the same time as its successor.
+    """
     ask = item.ask
     return ask.transactional_id, (ask.producer_id, ask.epoch, ask.only_verify)
 

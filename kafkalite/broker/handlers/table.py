@@ -52,8 +52,10 @@ ITEM_US: Final = 5.0
 
 
 class LazyFunction:
-    """The function "module:function" of this package, imported at its first call. That call also stores it in the
-    attributes of `replace_in`, so later calls are direct."""
+    """The function "module:function" of this package, imported at its first call.
+
+    Loading also stores it in the row attributes given to `replace_in`, so later calls are direct.
+    """
 
     __slots__ = ("_function", "_path", "_rows")
 

@@ -83,7 +83,7 @@ class Pace:
         self._until_ns = self._began_ns + PORTION_NS
 
     def begin(self, peer: Peer) -> None:
-        """Start the clock of a request of this client. Does not rest."""
+        """Start the clock of a request of this client; does not rest."""
         self._peer, self._charge, self._charged = peer, None, 0
         self._started_ns = time.perf_counter_ns()
         self._looks_at_ns = self._started_ns + LOOK_INTERVAL_NS

@@ -239,8 +239,8 @@ class LogManager:
     def compact_journal(self) -> None:
         """Shorten the journal if changes to topics and settings have made it long. May block.
 
-        Does nothing while the directory of a deleted topic has its own name, or may get it back: a start recognizes it
-        by its topic id, which this removes from the journal.
+        Does nothing while a deleted topic's directory still has its original name, or may get it back after a crash. A
+        start recognizes such a directory by its topic id, and a shorter journal no longer contains deleted topics.
         """
         if not self._lock_unless_stopping():
             return

@@ -53,7 +53,7 @@ class Removals:
 
     @property
     def settled(self) -> bool:
-        """Whether no deleted topic's directory has its own name or may get it back; read under the lock."""
+        """Whether no deleted topic's directory has its original name or may get it back; read under the lock."""
         return not (self._renames_unsynced or self._renames_failed is not None or self._names_kept)
 
     def keep_strays(self, strays: Iterable[str]) -> None:

@@ -1,7 +1,7 @@
 """Let one thread at a time use a GroupReader, and wake the thread inside when another closes the reader.
 
     free ──entered──▶ inside, again from a callback ──▶ free
-      └── shut, by any thread: rings the bell, waits for the thread inside (timeout_s) ──▶ inside a last time ──▶ closed
+      └── shut, by any thread: rings the bell, waits with a timeout until free ──▶ inside for the last time ──▶ closed
 
 Thread rule: any thread. State is guarded by `_changed`; nothing is called under it.
 """

@@ -1,4 +1,4 @@
-"""Track partition ownership, pauses and leader epochs for the ports of other clients.
+"""Base of the adapters for confluent-kafka, kafka-python and aiokafka: owned partitions, pauses and leader epochs.
 
 Thread rule: one thread at a time, that of the runner.
 """
@@ -30,8 +30,7 @@ KEPT_BYTES_MAX: Final = 4 << 20
 
 
 class Listening(ABC):
-    """Base of the ports of other clients. A partition is given up once, by the client or by `leave`, whichever is
-    first.
+    """Base of the adapters; see the module. A partition is given up once, by the client or by `leave`.
 
     A client that is paused drops what it has fetched, or fetches the partition again only after the fetch of the others
     returns. So a paused partition is read on up to a limit, and its records are kept until it is resumed.
