@@ -1,6 +1,6 @@
 """Encode a JSON document as a message in the registry's wire format: the reverse of `documents`.
 
-    document ─▶ the bytes of its schema's type (a sentence says what does not fit, and where) ─▶ header + bytes
+    document ─▶ bytes by the schema, or Unfit with the place that does not match ─▶ header + bytes
 
 Takes the documents that `documents` returns; the table there shows how each type is written. A missing field gets its
 default, and an unknown field is refused. In a union, the first branch that the value fits is used.
@@ -37,7 +37,7 @@ DEPTH_MAX: Final = 128
 
 
 class Unfit(ValueError):
-    """A document does not match its schema; the message says where and why."""
+    """A document does not match its schema. The message has the place and the reason."""
 
 
 def encoded(registry: RegistryClient, subject: str, document: object) -> bytes:

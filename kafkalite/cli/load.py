@@ -386,7 +386,7 @@ class TopicRun:
 
 
 class Stopped(Exception):
-    """A load ends after a commit, because the command was told to end."""
+    """A signal asked the command to stop, so the load ends after its commit."""
 
 
 class LoadRuns:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkalite.client.errors import ClientError
 from kafkalite.console.chart_sets import WINDOWS, ChartSet
 from kafkalite.console.letter_counts import count_letters, is_dead_letter_topic
-from kafkalite.console.letters import owners_of
 from kafkalite.console.observations import TROUBLES, GroupNow, Sample
 from kafkalite.errors import KafkaError
+from kafkalite.failures.dead_topics import routed_topics
 
 if TYPE_CHECKING:
     from kafkalite.client import Client
@@ -109,7 +109,7 @@ def group_row(group: GroupNow) -> dict[str, Any]:
 def letters_since(client: Client, sample: Sample, since_ms: int) -> list[dict[str, Any]]:
     """Return dead-letter topics with the number of letters since a time that are still dead; no counts if not
     authorized."""
-    owners = owners_of(client, sample.topics)
+    owners = routed_topics(client, sample.topics)
     names = [name for name in sample.topics if name in owners or is_dead_letter_topic(name)][:LETTER_TOPICS_MAX]
     if not names:
         return []

@@ -21,8 +21,6 @@ from kafkalite.failures.names import DEAD
 from kafkalite.wire.record.columns import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from kafkalite.client import Client
     from kafkalite.console.requests import Request
     from kafkalite.failures.letters import Entry
@@ -35,7 +33,7 @@ SCANNED_MAX: Final = 20_000
 def letters_page(client: Client, request: Request) -> dict[str, Any]:
     """Return the dead-letter topics, by name (of kafkalite, share groups and Spring) or by a policy."""
     names = request.topics(client)
-    owners = owners_of(client, names)
+    owners = routed_topics(client, names)
     known = client.described(name for name in names if name in owners or is_dead_letter_topic(name))
     sizes = counted(client, known.values())
     try:
@@ -128,12 +126,4 @@ def group_of(client: Client, topic: str) -> str:
     parts = topic.split(".", 2)
     if len(parts) == 3 and parts[0] == DEAD:
         return parts[1]
-    return owners_of(client, client.topics()).get(topic, "")
-
-
-def owners_of(client: Client, names: Iterable[str]) -> dict[str, str]:
-    """Return those of these topics that a policy chose for dead letters, with its group; none if not authorized."""
-    try:
-        return routed_topics(client, names)
-    except (KafkaError, ClientError):
-        return {}
+    return routed_topics(client, client.topics()).get(topic, "")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.failures.calls import Caller, Transaction, ends_member, returned_nothing
+from kafkalite.failures.calls import Caller, Transaction, ends_member, is_cancelled
 from kafkalite.failures.events import Message, Outcome
 from kafkalite.failures.run_progress import BatchResult
 
@@ -49,7 +49,7 @@ class BatchCaller(Caller):
         """Call a sync handler. SystemExit and KeyboardInterrupt are raised: they end the member."""
         transaction = Transaction()
         try:
-            returned_nothing(self._handler, self._handler(*self._arguments(records, transaction)))
+            self._run(records, transaction)
         except BaseException as error:
             if ends_member(error):
                 raise
@@ -60,19 +60,14 @@ class BatchCaller(Caller):
         """Call an async handler, limited to `processing_time_max`. CancelledError if this task is cancelled."""
         transaction = Transaction()
         try:
-            async with asyncio.timeout(self._limit_s):
-                await self._handler(*self._arguments(records, transaction))
+            await self._run_async(records, transaction)
         except BaseException as error:
             if ends_member(error):
                 raise
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if is_cancelled():
                 raise asyncio.CancelledError from error
             return self._result(error, len(records))
         return BatchResult(tuple(transaction.outputs))
-
-    def _arguments(self, records: list[Message], transaction: Transaction) -> tuple[Any, ...]:
-        return (records, transaction) if self.with_transaction else (records,)
 
     def _result(self, error: BaseException, count: int) -> BatchResult:
         """Return the failure of the call, or of the records that BatchFailed names."""

@@ -83,9 +83,7 @@ class Caller:
             record = self._decoded(message)
             if isinstance(record, Outcome):
                 return record
-            returned = self._handler(*((record, transaction) if self.with_transaction else (record,)))
-            if returned is not None:
-                returned_nothing(self._handler, returned)
+            self._run(record, transaction)
         except BaseException as error:
             if ends_member(error):
                 raise
@@ -100,16 +98,26 @@ class Caller:
             record = self._decoded(message)
             if isinstance(record, Outcome):
                 return record
-            async with asyncio.timeout(self._limit_s):
-                await self._handler(*((record, transaction) if self.with_transaction else (record,)))
+            await self._run_async(record, transaction)
         except BaseException as error:
             if ends_member(error):
                 raise
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+            if is_cancelled():
                 raise asyncio.CancelledError from error
             return Outcome(self._failure(error, None))
         return Outcome(outputs=tuple(transaction.outputs))
+
+    def _run(self, given: object, transaction: Transaction) -> None:
+        """Call a sync handler with a record, a dead letter or a list. TypeError if it returns a coroutine."""
+        returned = self._handler(given, transaction) if self.with_transaction else self._handler(given)
+        if returned is not None and inspect.iscoroutine(returned):
+            returned.close()
+            raise TypeError(f"{name_of(self._handler)} returned a coroutine: declare it with async def")
+
+    async def _run_async(self, given: object, transaction: Transaction) -> None:
+        """Call an async handler in the same way, limited to `processing_time_max`."""
+        async with asyncio.timeout(self._limit_s):
+            await (self._handler(given, transaction) if self.with_transaction else self._handler(given))
 
     def _decoded(self, message: Message) -> Message | DeadLetter | Outcome:
         """Return the record with its decoded value, or the failure to decode it."""
@@ -144,11 +152,10 @@ class Caller:
         return kind, first_fit(chain, policy.rules)
 
 
-def returned_nothing(handler: Callable[..., Any], returned: object) -> None:
-    """Raise TypeError if a sync handler returned a coroutine. It is classified like the handler's own exceptions."""
-    if inspect.iscoroutine(returned):
-        returned.close()
-        raise TypeError(f"{name_of(handler)} returned a coroutine: declare it with async def")
+def is_cancelled() -> bool:
+    """Return whether the current task is being cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def first_fit(chain: Sequence[BaseException], kinds: Iterable[type[BaseException]]) -> int:

@@ -36,14 +36,15 @@ def published(policy: Mapping[str, Any] | None) -> frozenset[str]:
 
 def routed_topics(client: Client, names: Iterable[str]) -> dict[str, str]:
     """Return dead-letter topics that policies chose, with their groups, from the readable ledgers among these topics.
-    KafkaError or ClientError if offsets cannot be listed."""
+    It is empty if the user may not describe ledgers, or no broker answers."""
     known = set(names)
     prefix = ledger_name("")
-    keys = [TopicPartition(name, 0) for name in client.described(name for name in known if name.startswith(prefix))]
-    if not keys:
+    try:
+        keys = [TopicPartition(name, 0) for name in client.described(name for name in known if name.startswith(prefix))]
+        starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST)) if keys else {}
+        ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST)) if keys else {}
+    except (KafkaError, ClientError):
         return {}
-    starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))
-    ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST))
     sizes = {key: ends[key].offset - starts[key].offset for key in keys}
     left, deadline = READ_MAX, time.monotonic() + DURATION_S_MAX
     found: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """Load key and trust stores from files or settings into libcrypto, and report errors as ConfigErrors.
 
-The first bytes of a file decide its format, as in Java: `30` is PKCS#12, whatever its type setting, `FE ED FE ED` is
-Java's JKS, `-----` is PEM. Each ConfigError names the setting. May block: do not call it on network workers.
+The first bytes of a file decide its format, as in Java, and the type setting does not: `30` is PKCS#12, `FE ED FE ED`
+is Java's JKS, `-----` is PEM. Each ConfigError names the setting. May block: do not call it on network workers.
 """
 
 from __future__ import annotations

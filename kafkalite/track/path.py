@@ -111,14 +111,6 @@ def origins_of(client: Client, hits: Sequence[Hit]) -> list[Hit]:
     return found
 
 
-def routed(client: Client) -> Iterable[str]:
-    """Dead-letter topics that policies chose; none where their ledgers cannot be read."""
-    try:
-        return routed_topics(client, client.with_retries(client.topics))
-    except (KafkaError, ClientError):
-        return ()
-
-
 def letters_of(
     client: Client,
     hits: Sequence[Hit],
@@ -136,7 +128,8 @@ def letters_of(
     since = min((hit.record.timestamp for hit in origins.values() if hit.record.timestamp >= 0), default=0) - SLACK_MS
     found: list[Hit] = []
     try:
-        names = "|".join([topics, *map(re.escape, sorted(routed(client)))])  # one part: it may fit only one of them
+        routed = routed_topics(client, client.with_retries(client.topics))
+        names = "|".join([topics, *map(re.escape, sorted(routed))])  # one part: it may fit only one of them
         seen = snapshot(client, TopicFilter(names), READ_COMMITTED, since=max(since, 0))
     except UnknownTopicOrPartition:
         return []  # there are no such topics

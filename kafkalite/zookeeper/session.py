@@ -1,7 +1,7 @@
 """Open ZooKeeper sessions, and read and write nodes as 0.7 does, through kazoo.
 
 Reading a missing node returns None or nothing; writing creates parents. An ephemeral node of another session never
-counts as ours, whatever its value, because it will vanish with that session.
+counts as ours, not even with our value, because it will vanish with that session.
 
 Every function may wait for the server, at most OPERATION_TIMEOUT_S. It raises kazoo's errors (`ZooKeeperError`) if the
 connection or session is lost or unavailable for that time. Thread rule: a client may be used from any thread except

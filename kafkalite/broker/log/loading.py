@@ -308,7 +308,7 @@ def _recover(
         from_position = scan.position
         tail = recovery.walk_tail(
             scan,
-            flushed_offset=0 if plan.mended else flushed,  # a leader has what is damaged here
+            flushed_offset=0 if plan.mended else flushed,  # the leader has the damaged records
             offset_limit=next_base,
             contiguous_from=gaps_until if last and not plan.mended else recovery.OFFSET_MAX,
             keep_valid=keep,

@@ -1,4 +1,4 @@
-"""What the modules of CRC-32 and CRC-32C share: sums of Python buffers, and a backend by its name (ext/c/crc.h)."""
+"""Shared by the modules of CRC-32 and CRC-32C: sums of Python buffers, and backends by name (ext/c/crc.h)."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint32_t
@@ -10,11 +10,11 @@ cdef extern from "crc.h":
         kl_crc_function function
 
 cdef enum:
-    GIL_RELEASE_SIZE = 65536    # about 3 µs of work: below that, giving the lock away costs more than it lends
+    GIL_RELEASE_SIZE = 65536    # about 3 µs of work: below that, releasing the lock costs more than it gains
 
 
 cdef inline object sum_of(kl_crc_function function, object buffer, uint32_t value):
-    """The Py_buffer itself rather than a typed memoryview, which costs as much as summing 4 KiB."""
+    """Return the sum of a buffer. A typed memoryview instead of the Py_buffer would cost as much as 4 KiB of sums."""
     cdef Py_buffer view
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
