@@ -45,6 +45,7 @@ from kafkalite.console.texts import FILTERS
 from kafkalite.console.topics import topic_page, topics_page
 from kafkalite.console.tracking import track_page
 from kafkalite.errors import ErrorCode, GroupIdNotFound, KafkaError, StartupError, UnknownTopicOrPartition
+from kafkalite.failures.dead_topics import RoutedTopics
 from kafkalite.version import VERSION
 from kafkalite.web.routes import NoSuchMethodError, NoSuchPathError, Routes
 from kafkalite.web.users import Role
@@ -52,6 +53,7 @@ from kafkalite.web.users import Role
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from kafkalite.avro.documents import Documents
     from kafkalite.console.clients import Clients
     from kafkalite.console.console_state import ConsoleState
     from kafkalite.console.masks import Masks
@@ -146,6 +148,7 @@ class Application:
         self._templates = templates()
         self._routes: Routes[Route | str] = Routes([("/static/{}", {"GET": "static"}), *ROUTES])
         self._topics: Topics = all_topics
+        self._routed = RoutedTopics()
         self._renew: Callable[[], None] = lambda: None
 
     def extend(
@@ -233,21 +236,31 @@ class Application:
             access.require(place.role)
             with self._clients.taken() as seat:
                 bench = ActionContext(self._desk, access, deed, seat.registry)
-                request = ActionRequest(bench, environ, values, self._masks, seat.documents, topics=self._topics)
+                request = self._request(bench, environ, values, seat.documents)
                 return place.page(seat.client, request)
         require_own(environ)
         with self._clients.taken() as seat, self._desk.audit.watched(seat.client, deed):
             access.require(place.role)
             bench = ActionContext(self._desk, access, deed, seat.registry)
             pairs = body_pairs(environ)
-            request = ActionRequest(
-                bench, environ, values, self._masks, seat.documents, pairs=pairs, topics=self._topics
-            )
+            request = self._request(bench, environ, values, seat.documents, pairs)
             found = place.page(seat.client, request)
             self._renew()
             if isinstance(found, dict) and found.get("error"):
                 deed.detail["why"] = found["error"]
             return found
+
+    def _request(
+        self,
+        bench: ActionContext,
+        environ: dict[str, Any],
+        values: tuple[str, ...],
+        documents: Documents | None,
+        pairs: list[tuple[str, str]] | None = None,
+    ) -> ActionRequest:
+        return ActionRequest(
+            bench, environ, values, self._masks, documents, pairs=pairs, topics=self._topics, routed=self._routed
+        )
 
     def _static(self, environ: Mapping[str, Any], name: str) -> Answer:
         kind = STATIC.get(name)

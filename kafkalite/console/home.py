@@ -14,12 +14,12 @@ from kafkalite.console.chart_sets import WINDOWS, ChartSet
 from kafkalite.console.letter_counts import count_letters, is_dead_letter_topic
 from kafkalite.console.observations import TROUBLES, GroupNow, Sample
 from kafkalite.errors import KafkaError
-from kafkalite.failures.dead_topics import routed_topics
 
 if TYPE_CHECKING:
     from kafkalite.client import Client
     from kafkalite.console.requests import Request
     from kafkalite.console.sampler import Sampler
+    from kafkalite.failures.dead_topics import RoutedTopics
 
 DAY_MS: Final = 86_400_000
 GROUPS_SHOWN: Final = 8
@@ -38,6 +38,7 @@ class Home:
         window = request.choice("window", WINDOWS)
         sample = self._sampler.latest
         brokers = client.with_retries(client.brokers)
+        since_ms = int(time.time() * 1000) - DAY_MS
         groups = [] if sample is None else in_trouble(sample)
         return {
             "brokers": len(brokers),
@@ -47,7 +48,7 @@ class Home:
             "charts": ChartSet.of(self._sampler, window).cluster(),
             "groups": [group_row(group) for group in groups[:GROUPS_SHOWN]],
             "troubled": len(groups),
-            "letters": [] if sample is None else letters_since(client, sample, int(time.time() * 1000) - DAY_MS),
+            "letters": [] if sample is None else letters_since(client, request.routed, sample, since_ms),
         }
 
     def search_page(self, client: Client, request: Request) -> dict[str, Any]:
@@ -106,10 +107,10 @@ def group_row(group: GroupNow) -> dict[str, Any]:
     }
 
 
-def letters_since(client: Client, sample: Sample, since_ms: int) -> list[dict[str, Any]]:
+def letters_since(client: Client, routed: RoutedTopics, sample: Sample, since_ms: int) -> list[dict[str, Any]]:
     """Return dead-letter topics with the number of letters since a time that are still dead; no counts if not
     authorized."""
-    owners = routed_topics(client, sample.topics)
+    owners = routed.find(client, sample.topics)
     names = [name for name in sample.topics if name in owners or is_dead_letter_topic(name)][:LETTER_TOPICS_MAX]
     if not names:
         return []

@@ -14,7 +14,6 @@ from kafkalite.console.rendering import cell, visible
 from kafkalite.console.requests import BadRequestError
 from kafkalite.console.topics import counted
 from kafkalite.errors import KafkaError
-from kafkalite.failures.dead_topics import routed_topics
 from kafkalite.failures.headers import Reason, found_letter
 from kafkalite.failures.letters import Choice, LetterBox
 from kafkalite.failures.names import DEAD
@@ -33,7 +32,7 @@ SCANNED_MAX: Final = 20_000
 def letters_page(client: Client, request: Request) -> dict[str, Any]:
     """Return the dead-letter topics, by name (of kafkalite, share groups and Spring) or by a policy."""
     names = request.topics(client)
-    owners = routed_topics(client, names)
+    owners = request.routed.find(client, names)
     known = client.described(name for name in names if name in owners or is_dead_letter_topic(name))
     sizes = counted(client, known.values())
     try:
@@ -51,7 +50,7 @@ def letter_topic_page(client: Client, request: Request) -> dict[str, Any]:
     """Return the letters of a topic, resolved ones only on request."""
     topic = request.values[0]
     require_few(client, topic)
-    group = group_of(client, topic)
+    group = group_of(client, request, topic)
     every = request.flag("all")
     box = LetterBox(client, group, topic)
     choice = Choice(
@@ -121,9 +120,9 @@ def masked_letter(request: Request, topic: str, entry: Entry) -> tuple[Record, R
     return record, Reason() if found is None else found.reason
 
 
-def group_of(client: Client, topic: str) -> str:
+def group_of(client: Client, request: Request, topic: str) -> str:
     """Return the group in a topic's name (billing of dlq.billing.orders) or whose policy names it; "" if none."""
     parts = topic.split(".", 2)
     if len(parts) == 3 and parts[0] == DEAD:
         return parts[1]
-    return routed_topics(client, client.topics()).get(topic, "")
+    return request.routed.find(client, request.topics(client)).get(topic, "")

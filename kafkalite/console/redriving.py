@@ -57,7 +57,7 @@ def chosen_of(request: ActionRequest) -> Callable[[Entry], bool]:
 
 def group_for(client: Client, request: ActionRequest, topic: str) -> str:
     """Return the group of the letters. BadRequestError."""
-    group = request.text("group") or group_of(client, topic)
+    group = request.text("group") or group_of(client, request, topic)
     if not group:
         raise BadRequestError(f"cannot derive the group from the topic name {topic}; enter the group")
     return group
@@ -152,7 +152,7 @@ def letter_page(client: Client, request: ActionRequest) -> dict[str, Any]:
     place = TopicPartition(topic, whole(request.values[1], "partition"))
     offset = whole(request.values[2], "offset")
     entry = entry_at(client, request, place, offset)
-    box = LetterBox(client, group_of(client, topic), topic)
+    box = LetterBox(client, group_of(client, request, topic), topic)
     message = box.original(entry)
     _, reason = masked_letter(request, topic, entry)
     letter = entry.found.letter
@@ -167,7 +167,7 @@ def letter_page(client: Client, request: ActionRequest) -> dict[str, Any]:
         "origin_topic": letter.partition.topic,
         "origin_partition": letter.partition.partition,
         "origin_offset": letter.offset,
-        "group": letter.group or group_of(client, topic),
+        "group": letter.group or group_of(client, request, topic),
         "failures": letter.attempt,
         "rounds": letter.rounds,
         "exception": visible(reason.exception),
@@ -199,7 +199,7 @@ def is_masked(request: ActionRequest, entry: Entry, original: Message) -> bool:
 def entry_at(client: Client, request: ActionRequest, place: TopicPartition, offset: int) -> Entry:
     """Return the letter at a position. NotFoundError; BadRequestError if there are too many letters."""
     require_few(client, place.topic)
-    box = LetterBox(client, request.text("group") or group_of(client, place.topic), place.topic)
+    box = LetterBox(client, request.text("group") or group_of(client, request, place.topic), place.topic)
     found = box.at(place, offset)
     if found is None:
         raise NotFoundError(f"{place}-{offset} is not a dead letter, or was deleted")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
 from kafkalite.console.rendering import visible
+from kafkalite.failures.dead_topics import RoutedTopics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -80,8 +81,11 @@ class Request:
         *,
         pairs: list[tuple[str, str]] | None = None,
         topics: Topics = all_topics,
+        routed: RoutedTopics | None = None,
     ) -> None:
         self.values = values
+        self.routed = routed or RoutedTopics()
+        """The dead-letter topics that policies chose; shared by the requests of a console."""
         self.topics = topics
         """All topics by name: from the cluster, or from a recent sample if there are many."""
         self.origin = f"{environ.get('wsgi.url_scheme', 'http')}://{environ.get('HTTP_HOST', '')}"

@@ -1,29 +1,35 @@
 """Find dead-letter topics that policies chose by exception class. Their names do not contain the group.
 
-Each group publishes its policy in its ledger. Only a limited number of ledger records is read; beyond it, a topic is
-found only by its name, or by a command that names its group.
+Each group publishes its policy in its ledger. Each call reads only a limited number of ledger records; beyond
+it, a topic is found only by its name, or by a command that names its group.
 
-Thread rule: functions belong to the thread that has the Client.
+Thread rule: functions belong to the thread that has the Client; RoutedTopics belongs to any thread.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite.client.errors import ClientError
+from kafkalite.client.errors import ClientError, LogTruncated
 from kafkalite.errors import KafkaError
-from kafkalite.failures.ledger import Ledger
+from kafkalite.failures.committed_reading import decided, ends_of
 from kafkalite.failures.names import ledger_name
-from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+from kafkalite.failures.rows import POLICY_KEY
+from kafkalite.failures.topics import LEDGER_PARTITION
+from kafkalite.model import OFFSET_EARLIEST, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kafkalite.client import Client
+    from kafkalite.client.read.marks import Mark
 
 READ_MAX: Final = 20_000
-"""Ledger records to read, at most."""
+"""Ledger records that one call reads, at most."""
 DURATION_S_MAX: Final = 3.0
 OPEN_S_MAX: Final = 1.0
 
@@ -34,29 +40,89 @@ def published(policy: Mapping[str, Any] | None) -> frozenset[str]:
     return frozenset(str(topic) for topic in found.values()) if isinstance(found, dict) else frozenset()
 
 
-def routed_topics(client: Client, names: Iterable[str]) -> dict[str, str]:
-    """Return dead-letter topics that policies chose, with their groups, from the readable ledgers among these topics.
-    It is empty if the user may not describe ledgers, or no broker answers."""
-    known = set(names)
-    prefix = ledger_name("")
-    try:
-        keys = [TopicPartition(name, 0) for name in client.described(name for name in known if name.startswith(prefix))]
-        starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST)) if keys else {}
-        ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST)) if keys else {}
-    except (KafkaError, ClientError):
-        return {}
-    sizes = {key: ends[key].offset - starts[key].offset for key in keys}
-    left, deadline = READ_MAX, time.monotonic() + DURATION_S_MAX
-    found: dict[str, str] = {}
-    for key in sorted(sizes, key=lambda key: (sizes[key], key)):
-        left -= sizes[key]
-        if left < 0 or time.monotonic() > deadline:
-            break
-        group = key.topic.removeprefix(prefix)
-        ledger = Ledger(client, group)
+class RoutedTopics:
+    """The dead-letter topics that policies chose, kept between calls: each call reads only new ledger records.
+
+    Thread rule: any thread; each call belongs to the thread that has the client. All clients have the same user.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._policies: dict[TopicPartition, PolicyReader] = {}
+
+    def find(self, client: Client, names: Iterable[str]) -> dict[str, str]:
+        """Return the dead-letter topics among these topics, with their groups, from the readable ledgers among them.
+        It is empty if the user may not describe ledgers, or no broker answers."""
+        known = set(names)
+        if self._lock.acquire(timeout=DURATION_S_MAX):  # else another thread reads: return what it knows so far
+            try:
+                self._refresh(client, [name for name in known if name.startswith(ledger_name(""))])
+            except (KafkaError, ClientError):
+                return {}
+            finally:
+                self._lock.release()
+        prefix = ledger_name("")
+        found: dict[str, str] = {}
+        for key, reader in sorted(self._policies.copy().items()):
+            if key.topic in known:
+                found |= dict.fromkeys(published(reader.policy) & known, key.topic.removeprefix(prefix))
+        return found
+
+    def _refresh(self, client: Client, ledgers: Iterable[str]) -> None:
+        """Read the new records of these ledgers, those with the fewest first. KafkaError, ClientError."""
+        keys = [TopicPartition(name, LEDGER_PARTITION) for name in client.described(ledgers)]
+        for key in self._policies.keys() - keys:
+            del self._policies[key]
+        fresh = [key for key in keys if key not in self._policies]
+        starts = client.list_offsets(dict.fromkeys(fresh, OFFSET_EARLIEST)) if fresh else {}
+        self._policies |= {key: PolicyReader(key, starts[key].offset) for key in fresh}
+        ends = ends_of(client, keys) if keys else {}
+        counts = {key: ends[key] - self._policies[key].position for key in keys}
+        left, deadline = READ_MAX, time.monotonic() + DURATION_S_MAX
+        for key in sorted(counts, key=lambda key: (counts[key], key)):
+            left -= max(counts[key], 0)
+            if left < 0 or time.monotonic() > deadline:
+                break
+            try:
+                self._policies[key].read(client, ends[key])
+            except (KafkaError, ClientError):  # a transaction is open, or the user may not read it
+                continue
+
+
+class PolicyReader:
+    """The policy in one partition of a ledger, read from the start and then from the last position."""
+
+    def __init__(self, key: TopicPartition, position: int) -> None:
+        self.policy: dict[str, Any] | None = None
+        self.position = position
+        self._key = key
+        self._marks: dict[TopicPartition, Mark] = {}
+
+    def read(self, client: Client, end: int) -> None:
+        """Read the committed records before `end`; from offset 0 again if the log was truncated or recreated.
+        KafkaError, ClientError."""
+        if end < self.position:
+            self._forget()
         try:
-            ledger.refresh(OPEN_S_MAX)
-        except (KafkaError, ClientError):  # a transaction is open, or the user may not read it
-            continue
-        found |= dict.fromkeys(published(ledger.policy) & known, group)
-    return found
+            self._read(client, end)
+        except LogTruncated:
+            self._forget()
+            self._read(client, end)
+
+    def _read(self, client: Client, end: int) -> None:
+        for chunk in decided(client, {self._key: self.position}, {self._key: end}, OPEN_S_MAX, self._marks):
+            for key, value in zip(chunk.columns.keys, chunk.columns.values, strict=True):
+                if key == POLICY_KEY.encode():
+                    with contextlib.suppress(ValueError):  # of a version that this one cannot read
+                        self.policy = None if value is None else json.loads(value)
+            self.position = chunk.next_offset
+        self.position = end
+
+    def _forget(self) -> None:
+        self._marks.clear()
+        self.position, self.policy = 0, None
+
+
+def routed_topics(client: Client, names: Iterable[str]) -> dict[str, str]:
+    """Return the dead-letter topics that policies chose among these topics, with their groups: RoutedTopics, once."""
+    return RoutedTopics().find(client, names)

@@ -14,7 +14,7 @@ from kafkalite.broker import Broker
 from kafkalite.cli import main
 from kafkalite.client import Client
 from kafkalite.console.server import ConsoleServer
-from kafkalite.failures.dead_topics import routed_topics
+from kafkalite.failures.dead_topics import RoutedTopics, routed_topics
 from kafkalite.failures.letters import LetterBox
 from kafkalite.failures.topics import faults
 from kafkalite.model import TopicPartition
@@ -155,6 +155,31 @@ def test_letters_are_found_when_the_policy_no_longer_has_the_topic(client: Clien
             lambda: shop.wrong not in routed_topics(client, client.topics()), "the new policy is published"
         )
     assert Counter(place.topic for place in places(client, shop))[shop.wrong] == 1
+
+
+def test_found_topics_follow_later_policies_and_a_recreated_ledger(client: Client, broker: Broker) -> None:
+    shop = Shop(client, broker.bootstrap_servers)
+    found = RoutedTopics()
+
+    def topics_of() -> set[str]:
+        names = {shop.unknown, shop.wrong, shop.bill.policy.layout.ledger} & client.topics().keys()
+        return found.find(client, names).keys() & {shop.unknown, shop.wrong}
+
+    def run(**routes: Any) -> None:
+        policy = failures.Policy(
+            group=shop.group, topics=[shop.orders, shop.returns], strategy=failures.RetryHere(1), **routes
+        )
+        with MemberThread(broker.bootstrap_servers, policy, lambda order: None) as member:
+            member.wait_until(lambda: topics_of() == set(routes.get("dead_topics", {}).values()), "it is found")
+
+    assert topics_of() == {shop.unknown, shop.wrong}
+    run(dead_topics={KeyError: shop.unknown})
+    run()
+    assert topics_of() == set()
+    run(dead_topics={KeyError: shop.wrong})
+    client.admin.delete_topic(shop.bill.policy.layout.ledger)
+    wait_until(lambda: topics_of() == set(), TIMEOUT_S, "the ledger is deleted")
+    run(dead_topics={KeyError: shop.unknown})
 
 
 def test_letters_of_another_group_in_the_same_topic_are_left_alone(client: Client, broker: Broker) -> None:
