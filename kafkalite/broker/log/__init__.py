@@ -20,15 +20,15 @@
     replica_log · log_truncation                             a partition with replicas; truncation of its log
     assignment · remote_partition · high_watermarks          what a broker in a cluster knows about partitions
     expiry_checkpoint · quarantine_file                      the trusted time, and damage, across restarts
-    backup_cut · handover                                    a consistent cut for a backup; a directory joins a cluster
+    backup_cut · handover                                    links for a backup; a directory that joins a cluster
     checking · repair                                        `kafkalite log check`, `kafkalite log repair`
     housekeeping · upkeep                                    periodic work; what its threads see of the directory
     disk · directory · offline_journal                       file system, root of a data directory, a stopped broker
 
 The package does not know requests, sockets or the protocol. It reports appends through listeners.
 
-The module that writes a file describes its layout. A format carries a version, and its module describes how older
-files are read. When each response is durable: tests/power/README.md.
+The module that writes a file describes its layout, its version, and how older versions are read. tests/power/README.md
+lists what is durable when a request is answered.
 
 A starting replica keeps the longest intact prefix of its log and takes leader epochs from the batches that it reads. It
 quarantines damage only if no other replica is in sync or eligible to lead (KIP-966). A segment gets its file name only

@@ -1,19 +1,21 @@
 """Decide at start what happens to partition directories that the journal does not know: adopt, remove or ignore.
 
-    id of a topic that the journal deleted                crash before the removal: remove the directory
-    the journal has the topic with another id             data of another topic with this name: refuse to start
-    the journal has the topic with fewer partitions       add partitions up to this one
+    topic id of a deleted topic                           remove the directory: a crash prevented its removal
+    topic name in the journal with another topic id       refuse to start: the data is another topic's
+    topic in the journal with fewer partitions            add partitions up to this one
     any other directory with segment files                adopt the topic; id from partition.metadata, or a new one
-    no id, named like a deleted topic                     after an unclean stop: keep it under another name
+    no topic id, name of a deleted topic                  after an unclean stop: keep it under another name
     no segment files                                      ignore it, with one log line
-    partition.metadata is damaged                         ignore it, with one log line; a saved index may have the id
+    damaged partition.metadata                            ignore it, with one log line; a saved index may have the id
 
-A power cut can leave a damaged partition.metadata of a deleted topic. If damaged counted as missing, that topic would
-come back. In a directory of a topic that the journal knows, the file is rewritten: a topic is created only after
-other directories of its name are durably gone, so this one is the topic's.
+To *adopt* a directory is to add its topic and partition to the journal.
 
-Adopted partitions continue above their last leader epoch, and the producer ids in their snapshots are never allocated
-again. Runs once, at start, on the manager's thread.
+A damaged partition.metadata does not count as a missing one. A power cut can damage the file of a deleted topic, and
+that topic would come back. If the journal knows the topic, a damaged file is rewritten. That is safe: a topic is
+created only after all older directories of its name are durably gone.
+
+The leader epoch of an adopted partition continues above the last one in its directory. The producer ids in its
+snapshots are never allocated again. Runs once, at start, on the manager's thread.
 """
 
 from __future__ import annotations
@@ -169,6 +171,7 @@ def _adopt(
 
 
 def base_above(path: str, unclean_count: int) -> int:
-    """Return the epoch base with which a partition continues one above the last leader epoch in its directory."""
+    """Return the epoch base that makes a partition's next leader epoch one higher than the last one in its
+    directory."""
     entries = checkpoints.read_epochs(f"{path}/{files.EPOCHS_NAME}")
     return unclean_count - (entries[-1][0] + 1) if entries else unclean_count

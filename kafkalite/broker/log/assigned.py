@@ -1,12 +1,12 @@
-"""Open, create and drop the logs of a cluster's broker as the controllers' metadata says.
+"""Open, create and drop the logs of a broker in a cluster, as the controllers' metadata requires.
 
     open ─▶ use_topics(all) ─▶ use_topics(changes) … ─▶ close
 
 The first call opens the logs of the partitions that have a replica on this broker. Any other partition directory is
 *stray*: it is renamed and kept. The journal has no topics.
 
-`topics` holds every topic of the cluster with all of its partitions; partitions without a replica here are `Elsewhere`.
-The topic id identifies a topic: one with the same name and another id is another topic, whose logs begin empty.
+`topics` holds every topic of the cluster with all of its partitions. A partition without a replica here is an
+`Elsewhere`. Topics are identified by topic id: a topic with a known name and a new id is a new topic with empty logs.
 
 Source: LogManager.isStrayKraftReplica and ReplicaManager.applyDelta of Kafka 4.1. Thread rules as in
 `kafkalite.broker.log.manager`; only one thread calls use_topics.
@@ -200,10 +200,10 @@ class AssignedTopics:
         return {(log.topic, log.partition): log for log in logs if isinstance(log, ReplicaLog)}
 
     def _correct_log_starts(self, logs: Sequence[PartitionLog]) -> None:
-        """Checkpoint the log start offset of logs that begin before their checkpointed one.
+        """Write the log start offset of logs whose checkpointed value is higher than their actual log start.
 
-        At the next start, the old value would hide records that are appended there from now on. On an error these logs
-        go offline."""
+        After a restart, the checkpointed value would hide records that are appended below it from now on. On an error
+        these logs go offline."""
         if not logs:
             return
         try:
@@ -213,8 +213,8 @@ class AssignedTopics:
                 log.go_offline(f"the log start offset could not be written: {error}")
 
     def _sync_walked(self, logs: Iterable[ReplicaLog]) -> None:
-        """Sync recovered logs (see ReplicaLog.sync_walked) with one sync of the file system; a log that fails goes
-        offline."""
+        """Sync all recovered logs (see ReplicaLog.sync_walked) with one sync of the file system. A log that cannot be
+        synced goes offline."""
         walked = [log for log in logs if log.walked and not log.offline]
         if not walked:
             return

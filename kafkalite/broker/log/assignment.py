@@ -1,4 +1,4 @@
-"""Hold what the controllers' metadata says about one partition, as far as this broker's replica needs it.
+"""Describe one partition as the controllers' metadata does: the fields that this broker's replica needs.
 
 Source: PartitionRegistration of Kafka 4.1.
 """
@@ -53,11 +53,12 @@ NOWHERE: Final = Assignment(held=False, leads=False, leader_id=NO_LEADER, leader
 
 
 class Leading(Protocol):
-    """Tracks the followers of logs that this broker leads."""
+    """Tracks the followers of the logs that this broker leads."""
 
     def lead_locked(self, log: Any, wanted: Assignment, *, elected: bool) -> Followers:
-        """Lead a `ReplicaLog` that has other replicas, in a new epoch (`elected`) or the current one; return its
-        followers. Called under the log's lock."""
+        """Start to track the followers of a `ReplicaLog`, in a new leader epoch (`elected`) or the current one.
+
+        Return the followers. Called under the log's lock."""
 
     def configure(self, log: Any, followers: Followers) -> None:
-        """Apply a log's settings to its followers."""
+        """Apply a log's changed settings to the tracking of its followers."""

@@ -1,4 +1,4 @@
-"""Link the files of all logs at one moment, for a backup of a running broker.
+"""Make the consistent cut for a backup of a running broker: hard links to the files of all logs at one moment.
 
     kafkalite backup                           the housekeeper
     writes a name into `backup.request`,
@@ -8,21 +8,22 @@
     empties the request, removes both,
     releases its lock
 
-Logs refer to each other, so all ends belong to one moment: a committed offset has its record, a marker its Prepare, a
-completed transaction all its markers. The copy equals what kill -9 at that moment would leave, and a start recovers it
-as such.
+Logs refer to each other, so the ends of all logs belong to one moment. Then every committed offset has its record,
+every marker has its Prepare record, and every completed transaction has all its markers. The copy equals the files that
+kill -9 would leave at that moment, and a start recovers it like these.
 
-A link keeps a file that retention, compaction or topic deletion removes meanwhile, and the journal's file, which is
-replaced when it is compacted. Under a log's lock all its segments have their files and names. The manager's lock is
-held throughout, so no topic is created or deleted. Derived files (indexes, snapshots) are linked before that moment, or
-a start truncates them.
+A link keeps the bytes of a file that retention, compaction or topic deletion removes during the backup. It also keeps
+the journal's file, which compaction replaces. While a log is locked, all its segments have their files and names. The
+manager's lock is held throughout, so no topic is created or deleted. Derived files (indexes, snapshots) are linked
+before that moment; a start truncates those that are not.
 
-Every request has its own name. Otherwise the broker might find an old request during its removal and make a cut that
-no one waits for, and the next request would take that old cut for its own. Therefore the client empties the request
-before it removes anything, and the broker reads the name again at the end: one of the two removes such a cut.
+The client and the broker must not confuse two requests. Every request has its own name. A client that gives up empties
+the request before it removes anything, and the broker reads the name again at the end. So one of the two removes a cut
+that no client waits for, and no later request finds it.
 
-Anyone who can write into the data directory can make a request; there is no other way. If the requesting process has
-ended, the broker removes the request and everything made for it. The broker refuses a request by removing it.
+Any process that can write into the data directory can request a backup; there is no other way. If the requesting
+process has ended, the broker removes the request and everything made for it. The broker refuses a request by removing
+it.
 
 Blocks; runs on the housekeeper's thread alone. Appends wait while all locks are held: a microsecond for each log.
 """
@@ -59,7 +60,7 @@ LISTINGS_MAX: Final = 3
 
 
 class LogsToCut(Protocol):
-    """The parts of a data directory that a cut reads."""
+    """The parts of a data directory that are linked for a backup."""
 
     @property
     def directory(self) -> str:
@@ -166,7 +167,7 @@ class LinkedLog:
             self._failed(error)
 
     def note_locked(self) -> None:
-        """Note the log's ends and link new segments; called while all logs are locked."""
+        """Note the log's start and end, and link new segments; called while all logs are locked."""
         log = self.log
         self._start, self._end = log.log_start_offset, log.log_end_offset
         if log.segments is not self._segments and not self.failed:
@@ -219,7 +220,7 @@ class LinkedLog:
         return f"{self._directory}/{files.stem(base)}{suffix}"
 
     def _link_derived(self) -> None:
-        """Link the small files, listing again if one is replaced meanwhile: they belong together."""
+        """Link the derived files. They belong together, so if one is replaced meanwhile, list and link them again."""
         for _ in range(LISTINGS_MAX):
             try:
                 names = disk.list_names(self.log.directory)

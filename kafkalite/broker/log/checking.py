@@ -1,4 +1,4 @@
-"""Check the files of a stopped broker: read everything, change nothing.
+"""Check all files of a stopped broker for damage, as `kafkalite log check` does; nothing is changed.
 
     data directory    meta.properties, journal, checkpoints ▸ each partition
     partition         names and order of segments ▸ every batch, its CRC and place ▸ saved indexes, aborted
@@ -6,8 +6,8 @@
 
 A `Finding` describes a problem and its remedy, which kafkalite.broker.log.repair applies: files derived from the log
 are set aside and rebuilt, a bad tail above every checkpoint is truncated, damaged batches are removed. Other problems
-have no remedy; only a copy of the file helps. Offsets that an earlier repair removed are not reported again: the files
-that it left name them.
+have no remedy: restore the file from a copy. Offsets that an earlier repair removed are not reported again, because the
+names of the files that it left contain them.
 
 Everything here blocks and reads whole logs. The caller holds the data directory's lock.
 """
@@ -90,7 +90,8 @@ class Partition:
 
 
 def partitions_of(directory: str) -> list[Partition]:
-    """Return the partitions in a data directory, or the one whose directory it is. Reports no findings."""
+    """Return the partitions in a data directory, or the single partition of a partition directory. Reports no
+    findings."""
     own = files.parse_directory_name(os.path.basename(os.path.abspath(directory)))
     is_root = any(disk.exists(f"{directory}/{name}") for name in (files.JOURNAL_NAME, files.META_PROPERTIES_NAME))
     if own is not None and not is_root:
@@ -273,7 +274,7 @@ class Walk:
         yield from self._check_quarantine()
 
     def _walk(self, scan: SegmentScan) -> Iterator[Finding]:
-        """Yield the ranges without readable batches; afterwards scan.next_offset is the segment's end offset."""
+        """Yield the ranges that hold no readable batch. At the end, scan.next_offset is the segment's end offset."""
         segment, size = scan.segment, scan.segment.size
         last = self.behind == OFFSET_MAX
         while not scan.run(size, verify=True, offset_limit=self.behind):

@@ -4,9 +4,9 @@
     leader epochs        version 0 ⏎ count ⏎ then `epoch start-offset` lines, both rising
     partition.metadata   `version: 0` ⏎ `topic_id: <22 characters>`
 
-A missing or malformed checkpoint counts as absent (None), with one log line: it only saves work or repeats what the log
-contains. Only partition.metadata has a fact that nothing else has, the topic id, so a damaged one raises an error.
-Writes replace the whole file. All functions may block.
+A malformed checkpoint is logged and counts as missing (None): checkpoints only save work or repeat what the log
+contains. But only partition.metadata stores the topic id, so a damaged one raises an error. Writes replace the whole
+file. All functions may block.
 
 An empty checkpoint has no entries: Java brokers create these files empty and fill them at their first write. Source:
 CheckpointFile of Kafka 4.1.
@@ -102,8 +102,8 @@ def find_epochs(path: str) -> list[tuple[int, int]] | None:
 
 
 def write_epochs(path: str, entries: Iterable[tuple[int, int]], *, durable: bool = False) -> None:
-    """Replace a leader-epoch-checkpoint. Unless `durable`, the log's next flush syncs it, which suffices for a log's
-    first one. A replacement has to be durable before the rename, so that a power cut leaves the old or the new one."""
+    """Replace a leader-epoch-checkpoint. Without `durable`, the log's next flush syncs it; use that for a log's first
+    file only. A later file must be durable before its rename, so that a power cut leaves the old or the new one."""
     rows = [f"{epoch} {offset}" for epoch, offset in entries]
     files.write_atomically(path, "\n".join([str(VERSION), str(len(rows)), *rows, ""]).encode(), durable=durable)
 

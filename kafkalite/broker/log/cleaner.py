@@ -2,19 +2,19 @@
 
     every log.cleaner.backoff.ms ─▶ the dirtiest log that is due ─▶ Compaction ─▶ cleaner-offset-checkpoint ─▶ the next
 
-A log is clean below its cleaner offset and dirty from there up to the first of: the active segment, the oldest open
-transaction, a segment that is not durable yet, the first segment with a record younger than min.compaction.lag.ms. A
-log is due if the dirty share of these bytes is above min.cleanable.dirty.ratio, or if something dirty is older than
-max.compaction.lag.ms. The housekeeper applies retention to logs with policy `compact,delete`.
+A log is clean below its cleaner offset. The dirty part begins there and ends at the first of these: the active segment,
+the oldest open transaction, a segment that is not durable yet, the first segment with a record younger than
+min.compaction.lag.ms. A log is due if the dirty share of these bytes exceeds min.cleanable.dirty.ratio, or if a dirty
+record is older than max.compaction.lag.ms. The housekeeper applies retention to logs with policy `compact,delete`.
 
-If a compaction fails for another reason than a full disk, the log is not compacted again until the next start, with one
-log line: what cannot be read must not be rewritten.
+A compaction that fails is logged. Unless the disk was full, the log is not compacted again before the next start: data
+that cannot be read must not be rewritten.
 
-Before a compaction, its segments, their names and a recovery point above them become durable: at a start, offsets
-missing above the recovery point are treated as records lost in a power cut.
+Before a compaction, its segments, their names and a recovery point above them become durable. Otherwise a start would
+treat the missing offsets as records lost in a power cut, as it does above the recovery point.
 
-`cleaner-offset-checkpoint` is Kafka's. An entry may lag: to compact again is harmless. The entries of a deleted topic
-are removed before its name can be used again.
+`cleaner-offset-checkpoint` is Kafka's. An entry may be too low, since compacting again is harmless. The entries of a
+deleted topic are removed before its name can be used again.
 
 Thread rule: `_lock` guards the offsets and the lists; it is a leaf, except that the checkpoint is written under it. One
 thread at a time compacts a log.
@@ -55,7 +55,7 @@ THROTTLE_STEP: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class LogToClean:
-    """A log and what could be compacted in it; `first_dirty` and `upper` are offsets."""
+    """A log and its dirty part, from offset `first_dirty` up to `upper`."""
 
     log: PartitionLog
     first_dirty: int
@@ -190,14 +190,15 @@ class LogCleaner:
             checkpoints.write_offsets(self._path, self._offsets)
 
     def lower(self, log: PartitionLog, offset: int) -> None:
-        """Lower the cleaner offset of a log that is truncated to `offset`: what follows will be dirty. OSError."""
+        """Lower the cleaner offset of a log that is truncated to `offset`, so that later records count as dirty.
+        OSError."""
         if self.offset_of(log) > offset:
             self._cleaned(log, offset)
 
     # --- choice -------------------------------------------------------------------------------------------------------
 
     def look_at(self, log: PartitionLog, now_ms: int) -> LogToClean:
-        """Return what is clean in a log, and what could be compacted now."""
+        """Return the clean size of a log and the part that could be compacted now."""
         segments = log.segments
         first_dirty = self.offset_of(log)
         if first_dirty > log.log_end_offset:
@@ -236,7 +237,7 @@ class LogCleaner:
 
     @staticmethod
     def _flushed(log: PartitionLog, segment: Segment) -> bool:
-        """Flush a log with a full segment that is not durable, as after recovery; return whether that succeeded."""
+        """Flush a log if the segment, though full, is not durable, as after recovery; return whether that succeeded."""
         try:
             log.flush()
         except KafkaError:
@@ -369,7 +370,8 @@ class LogCleaner:
 
 
 def _oldest_ms(segments: Sequence[Segment], log: PartitionLog) -> int:
-    """Return the earliest timestamp of the segments' first batches, in ms; INT64_MAX if there is none or no limit."""
+    """Return the earliest timestamp of the segments' first batches, in ms; INT64_MAX without one or without
+    max.compaction.lag.ms."""
     if log.config.max_compaction_lag_ms == INT64_MAX:
         return INT64_MAX
     oldest = INT64_MAX

@@ -7,17 +7,17 @@
     3  rewrite all segments below the mapped end, merge small ones, and swap them in (kafkalite.broker.log.swap)
 
 kafkalite._native.log.compaction decides which records of a batch stay. Records of aborted transactions are removed. A
-marker is removed once its transaction has no batch left and delete.retention.ms has passed since then (KIP-534). One
-pass after the last batch of an aborted transaction is removed, its entry in the index of aborted transactions is
-removed.
+marker is removed once its transaction has no batch left and delete.retention.ms has passed since then (KIP-534). An
+entry in the index of aborted transactions is removed by the first pass that finds no batch of its transaction.
 
-Damage is never overwritten. A segment with quarantined bytes stays as it is, with a log line. It may hide older records
-of any key, so tombstones and markers after it stay, however old they are. A transaction that crosses it has an unknown
-outcome, so its records stay.
+Damage is never overwritten. A segment with quarantined bytes stays as it is, with a log line. The damage may hide older
+records of any key, so all tombstones and markers after it stay. The outcome of a transaction that crosses the damage is
+unknown, so its records stay.
 
-Memory: the key map (log.cleaner.dedupe.buffer.size, 24 bytes per key), an output buffer (log.cleaner.io.buffer.size and
-one batch), one decompressed batch, which is filtered in place and copied once if its tombstones get a delete horizon;
-eight bytes for each marker and each batch of an aborted transaction. `kafkalite.broker.limits.budget` adds it up.
+A compaction needs memory for the key map (log.cleaner.dedupe.buffer.size, 24 bytes per key), an output buffer
+(log.cleaner.io.buffer.size and one batch), and one decompressed batch. That batch is filtered in place; it is copied
+once if its tombstones get a delete horizon. Each marker and each batch of an aborted transaction takes eight bytes.
+`kafkalite.broker.limits.budget` adds all this up.
 
 Thread rule: a compaction belongs to one cleaner thread. Reads and appends continue meanwhile.
 """
@@ -88,7 +88,7 @@ class CompactionLimits:
 
 @dataclass(slots=True)
 class Transactions:
-    """The transactions in a log's headers; offsets rise in both arrays."""
+    """The transactions found in a log's batch headers. The offsets in both arrays are in ascending order."""
 
     aborted: array[int]  # base offsets of batches of aborted transactions
     finished: array[int]  # base offsets of markers whose transaction has no batch left
@@ -108,9 +108,9 @@ class Compaction:
 
     `spend` is called with the number of bytes read or written; it may wait, or raise CompactionStopped.
 
-    Tombstones and markers whose delete horizon is before `now_ms`, the trusted time, are removed. New horizons start at
-    the wall clock, which is `ahead_ms` ahead of the trusted time: trusted time may catch up at once, and
-    delete.retention.ms must still pass.
+    Tombstones and markers whose delete horizon is before `now_ms`, the trusted time, are removed. New horizons are
+    computed from the wall clock, which is `ahead_ms` ahead of the trusted time. So delete.retention.ms passes even if
+    the trusted time catches up at once.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Compaction:
     # --- what is there ------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> list[tuple[Segment, int]]:
-        """Return (segment, base offset of the next one) of all segments below the active one, indexed and checked."""
+        """Return (segment, base offset of the next one) for all segments before the active one, indexed and checked."""
         segments = self.log.segments
         pairs = [(segment, segments[i + 1].base_offset) for i, segment in enumerate(segments[:-1])]
         for segment, next_offset in pairs:
@@ -227,7 +227,8 @@ class Compaction:
             self._spend(0)
 
     def _active_producers(self) -> dict[int, int]:
-        """Return producer id → offset after the producer's last batch, which holds its sequence numbers."""
+        """Return producer id → offset after the producer's last batch. That batch must stay: it has the last sequence
+        number."""
         producers = self.log.ensure_producers()
         with self.log.core.locked():
             return {
@@ -236,9 +237,10 @@ class Compaction:
             }
 
     def _forget_aborted(self, transactions: Transactions) -> None:
-        """Drop entries of aborted transactions that had no batch left when this pass began; readers need them no more.
+        """Drop the entries of aborted transactions that had no batch left when this pass began: readers no longer need
+        them.
 
-        Does nothing if a segment is damaged: batches may be hidden in it.
+        Does nothing if a segment is damaged, since the damage may hide batches.
         """
         if self._damaged or not transactions.finished:
             return
@@ -355,7 +357,7 @@ class Compaction:
     def _write_group(
         self, batches: BatchFilter, group: Sequence[tuple[Segment, int]], transactions: Transactions, path: str
     ) -> int:
-        """Write the remaining batches of the segments to `path` and sync it; return its size in bytes."""
+        """Write the batches that stay to the new segment file `path` and sync it; return its size in bytes."""
         fd = file_ops.open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         size = 0
         try:

@@ -1,13 +1,14 @@
 """Manage the root of a data directory: its lock, its identity, and whether the last stop was clean.
 
-`.lock` keeps out a second broker in this process, other processes and Apache Kafka (see `disk.hold`). After kill -9
-nothing stale remains.
+`.lock` keeps out every other broker: in this process, in another one, and Apache Kafka (see `disk.hold`). The kernel
+releases it, even after kill -9.
 
-`meta.properties` is Kafka's (version, cluster.id, node.id, directory.id) with two lines of ours. `kafkalite.format`
-says that a journal must be here; without it the file may be Kafka's, and its partitions are adopted.
-`kafkalite.cluster` says that the broker belongs to a cluster with Kafka's controllers, which own its topics; a
-standalone broker refuses to start on it. In such a cluster kafkalite can take over the directory of a Java broker and
-hand it back; the partition directories hold the differences (kafkalite.broker.log.loading).
+`meta.properties` is Kafka's (version, cluster.id, node.id, directory.id) with two lines of ours. The line
+`kafkalite.format` means that a journal must exist. Without this line Kafka may have written the directory, and its
+partitions are adopted. The line `kafkalite.cluster` means that the broker belongs to a cluster whose controllers own
+its topics; a standalone broker refuses to start on the directory.
+
+In a cluster, kafkalite and a Java broker can use a directory in turn (kafkalite.broker.log.loading).
 
 Only the owner can access files in a data directory: they hold records, settings and credentials.
 
@@ -94,7 +95,7 @@ def prepare(directory: str) -> None:
 def _make(path: str) -> None:
     """Create a directory and its missing parents, and make their names durable.
 
-    A directory that was never used is synced, too: a process may have died between creating it and syncing its name.
+    An existing directory that was never used is synced, too: a process may have ended before it synced the name.
     """
     unsynced = []
     above = path
@@ -139,7 +140,7 @@ def is_used(directory: str) -> bool:
 
 
 def check_kind(directory: str, identity: Identity, *, in_cluster: bool) -> None:
-    """Raise StartupError if a standalone broker finds a cluster's directory, or a cluster's broker a standalone one."""
+    """Raise StartupError if the directory belongs to a cluster and the broker is standalone, or vice versa."""
     if identity.ours and identity.in_cluster != in_cluster:
         raise StartupError(
             f"process.roles: {directory} belongs to a broker "

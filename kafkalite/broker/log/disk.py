@@ -1,14 +1,14 @@
-"""Access the file system through one seam that a simulation can replace.
+"""Access the file system through functions that tests can replace by a simulated disk (`Disk`).
 
     names, sizes, times   functions of this module            a Disk has methods of the same names
     changes               kafkalite._native.base.file_ops     reported to the Disk, or done by it
     bytes                 descriptors, maps                   the system's, opened by the Disk
 
-`kafkalite/broker/log` and `kafkalite/broker/coordinator` reach files only through here, which tests/test_seams.py
-checks. Native code, too, writes and syncs by file_ops (segments, compaction), and reads from maps of descriptors that
-were opened here. So a Disk must return real descriptors (a memfd will do).
+`kafkalite/broker/log` and `kafkalite/broker/coordinator` access files only through this module and file_ops;
+tests/test_seams.py checks that. Native code (segments, compaction) writes and syncs through file_ops. It reads from
+maps of descriptors that were opened here, so a Disk must return real descriptors, for example of a memfd.
 
-Without a simulation the functions are the system's, so the seam adds no call.
+Without a simulation the functions are the system's own, so there is no extra call.
 
 Everything here may block. OSError reaches the caller.
 """
@@ -41,7 +41,7 @@ read_at = os.pread
 
 
 class FileHeld(Exception):
-    """Another process or thread holds the file; the text is the content of the file."""
+    """Another process or thread has locked the file. The exception's text is the content of the file."""
 
 
 class Entry(Protocol):
@@ -175,10 +175,10 @@ def check_usable(path: str) -> None:
 
 
 def hold(path: str) -> int:
-    """Lock a file for this caller until the descriptor is closed, and write the process id into it. FileHeld.
+    """Lock a file until the returned descriptor is closed, and write the process id into the file. FileHeld.
 
-    Takes two kernel locks, since either alone leaves a gap: `flock` also keeps out another caller in this process, the
-    POSIX lock also keeps out Apache Kafka. Both end with the process.
+    Takes two kernel locks: only `flock` keeps out another caller in this process, and only a POSIX lock keeps out
+    Apache Kafka. Both locks end with the process.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, file_ops.FILE_MODE)
     try:
@@ -194,12 +194,12 @@ def hold(path: str) -> int:
 
 
 def link(source: str, target: str) -> None:
-    """Give a file a second name. Backups use it, which no simulation makes, so it is always the system's."""
+    """Give a file a second name. Always the system's: only backups use it, and no simulation makes backups."""
     os.link(source, target, follow_symlinks=True)
 
 
 def is_held(path: str) -> bool:
-    """Return whether a `flock` on the file is held; FileNotFoundError. Always the system's, as `link` is."""
+    """Return whether a `flock` on the file is held; FileNotFoundError. Like `link`, always the system's."""
     fd = open_to_read(path)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -243,7 +243,7 @@ _SYSTEM: Final = {
 def instead(disk: Disk) -> Iterator[None]:
     """Replace the machine's disk by `disk` in the whole process, for the duration of the block.
 
-    Callers see EIO for an error of `disk` that is no OSError (a bug in it); the error itself is raised at the end.
+    If `disk` raises an error that is not an OSError (a bug in it), callers see EIO, and the block ends with that error.
     """
     file_ops.use_disk(disk)
     globals().update({name: getattr(disk, name) for name in _SYSTEM})

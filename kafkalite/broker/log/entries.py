@@ -1,10 +1,10 @@
 """Track which names and small files of a partition directory the next flush has to make durable.
 
-    made under the log's lock ──▶ `_made` rises ──▶ sync(), or a sync of the whole file system ──▶ `_synced` follows
+    change under the log's lock ──▶ `_made` rises ──▶ sync(), or a sync of the whole file system ──▶ `_synced` follows
 
-A name is made before it is counted, and counted before any record after it is published. So a flush that reads the log
-end first and calls `mark()` after it covers every name that its records need. Names counted during a sync wait for the
-next one.
+A file gets its name first. Then the change is counted, and only then are records in the file published. So a flush that
+first reads the log end and then calls `mark()` covers every name that its records need. Changes that are counted during
+a sync wait for the next one.
 
 Thread rule: methods that count need the log's lock; `sync` and `synced` need its flush lock.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class DirectoryEntries:
-    """The names and small files of one partition directory that a power cut could lose."""
+    """Counts the changes in one partition directory that a power cut could undo."""
 
     __slots__ = (
         "_directory",
@@ -73,7 +73,7 @@ class DirectoryEntries:
         self._made += 1
 
     def doubted(self) -> None:
-        """Count everything in the directory as possibly not durable: the last stop was unclean, or it was copied here.
+        """Count everything in the directory as not durable, after an unclean stop or if the directory was copied here.
 
         The manager syncs the directory's own name, once for all directories.
         """
@@ -81,7 +81,8 @@ class DirectoryEntries:
         self._made += 1
 
     def mark(self) -> int:
-        """Return a mark to take before a sync of the whole file system and to pass to `synced` after it."""
+        """Return the count of changes so far; call it before a sync of the file system, and `synced` with it
+        afterwards."""
         return self._made
 
     def synced(self, mark: int) -> None:

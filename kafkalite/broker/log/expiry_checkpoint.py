@@ -1,16 +1,19 @@
-"""Store the trusted time of a data directory (`kafkalite.base.clock.ExpiryTime`) in expiry-time-checkpoint.
+"""Store the trusted time of a data directory in expiry-time-checkpoint.
+
+The *trusted time* decides which records expire. It does not follow a wall clock that jumps ahead
+(`kafkalite.base.clock.ExpiryTime`).
 
     version: 1
     time_ms: 1764316800000        the trusted time
-    ahead_ms: 691200000           how far the wall clock was ahead without being followed; 0 if it was followed
-    held_ms: 1200000              running time for which it had been that far ahead
+    ahead_ms: 691200000           how far the wall clock is ahead and not followed; 0 if it is followed
+    held_ms: 1200000              for how much running time the wall clock has been that far ahead
 
 The file is replaced as a whole, as often as the recovery points, at least every STORE_INTERVAL_MAX, and at a stop. It
-is synced before its rename. If it were lost, the next start would use the newest modification time of the other
-checkpoint files, which come from the untrusted wall clock. An unreadable file or another version counts as absent, with
-one log line. Earlier releases and Apache Kafka ignore the file.
+is synced before its rename. Without the file, a start uses the newest modification time of the other checkpoint files,
+which comes from the untrusted wall clock. A file that is unreadable or of another version counts as missing, with one
+log line. Earlier releases and Apache Kafka ignore the file.
 
-Blocks.
+Everything here blocks.
 """
 
 from __future__ import annotations
@@ -58,8 +61,8 @@ def read(directory: str) -> StoredTime | None:
 
 
 def newest_checkpoint(directory: str) -> StoredTime | None:
-    """Return the newest modification time of the other checkpoint files, for a directory without a stored time; None
-    without such files."""
+    """Return the newest modification time of the other checkpoint files, for a directory without a stored time; None if
+    there are none."""
     found = []
     for name in FALLBACK_NAMES:
         try:
@@ -87,8 +90,8 @@ class ExpiryCheckpoint:
         self._expiry_time = expiry_time
 
     def resume(self) -> None:
-        """Resume the stored trusted time, or else the newest time of the checkpoint files. The latter is stored at
-        once, before the checkpoint files are written again with a wall clock that may be wrong."""
+        """Resume from the stored trusted time, or else from the newest time of the checkpoint files. The latter is
+        stored at once, before the wall clock, which may be wrong, gives the checkpoint files new times."""
         stored = read(self._directory)
         if stored is not None:
             self._expiry_time.resume(stored)

@@ -9,11 +9,12 @@
                                               00000000000000000000.quarantine damaged ranges (ours)
                                               leader-epoch-checkpoint  partition.metadata
 
-Files not marked as ours are Apache Kafka's, byte for byte. A file to be removed is renamed to end in `.deleted`, a
-partition directory to end in `-delete`; both are removed later, or at the next start. A partition directory that
-belongs to no topic and is in a new topic's way is renamed to end in `-stray`, and stays. `.cleaned` and `.swap` belong
-to compaction (kafkalite.broker.log.swap). In the root, cleaner-offset-checkpoint holds the offset up to which each log
-is compacted, and expiry-time-checkpoint (ours) the trusted time (kafkalite.broker.log.expiry_checkpoint).
+Files not marked as ours are Apache Kafka's, byte for byte. Before a removal, a file gets the suffix `.deleted` and a
+partition directory the suffix `-delete`; both are removed later, or at the next start. A partition directory gets the
+suffix `-stray` if it belongs to no topic but has the name of a new topic's partition; it is kept. `.cleaned` and
+`.swap` belong to compaction (kafkalite.broker.log.swap). In the root, cleaner-offset-checkpoint holds the offset up to
+which each log is compacted. expiry-time-checkpoint (ours) holds the trusted time
+(kafkalite.broker.log.expiry_checkpoint).
 
 Everything here may block. OSError reaches the caller.
 """
@@ -87,7 +88,7 @@ def directory_name(topic: str, partition: int) -> str:
 
 
 def deleted_directory_name(topic: str, partition: int) -> str:
-    """Return the name for a deleted partition directory: unique, and shortened to 255 characters, as Kafka's."""
+    """Return the name for a deleted partition directory: unique and at most 255 characters long, in Kafka's form."""
     return _renamed_directory(topic, partition, DIRECTORY_DELETED_SUFFIX)
 
 
@@ -112,8 +113,8 @@ def parse_directory_name(name: str) -> tuple[str, int] | None:
 def write_atomically(path: str, data: bytes, *, durable: bool, owned_as: stat_result | None = None) -> None:
     """Replace a file as a whole; with `durable`, its content and name are durable on return.
 
-    With `owned_as` the new file has that owner and mode before anything is written to it, and no one else could open it
-    before. OSError, without a replacement, if it cannot have that owner.
+    With `owned_as` the new file gets that owner and mode before anything is written to it; until then only this
+    process's user can open it. OSError, and the old file stays, if the owner cannot be set.
     """
     temporary = path + TEMPORARY_SUFFIX
     if owned_as is None:

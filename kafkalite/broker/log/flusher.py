@@ -4,8 +4,8 @@
     flush_async(b) ─┼─▶ queue ─▶ one round ─▶ fdatasync(log 2) ─▶ callbacks of log 2
     flush_async(c) ─┘      (a request that arrives during a round waits for the next one)
 
-However many producers wait for a partition, a round syncs each of its unsynced files once. For a round with several
-logs the flusher first starts writeback of all of them, so that the syncs overlap.
+A round syncs each unsynced file of a partition once, for all producers that wait. If a round has several logs, the
+flusher first starts the writeback of all of them, so that the syncs overlap.
 
 Callbacks run on this thread, without locks, with 0 or a Kafka error code; they must not block. If a callback raises,
 the exception is logged and the others still run. Every callback is called exactly once, also when the flusher stops.
@@ -32,7 +32,7 @@ Callback = Callable[[int], object]
 
 
 class Flusher:
-    """The group-commit thread of one data directory. Its callers' requests in flight bound its queue."""
+    """The group-commit thread of one data directory. Its queue is bounded by the requests in flight."""
 
     def __init__(self, on_fatal: Callable[[BaseException], None], executors: Executors = THREADS) -> None:
         self._on_fatal = on_fatal
@@ -109,8 +109,7 @@ def _serve(log: PartitionLog, waiters: list[tuple[int, Callback]], durations: Hi
 def flush_together(logs: Sequence[PartitionLog], directory: str) -> None:
     """Flush many logs with one sync of their file system. A failure is logged and takes its partition offline.
 
-    The sync of a file system reports a failure without the file. Then each log is flushed separately, so that its own
-    sync reports its failure.
+    A sync of the file system does not say which file failed. So after a failure each log is flushed separately.
     """
     states = [log.begin_bulk_flush() for log in logs]
     try:

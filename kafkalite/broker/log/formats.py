@@ -1,7 +1,7 @@
-"""Look up stored formats by their name in the topic setting `message.format`.
+"""Look up a record format by its name in the topic setting `message.format`: Kafka's current one or Kafka 0.7's.
 
-A format is a native object (`_native.log.record_format`): it validates appends, parses one stored item for walks and
-look-ups, and computes offsets. Each format has a log class for its other differences.
+A format is a native object (`_native.log.record_format`). It validates appends, parses a stored batch or message, and
+computes offsets. Each format has its own class of logs for the other differences.
 """
 
 from __future__ import annotations

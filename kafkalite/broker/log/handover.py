@@ -1,12 +1,12 @@
-"""Migrate a standalone broker's data directory into a cluster.
+"""Turn the data directory of a standalone broker into that of a cluster member, and store the progress.
 
     migration.json            the progress; removed at the end
     metadata.journal.alone    a copy of the old journal for reference; it holds SCRAM credentials
 
-PLANNED: topics are being created in the cluster, and this directory is unchanged: the broker may still start
-standalone. MOVING: the cluster has everything that the journal had, and the directory becomes a cluster member's. No
-broker starts on it until that is complete. Each step of `finish` may be repeated, even after a crash in the step
-before. Records are neither copied nor changed.
+The migration has two phases. In phase PLANNED the topics are created in the cluster. The directory is unchanged, so the
+standalone broker may still start. In phase MOVING the cluster has everything that the journal had, and `finish` changes
+the directory. No broker starts on the directory until that is complete. After a crash, `finish` is run again: each of
+its steps may be repeated. Records are neither copied nor changed.
 
 Everything here may block.
 """
@@ -78,8 +78,8 @@ def write(root: str, handover: Handover) -> None:
 
 
 def begin_moving(root: str, handover: Handover) -> None:
-    """Enter phase MOVING, in which no standalone broker starts here. StartupError, and the phase stays, if a broker
-    was started here meanwhile."""
+    """Enter phase MOVING, in which no standalone broker starts here. If a broker was started here since the migration
+    was planned, raise StartupError and stay in phase PLANNED."""
     lock = directory.DirectoryLock(root)
     try:
         if not disk.exists(f"{root}/{files.CLEAN_SHUTDOWN_NAME}"):
@@ -127,7 +127,8 @@ def _id_in(path: str) -> bytes | None:
 
 
 def _empty_journal(root: str, cluster_id: str) -> None:
-    """Empty the journal: the controllers own its contents now. Only what belongs to this directory alone stays."""
+    """Empty the journal, since the controllers own the metadata now. The count of unclean starts and the secret
+    stay."""
     journal = Journal.open(root)
     if journal is None:
         raise StartupError(f"{root} has no {files.JOURNAL_NAME}; restore it from a copy")

@@ -1,8 +1,9 @@
 """Checkpoint the high watermark of each replica in replication-offset-checkpoint.
 
 The file is Kafka's. It omits partitions without other replicas. It is written every few seconds, at a stop, and before
-a truncation, so that it is never above the last known high watermark. A start with a value that is too low learns the
-rest from the leader; a value that is too high would expose records that may still be truncated.
+a truncation, so its values are never above the last known high watermark. A value that is too low does no harm: the
+replica learns the current one from its leader. A value that is too high would expose records that may still be
+truncated.
 
 Thread rule: any thread; a leaf lock guards writes. Writes may block.
 """

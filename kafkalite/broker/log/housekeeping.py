@@ -1,4 +1,4 @@
-"""Run periodic work on one thread, from one table of chores.
+"""Run the periodic work of a data directory on one thread: retention, checkpoints, flush by age, expiry.
 
     chore               every                                       does
     flush by age        FLUSH_CHECK_INTERVAL                        flushes logs with a record unflushed for flush.ms
@@ -9,10 +9,10 @@
     high watermarks     replica.high.watermark.checkpoint.interval.ms    in a cluster: checkpoints them
     backup              FLUSH_CHECK_INTERVAL                        looks for a backup request: one stat
     clock               FLUSH_CHECK_INTERVAL                        checks whether the wall clock has jumped
-    expiry time         as checkpoint, at most STORE_INTERVAL_MAX   stores the trusted time
+    expiry time         as checkpoint, at most STORE_INTERVAL_MAX   stores the trusted time (see expiry_checkpoint)
     removal             when due                                    unlinks files renamed a while ago
 
-A checkpoint syncs although the system would write the pages soon: this bounds what a start after a crash has to read.
+A checkpoint syncs logs without waiting for the system to write the pages: so a start after a crash reads less.
 Intervals use the monotonic clock. A failed chore is logged and retried at its next turn; the thread continues. Tests
 call `run_due` with their own clock.
 """
@@ -92,7 +92,7 @@ class Housekeeper:
             self._worker.call_locked()
 
     def notify_later(self, log: PartitionLog) -> None:
-        """Wake a log's listeners on the housekeeper's thread, which holds no lock."""
+        """Wake the requests that wait for a log, on the housekeeper's thread: it holds no lock."""
         with self._lock:
             self._to_notify.append(log)
             self._worker.call_locked()
@@ -159,11 +159,11 @@ class Housekeeper:
             logger.exception("a housekeeping task failed; retrying later", extra=fields(chore=chore.name))
 
     def _dirty_logs(self) -> list[PartitionLog]:
-        """Return the logs with unflushed records, in a reproducible order."""
+        """Return the logs with unflushed records, always in the same order."""
         return sorted(self._logs.dirty_logs, key=lambda log: (log.topic, log.partition))
 
     def flush_by_age(self) -> None:
-        """Pass logs to the flusher whose oldest unflushed record has waited flush.ms."""
+        """Request a flush of each log whose oldest unflushed record has waited for flush.ms."""
         now = self._logs.clock.monotonic()
         for log in self._dirty_logs():
             since = log.core.unflushed_since

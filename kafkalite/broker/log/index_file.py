@@ -8,10 +8,10 @@
     40  base offset                  92  bytes since the last entry
     48  covered size, bytes          96  end offset                     little-endian throughout
 
-It describes the first `covered size` bytes of the segment, all of which were durable before it was written. Loading it
-walks the bytes after them, so the index of a growing segment can be saved, too. The CRC field of the last covered batch
-ties it to exactly these bytes. A file that is missing, torn, or made from another partition or other bytes is ignored,
-and the index is rebuilt from the log.
+An index covers the first `covered size` bytes of the segment, which were durable before the index was written. Loading
+it also indexes the bytes after them, so the index of a growing segment can be saved, too. The CRC of the last covered
+batch identifies the bytes. An index that is missing, incomplete, or from another partition or other bytes is ignored
+and rebuilt from the log.
 
 Reading and writing may block; nothing here is shared between threads.
 """
@@ -114,7 +114,7 @@ def topic_id_in(directory: str) -> bytes | None:
 
 
 def describes(summary: IndexSummary, segment: Segment, topic_id: bytes, partition: int) -> bool:
-    """Return whether the index was made from the bytes that the segment holds now. Opens the segment."""
+    """Return whether the index was made from the bytes that the segment has now. Opens the segment."""
     if (
         summary.topic_id != topic_id
         or summary.partition != partition
@@ -136,7 +136,7 @@ def describes(summary: IndexSummary, segment: Segment, topic_id: bytes, partitio
 def read_entries(path: str, summary: IndexSummary, *, mapped: bool = True) -> SegmentIndex | None:
     """Return the entries of an index file; None if they are damaged or unreadable.
 
-    With `mapped`, large entries are mapped. Not for the active segment: its index grows, so the entries are copied.
+    With `mapped`, a large index is mapped instead of copied. The active segment's is always copied, since it grows.
     """
     import numpy as np
 
@@ -165,7 +165,8 @@ def read_entries(path: str, summary: IndexSummary, *, mapped: bool = True) -> Se
 def scan_after(
     segment: Segment, summary: IndexSummary | None, *, index_interval: int, mapped: bool = True
 ) -> SegmentScan:
-    """Return a scan that builds a segment's index: after the bytes that the saved index covers, or from the start."""
+    """Return a scan that builds a segment's index. It begins after the bytes that the saved index covers, or at the
+    start."""
     index = None if summary is None else read_entries(path_of(segment), summary, mapped=mapped)
     if summary is None or index is None:
         return SegmentScan(

@@ -2,7 +2,7 @@
 
 An index is loaded from its file at first use, and rebuilt from the segment if the file is missing or damaged.
 
-Thread rule: any thread; a loaded index is published under the log's lock. All of it may block.
+Thread rule: any thread; a loaded index is published under the log's lock. Everything here may block.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class SegmentIndexes:
         """Set while loading: no offset may be missing between the segments that exist at that time."""
 
     def _load(self, segment: Segment, *, locked: bool) -> None:
-        """Give a segment its index: the saved one if it matches, and the rest by walking the batches."""
+        """Give a segment its index: the saved one, if it matches, extended by reading the batches that it does not
+        cover."""
         size = segment.size
         summary = index_file.summary_of(segment, self._topic_id, self._log.partition)
         mapped = segment is not self._log.active
@@ -71,7 +72,7 @@ class SegmentIndexes:
                 scan.install(verified_from=0 if from_file == 0 else segment.size)
 
     def behind(self, segment: Segment) -> int:
-        """Return the first offset that cannot be in a segment: the next one's base offset, or the log end."""
+        """Return the first offset after a segment: the base offset of the next segment, or the log end."""
         later = (other.base_offset for other in self._log.segments if other.base_offset > segment.base_offset)
         return next(later, self._log.log_end_offset)
 
@@ -129,8 +130,8 @@ class SegmentIndexes:
 
     @staticmethod
     def state_of(segment: Segment) -> dict[str, int] | None:
-        """Return what save_state() needs of a segment as it is now; the index may grow afterwards. None: do not
-        save."""
+        """Return a segment's state for save_state(), or None if there is nothing to save. The index may grow
+        afterwards."""
         if segment.index is None or segment.size == 0 or segment.damage is not None:
             return None
         return {
@@ -151,7 +152,7 @@ class SegmentIndexes:
     def save_state(self, segment: Segment, state: dict[str, int]) -> None:
         """Save an index whose covered bytes are durable. A failure is only logged, since the index can be rebuilt.
 
-        The index of a segment that was cut meanwhile is not saved: its file name belongs to another segment now.
+        The index is not saved if the segment was truncated meanwhile: its file name then belongs to another segment.
         """
         if self._cut_lock is None:
             self._save(segment, state)

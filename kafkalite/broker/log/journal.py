@@ -1,10 +1,11 @@
-"""Keep `metadata.journal`: topics, settings, users, ACLs, quotas, ids and epochs; all of a data directory but its logs.
+"""Read and write `metadata.journal`, the file with a data directory's metadata: topics, settings, users, ACLs, quotas,
+ids.
 
     <CRC-32C of the JSON, 8 hex digits> SPACE <JSON object> NEWLINE
 
-One line per change, appended and synced before the response; the line is the commit point. Reading replays the lines.
-An incomplete or damaged last line was never acknowledged: it is cut off, and the state before it holds. A damaged line
-anywhere else means that something else changed the file, and the broker refuses to start.
+Each change is one line, which is appended and synced before the response. Opening the journal replays the lines. A
+damaged or incomplete last line was never acknowledged, so it is removed. If any other line is damaged, another program
+changed the file, and the broker refuses to start.
 
     {"op": "format", "version": 1, "cluster_id": ...}         always the first line
     {"op": "topic", "name", "id", "partitions": count, "overrides": {}, "epoch_bases": [[base, count], ...]}
@@ -23,12 +24,12 @@ anywhere else means that something else changed the file, and the broker refuses
     {"op": "acls", "add": [acl, ...], "remove": [acl, ...]}   an ACL is the seven texts of kafkalite.base.acls.Acl
     {"op": "quota", "changes": [{"entity": {type: name or null}, "key", "value": number or null}, ...]}
 
-One line holds all changes of a request to users, ACLs or quotas, so that they apply as a whole or not at all. To add an
-ACL twice, or to remove an ACL or quota that does not exist, is an error: permissions are never guessed.
+All changes of a request to users, ACLs or quotas are in one line, so they apply as a whole or not at all. A line that
+adds an existing ACL, or removes an ACL or quota that does not exist, is an error: permissions are never guessed.
 
-A partition's leader epoch is the count of unclean starts minus its base, so an unclean start takes one line for any
-number of partitions. The file is rewritten (temporary file, sync, rename, sync of the directory) when it holds many
-more lines than the state needs: at a start, and from time to time while the broker runs.
+A partition's leader epoch is the count of unclean starts minus the partition's base. So an unclean start adds one line
+for any number of partitions. If the file has many more lines than the state needs, it is rewritten (temporary file,
+sync, rename, sync of the directory): at a start, and from time to time while the broker runs.
 
 The manager's lock orders writers. Everything here blocks.
 """
@@ -82,7 +83,7 @@ class TopicState:
 
 @dataclass(slots=True)
 class MetadataState:
-    """The state that the journal's lines add up to."""
+    """The state after all lines of the journal."""
 
     cluster_id: str
     topics: dict[str, TopicState] = field(default_factory=dict)
@@ -119,7 +120,7 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
 
 
 def _run_lengths(values: list[int]) -> list[list[int]]:
-    """Return [[value, count], ...]: the partitions of a topic mostly share one base."""
+    """Return [[value, count], ...], one entry for equal adjacent values: most partitions of a topic share one base."""
     runs: list[list[int]] = []
     for value in values:
         if runs and runs[-1][0] == value:
@@ -287,7 +288,7 @@ def _snapshot(state: MetadataState) -> list[dict[str, Any]]:
 
 
 def _snapshot_size(state: MetadataState) -> int:
-    """Return the number of lines in _snapshot(), without formatting a hundred thousand ACLs."""
+    """Return the number of lines in _snapshot(), without building them."""
     counts = (len(state.acls), sum(map(len, state.quotas.values())))
     return len(_without_lists(state)) + sum(-(-count // ACLS_PER_LINE) for count in counts)
 
@@ -365,7 +366,8 @@ class Journal:
         return journal
 
     def rewrite(self) -> None:
-        """Replace the file by the shortest one for the same state. OSError: the old one stays, or `failure` is set."""
+        """Replace the file by the shortest one for the same state. On OSError the old file stays, or `failure` is
+        set."""
         changes = _snapshot(self.state)
         data = b"".join(encode_line(change) for change in changes)
         present = disk.stat(self.path).st_ino if self._fd >= 0 else None
@@ -383,15 +385,18 @@ class Journal:
         self.change_count = max(self.change_count, self.line_count)
 
     def compact(self) -> None:
-        """Rewrite a file with many surplus lines. Call it only when no deleted topic has directories left: their ids
-        are forgotten."""
+        """Rewrite the file if it has many more lines than its state needs.
+
+        Call it only when no deleted topic has directories left: the new file does not contain the ids of deleted
+        topics."""
         if self.line_count > _snapshot_size(self.state) + SLACK_LINES:
             self._rewrite_without_deleted()
 
     def compact_running(self) -> bool:
         """Rewrite a running broker's file if it is far longer than its state needs; return whether it was. OSError.
 
-        Call it only when all directories of deleted topics are durably renamed: their ids are forgotten.
+        Call it only when all directories of deleted topics are durably renamed: the new file does not contain their
+        ids.
         """
         surplus = self.line_count - RUNNING_SLACK_LINES
         if self.failure is not None or surplus <= len(self.state.topics) or surplus <= 2 * _snapshot_size(self.state):
@@ -412,10 +417,10 @@ class Journal:
             return False
 
     def record(self, *changes: dict[str, Any]) -> None:
-        """Write changes, and apply them to the state when they are durable. OSError: none of them was made.
+        """Write changes, and apply them to the state when they are durable. On OSError none of them was made.
 
-        After a failed sync the file's content is unknown, so no more changes are accepted until the next start reads
-        it.
+        After a failed sync the file's content is unknown, so no changes are accepted until the next start reads the
+        file.
         """
         if self.failure is not None:
             raise OSError(f"an earlier write to the journal failed ({self.failure}); restart the broker")
@@ -438,7 +443,7 @@ class Journal:
             apply(self.state, change)
 
     def _cut_back(self) -> None:
-        """Truncate what a failed write left, so that the next line does not follow half a line."""
+        """Remove the incomplete line that a failed write left, so that the next line does not follow it."""
         try:
             file_ops.truncate_file(self._fd, self.size)
         except OSError as error:

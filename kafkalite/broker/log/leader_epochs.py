@@ -1,13 +1,13 @@
-"""Keep the start offset of each leader epoch of a log, by which two replicas find where their histories diverge.
+"""Keep the start offset of each leader epoch of a log. With it, two replicas find the offset at which their logs
+diverge.
 
     entries     (epoch, start offset), both rising; the last one is the epoch of the newest batch, or of a leader that
                 has not written yet
     look-up     the end offset of epoch E: the start of the next epoch, or the log end
 
-A new entry wins over earlier ones that contradict it: entries with its epoch or a later one, or at its offset or a
-later one, are removed. Results equal those of Kafka's LeaderEpochFileCache. The file is leader-epoch-checkpoint. A
-change is durable when its method returns, except for `begin` and `save(durable=False)`: without the file a broker could
-not find where its log diverges.
+A new entry replaces all entries with the same or a later epoch and all entries at the same or a later offset. Results
+equal those of Kafka's LeaderEpochFileCache. The file is leader-epoch-checkpoint. A change is durable when its method
+returns, except for `begin` and `save(durable=False)`.
 
 Thread rule: changes need the log's lock; `entries` is replaced as a whole, and any thread may read it. Changes block.
 """
@@ -53,8 +53,8 @@ class LeaderEpochs:
         return True
 
     def begin(self, epoch: int, start_offset: int) -> None:
-        """Add the start of an epoch without writing the file; `save` does that before a batch has the epoch. A crash
-        before is harmless, since an epoch without batches does not survive a start."""
+        """Add the start of an epoch without writing the file; call `save` before a batch has this epoch. A crash before
+        that is harmless: a start drops an epoch without batches."""
         self.entries = self._with(epoch, start_offset)
 
     def save(self, *, durable: bool = True) -> None:
@@ -77,8 +77,8 @@ class LeaderEpochs:
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
         """Return (largest epoch up to `epoch`, its end offset).
 
-        (UNDEFINED, UNDEFINED) for an epoch above all, and without entries. An epoch below all is returned itself, and
-        ends where the first one begins."""
+        Return (UNDEFINED, UNDEFINED) for an epoch above all entries, and without entries. For an epoch below all
+        entries return the epoch itself and the start of the first one."""
         entries = self.entries
         if epoch == UNDEFINED or not entries or epoch > entries[-1][0]:
             return UNDEFINED, UNDEFINED
@@ -101,8 +101,8 @@ class LeaderEpochs:
         return True
 
     def cut_front(self, offset: int) -> bool:
-        """Move the log start to `offset`: drop earlier epochs except the last, which begins there now. Return whether
-        anything changed. OSError."""
+        """Drop the epochs that end before the new log start `offset`, and let the epoch at this offset begin there.
+        Return whether anything changed. OSError."""
         gone = [entry for entry in self.entries if entry[1] <= offset]
         if not gone or gone == [(gone[-1][0], offset)]:
             return False
@@ -113,7 +113,7 @@ class LeaderEpochs:
         """Replace the entries in [offset, limit) by `found`, the epochs of the batches there; return whether anything
         changed.
 
-        An entry after the range for the epoch that the range ends with is dropped: that epoch continues. OSError."""
+        If the last epoch in the range continues after it, a later entry for this epoch is dropped. OSError."""
         known = (*(entry for entry in self.entries if entry[1] < offset), *found)
         last = known[-1][0] if known else UNDEFINED
         entries = (*known, *(entry for entry in self.entries if entry[1] >= limit and entry[0] != last))

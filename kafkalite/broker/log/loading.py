@@ -1,32 +1,35 @@
 """Open a log from its partition directory, and recover it after an unclean stop.
 
     clean stop      read sizes, index headers and the last batch's header; nothing else of the log
-    otherwise       walk everything after the flushed offset and check its CRCs; truncate the tail at the first bytes
+    otherwise       read everything after the flushed offset and check its CRCs; truncate the tail at the first bytes
                     that are no batch, and quarantine damage below the flushed offset (see recovery)
 
-The flushed offset is the recovery point of the last checkpoint, or the end of what saved indexes cover without a gap
-from there, whichever is higher: both are written only after the bytes were synced. Offsets below it are never reused,
-even if their records are lost. But a saved index says nothing about file names: after an unclean stop, the log counts
-as durable only up to the recovery point until its next flush.
+The *flushed offset* is the recovery point of the last checkpoint. It is higher if saved indexes cover the log from
+there without a gap, since they, too, are written only after the bytes were synced. Offsets below it are never reused,
+even if their records are lost. A saved index does not prove that file names are durable. So after an unclean stop, the
+log counts as durable only up to the recovery point until its next flush.
 
-A directory that Kafka wrote last has Kafka's index files next to the active segment. A standalone broker may have got
-it as a copy, with an end above our recovery point: no offset counts as missing, and nothing is truncated that intact
-batches follow. A replica's was left by a Java broker on this data directory, which also wrote the recovery point: below
-it only the last segment is read. Above it Kafka compacts, too, so missing offsets mean nothing, unless a leader has
-them.
+A directory that Kafka wrote last has Kafka's index files next to the active segment:
 
-Kafka's index files of a segment are removed when it grows or is truncated: a returning Java broker would take them for
-complete, and it rebuilds missing ones. They are also the only sign that the log was Kafka's. So if no other broker has
-its records, the whole log and a recovery point above it are made durable before they are removed
-(`LogOpener.keep_taken_over`). Otherwise a start after a crash would take offsets that Kafka compacted away for lost
-ones.
+    standalone broker   the directory may be a copy, which ends above our recovery point: no offset counts as missing,
+                        and bytes that intact batches follow are not truncated
+    replica             a Java broker used this data directory and also wrote the recovery point: below that point only
+                        the last segment is read; above it offsets may be missing, since Kafka compacts there, too,
+                        unless a leader has them
 
-A power cut may leave a segment's name and lose the end of the segment before it. Above the flushed offset a log is
-truncated where offsets are missing. Below it, in a log that is or was compacted, missing offsets are normal: compaction
-writes recovery points before it removes anything. If the file of recovery points is lost, nothing is truncated, and the
-log is made durable before the file is written again. In any other log missing offsets are damage. It is found when the
-index of the segment before them is loaded, by its first reader or by retention, and remembered from then on, so that a
-start does not read for it.
+Kafka's index files are removed when their segment grows or is truncated: a Java broker would trust them, but rebuilds
+missing ones. They are also the only sign that Kafka wrote the log. So if no other broker has the records, the whole log
+and a recovery point at its end are made durable before the files are removed (`LogOpener.keep_taken_over`). Otherwise,
+after a crash, offsets that Kafka compacted away would count as lost.
+
+After a power cut, offsets may be missing between two segments: the later one's name survived, but not the end of the
+one before it.
+
+    above the flushed offset            the log is truncated there
+    below, in a log ever compacted      normal: compaction writes recovery points before it removes anything
+    without a recovery point file       nothing is truncated; the log is made durable before the file is written again
+    below, in any other log             damage; found when the index of the segment before the gap is first loaded, not
+                                        at a start, and remembered
 
 May block; several threads may load different directories at once.
 """
@@ -69,7 +72,7 @@ LEFTOVER_SUFFIXES: Final = (files.DELETED_SUFFIX, files.TEMPORARY_SUFFIX)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """The facts about one partition that the data directory has, before the partition's directory is read."""
+    """The facts about a partition that are known before its own directory is read."""
 
     topic: str
     partition: int
@@ -94,7 +97,7 @@ class LoadPlan:
 
     @property
     def sparse(self) -> bool:
-        """Whether offsets may be missing between intact batches, because compaction removed records here or at a
+        """Whether offsets may be missing between intact batches because compaction removed records here or at a
         leader."""
         return self.cleaned or self.config.compacted or self.replicated
 
@@ -126,7 +129,7 @@ def _make(plan: LoadPlan, services: LogServices) -> PartitionLog:
 
 
 def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
-    """Open one partition. OSError if its files cannot be read: see load_offline."""
+    """Open the log of one partition. OSError if its files cannot be read; then use load_offline."""
     log = _make(plan, services)
     if (plan.adopted or not plan.clean) and disk.is_directory(plan.directory):
         log.entries.doubted()
@@ -226,8 +229,7 @@ def list_directory(directory: str, segment_suffix: str) -> Listing:
 def _remove_below(log: PartitionLog, listing: Listing, start: int) -> None:
     """Remove segments that end at the log start or below.
 
-    They were deleted, and a power cut brought some back or came before their removal. The remaining segments have no
-    gap."""
+    They were deleted, but a power cut undid or prevented their removal. There is no gap between the other segments."""
     bases = sorted(listing.segment_sizes)
     gone = [base for base, next_base in itertools.pairwise(bases) if next_base <= start]
     for base in gone:
@@ -347,7 +349,8 @@ def _recover(
 
 
 def _check_empty(log: PartitionLog, segments: tuple[Segment, ...]) -> None:
-    """Record missing offsets after sealed segments that were cut to zero bytes, since no reader will open these."""
+    """Quarantine the offsets of sealed segments that were truncated to zero bytes, since no reader opens such a
+    segment."""
     for segment, following in itertools.pairwise(segments):
         summary = index_file.read_summary(index_file.path_of(segment)) if segment.size == 0 else None
         if summary is not None and summary.covered_size > 0:
@@ -361,9 +364,10 @@ def _flushed_end(
     *,
     sparse: bool,
 ) -> int:
-    """Return the offset up to which the log is durable: `known`, extended by saved indexes that continue it.
+    """Return the offset up to which the log is durable: `known`, or the end of the saved indexes that continue from it.
 
-    An index vouches for its own segment alone: an earlier segment may have been recovered and not synced since.
+    A saved index proves that its own segment is durable, not that earlier ones are: these may have been recovered and
+    not synced since.
     """
     known = max(known, segments[0].base_offset)
     for i, (segment, (end, summary)) in enumerate(zip(segments, covered, strict=True)):
@@ -376,7 +380,7 @@ def _flushed_end(
 
 
 def _gaps_until(plan: LoadPlan, flushed: int, *, keep: bool) -> int:
-    """Return the offset below which other offsets may be missing."""
+    """Return the offset below which missing offsets are no damage."""
     if keep or (plan.sparse and not plan.points_known):
         return recovery.OFFSET_MAX
     return flushed if plan.sparse else 0
@@ -439,6 +443,6 @@ def _epoch_of(plan: LoadPlan) -> int:
 
 
 def _note_producers(log: PartitionLog) -> None:
-    """Load producer ids that another broker allocated, so that they are not allocated again."""
+    """Load the producer ids in the log that another broker allocated, so that they are not allocated again."""
     with log.core.locked():
         log.load_producers_locked()

@@ -1,6 +1,7 @@
-"""Expose the state of a log read-only: names, offsets, segments and flags, which its core keeps.
+"""Expose the state of a log read-only: names, offsets, segments and flags.
 
-Thread rule: any thread, without the lock. Two values read one after the other may belong to different moments.
+The native core of the log keeps this state. Thread rule: any thread, without the lock. Two values that are read one
+after the other may belong to different moments.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class LogState:
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset below which read_committed consumers may read; the log start while `producers` is not loaded."""
+        """The offset below which read_committed consumers may read; the log start until `producers` is loaded."""
         return self.core.last_stable_offset
 
     @property

@@ -1,23 +1,27 @@
 """Truncate a replica's log at its end, durably, while others read it.
 
+    The *cut* is the offset at which the log ends afterwards.
+
     1  if the cut is below the log start, restore the epochs there; then lower log
-       start, recovery point and high watermark, durably                              a start believes nothing above
+       start, recovery point and high watermark, durably                              a start trusts nothing above it
     2  remove saved indexes, snapshots and aborted transactions above the cut
     3  publish the new list of segments: without the later ones, and with a shorter
        one in place of the segment that contains the cut                              readers see the new end
-    4  shorten its file, or rename a copy of its beginning; rename the later files
-       to be removed; sync file and directory
+    4  shorten the file of this segment, or rename a copy of its beginning; rename
+       the later files to be removed; sync file and directory
     5  remove epochs that begin above the cut, durably                                the truncation is final
 
-Readers never see a file change. A pinned segment keeps its file, which loses its name; its beginning is copied to a new
-file before step 3. A segment that is not pinned at step 3 cannot be opened any more, so its file is shortened in place.
+Readers never see a file change. If readers use (pin) the segment that contains the cut, they keep its old file, and its
+beginning is copied to a new file before step 3. Otherwise the old segment can no longer be opened after step 3, so its
+file is shortened in place.
 
-A power cut in between leaves a prefix of the old log in any of its files. A start walks it from the recovery point and
-keeps what is intact (kafkalite.broker.log.loading). The epochs are removed last, since the prefix may need them; for a
-shorter log they are harmless. Nothing is appended before all steps are done, so old and new batches never mix. After a
-crash in between, nothing is appended before the shorter file that the start found is durable (ReplicaLog.sync_walked).
+After a power cut between the steps, each file holds at least the beginning of its old content. A start reads the log
+from the recovery point on and keeps what is intact (kafkalite.broker.log.loading). The epochs are removed last, since
+the start may need them; epochs above the log end are harmless. Nothing is appended before all steps are done, so old
+and new batches never mix. After a crash, nothing is appended before the file that the start found is durable
+(ReplicaLog.sync_walked).
 
-Everything runs under the log's lock and its flush lock: no sync that began earlier counts for later writes.
+All steps run under the log's lock and its flush lock, so no earlier sync counts for later writes.
 """
 
 from __future__ import annotations
@@ -46,7 +50,7 @@ COPY_SIZE: Final = 4 * 1024 * 1024
 
 
 class LeaderChanged(Exception):
-    """An operation of a leader came too late, after the leader changed. Nothing was done."""
+    """The leader changed before an operation on behalf of the old leader. Nothing was done."""
 
 
 class TruncatableLog(PartitionLog):
@@ -62,7 +66,7 @@ class TruncatableLog(PartitionLog):
             raise self.leader_changed(leader_epoch)
 
     def correct_epochs(self, segment: Segment, position: int = 0) -> None:
-        """Take the leader epochs of a segment from its batches, from a batch's position on. OSError."""
+        """Replace the leader epochs of a segment by those of its batches, from a batch's position on. OSError."""
         first = header_at(segment, position)
         if first is not None and segment.damage is None:
             offset = first["base_offset"]
@@ -70,14 +74,14 @@ class TruncatableLog(PartitionLog):
             self.epochs.correct(offset, self.indexes.behind(segment), found)
 
     def leader_changed(self, leader_epoch: int) -> LeaderChanged:
-        """Return the error for an operation of a leader of this epoch that came too late."""
+        """Return the error for an operation on behalf of this epoch's leader that came too late."""
         return LeaderChanged(f"{self.name} is no longer a follower in leader epoch {leader_epoch}")
 
 
 def cut(log: TruncatableLog, offset: int, leader_epoch: int | None = None) -> bool:
     """Truncate a log to `offset` if it follows a leader in this epoch (None: in any state).
 
-    Return whether anything was above. LeaderChanged; StorageError; UnknownTopicOrPartition."""
+    Return whether there were batches above it. LeaderChanged; StorageError; UnknownTopicOrPartition."""
     end = log.log_end_offset
     with log.core.locked(), log.flush_lock:
         log.check_follows_locked(leader_epoch)
@@ -103,7 +107,7 @@ def cut(log: TruncatableLog, offset: int, leader_epoch: int | None = None) -> bo
 
 
 def begin_anew(log: TruncatableLog, offset: int, leader_epoch: int | None = None) -> None:
-    """Drop everything in a log, which then starts and ends at `offset`, if it follows a leader in this epoch.
+    """Drop all records of a log that follows a leader in this epoch; it then starts and ends at `offset`.
 
     LeaderChanged; StorageError; UnknownTopicOrPartition."""
     with log.core.locked(), log.flush_lock:
@@ -131,7 +135,7 @@ def _failed(log: TruncatableLog, error: OSError) -> StorageError:
 
 
 def _give_up(log: TruncatableLog, error: OSError) -> None:
-    """Take the log offline after a failed step: only a start can find out what is left. Another thread wakes the
+    """Take the log offline after a failed step, since only a start can read what is left. Another thread wakes the
     waiting requests."""
     if log.core.set_offline():
         reason = f"a truncation could not be completed: {error}"
@@ -146,7 +150,7 @@ def _load_producers(log: TruncatableLog) -> None:
 
 
 def _lower(log: TruncatableLog, offset: int) -> None:
-    """Do step 1, durably; the checkpoints are shared with other logs."""
+    """Do step 1, durably. The checkpoint files are shared with other logs."""
     start = log.log_start_offset
     if offset < start:  # records below the log start become readable again if this truncation does not complete
         for segment in log.segments:

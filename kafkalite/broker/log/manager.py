@@ -11,8 +11,8 @@
 
 Threads: a flusher (group commit), a sealer (full segments: trim, sync, save), a housekeeper (retention, checkpoints,
 flush.ms, producer expiry, removal of files) and the cleaners (compaction). Lock order: `lock` (one change of topics at
-a time) ▸ a log's flush lock ▸ that log's lock ▸ the journal's lock. The sealer takes no log's lock, so that a roll may
-wait for room in its queue.
+a time) ▸ a log's lock ▸ its flush lock ▸ the journal's lock. The sealer takes no log's lock: a roll may hold one while
+it waits for room in the sealer's queue.
 
 Topics are published copy-on-write: any thread may read `topics` and `table` without a lock. Methods that change
 something block and belong on the I/O pool.
@@ -239,8 +239,9 @@ class LogManager:
     def compact_journal(self) -> None:
         """Shorten the journal if changes to topics and settings have made it long. May block.
 
-        Does nothing while a deleted topic's directory still has its original name, or may get it back after a crash. A
-        start recognizes such a directory by its topic id, and a shorter journal no longer contains deleted topics.
+        Does nothing while a deleted topic's directory has its original name, or may get it back after a crash. A start
+        recognizes such a directory by the topic id in the journal, but the shortened journal has no ids of deleted
+        topics.
         """
         if not self._lock_unless_stopping():
             return
@@ -251,7 +252,8 @@ class LogManager:
             self.lock.release()
 
     def _lock_unless_stopping(self) -> bool:
-        """Take the lock for the housekeeper; False if it has to end, because close() waits for it under that lock."""
+        """Take the lock for the housekeeper; return False if the housekeeper has to end, since close() waits for it
+        with the lock."""
         while not self.lock.acquire(timeout=LOCK_WAIT_S):
             if self.housekeeper.stopping():
                 return False
@@ -265,8 +267,9 @@ class LogManager:
             raise StartupError(f"a stored dynamic setting is no longer valid: {error}") from None
 
     def close(self) -> bool:
-        """Stop cleanly; no one may append any more. Failures are logged; then the next start is unclean. Return whether
-        the stop was clean."""
+        """Stop cleanly; appends must have ended. Return whether the stop was clean.
+
+        Failures are logged, and make the next start an unclean one."""
         with self.lock:
             if not self._started:
                 return True
@@ -350,7 +353,7 @@ class LogManager:
     # --- topics -------------------------------------------------------------------------------------------------------
 
     def traffic(self) -> tuple[list[Topic], TrafficCounts]:
-        """Return the current topics, whose logs have their own counts, and the sum of the counts of deleted ones."""
+        """Return (the current topics, whose logs have traffic counts; the sum of the counts of deleted topics)."""
         with self._traffic_lock:
             return list(self.topics.values()), self._traffic_gone
 
@@ -384,7 +387,7 @@ class LogManager:
         }
 
     def check_new_topic(self, name: str, partition_count: int, overrides: Mapping[str, str]) -> None:
-        """Raise the error with which create_topic would refuse these arguments."""
+        """Raise the error that create_topic would raise for these arguments."""
         reason = topic_name_error(name)
         if reason is not None:
             raise InvalidTopic(reason)

@@ -1,12 +1,12 @@
 """Store the metadata of one data directory: users, ACLs, quotas, features, dynamic settings, producer ids.
 
-Everything is in the journal, as are a standalone broker's topics, which `LogManager` records here.
+The store writes all of it to the journal. `LogManager` also uses the store to record a standalone broker's topics.
 
 In a cluster the controllers own the metadata and pass on what this broker needs (`use_credentials`, `group_configs`,
-`client_metrics`). Then nothing of it is made durable here.
+`client_metrics`). Such metadata is not made durable here.
 
-Thread rule: any thread. A change blocks until it is durable, under the journal's lock, under which no other lock is
-taken. The lock of user credentials is taken before it.
+Thread rule: any thread. A change holds the journal's lock, a leaf lock, until it is durable. The lock of user
+credentials is taken before the journal's.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class MetadataStore:
 
     @property
     def failure(self) -> str | None:
-        """Why the journal accepts no more changes; None if it does."""
+        """The reason why the journal accepts no more changes; None if it accepts them."""
         return None if self._journal is None else self._journal.failure
 
     def record(self, *changes: dict[str, object]) -> None:
@@ -122,7 +122,7 @@ class MetadataStore:
         return self._cluster_credentials if self._config().in_cluster else self._open_journal().state.credentials
 
     def use_credentials(self, credentials: Mapping[tuple[str, str], ScramCredential]) -> None:
-        """Replace the users by the controllers'. Nothing is made durable."""
+        """Replace the users by those that the controllers have. Nothing is made durable."""
         known = self._cluster_credentials
         known.update(credentials)
         for gone in known.keys() - credentials.keys():
@@ -155,14 +155,15 @@ class MetadataStore:
     # --- settings, quotas, features, ids ------------------------------------------------------------------------------
 
     def alter_group(self, group_id: str, config: GroupConfig) -> None:
-        """Set a group's settings; they are durable and apply on return."""
+        """Set a group's settings. On return they are durable and in force."""
         with self._lock:
             journal_ = self._open_journal()
             self._write(journal_, journal.group_change(group_id, config.overrides))
             self._take_groups(journal_)
 
     def _take_groups(self, journal_: Journal) -> None:
-        """Apply the groups' settings; a group whose settings exceed this broker's limits has none, as in Kafka."""
+        """Apply the groups' settings. As in Kafka, settings that exceed this broker's limits are ignored for the whole
+        group."""
         configs = {}
         for group_id, overrides in journal_.state.group_overrides.items():
             try:
@@ -219,8 +220,8 @@ class MetadataStore:
             return first
 
     def producer_id_seen(self, producer_id: int) -> None:
-        """Allocate only higher producer ids from now on, since a log has this one of another broker. No effect in a
-        cluster."""
+        """Allocate only higher producer ids from now on: a log has records with this id from another broker. No effect
+        in a cluster."""
         if self._config().in_cluster:
             return
         with self._lock:
@@ -229,8 +230,8 @@ class MetadataStore:
                 self._write(journal_, {"op": "producer_ids", "next": producer_id + 1})
 
     def position(self) -> tuple[int, int]:
-        """Return (number of changes written to the journal, its writer's leader epoch), reported as the position of
-        Kafka's metadata log."""
+        """Return (number of changes written to the journal, leader epoch of its writer). Clients get them as the end
+        offset and epoch of Kafka's metadata log."""
         with self._lock:
             journal_ = self._open_journal()
             return journal_.change_count, journal_.state.unclean_count + 1

@@ -1,7 +1,7 @@
 """Open the journal of a data directory whose broker is stopped, so that a command can read or change it.
 
-A directory that is not there, or was never used, is created if the caller adds something, which then takes effect at
-the first start. A caller that only reads or removes gets a StartupError: it has the wrong directory.
+If the directory is missing or was never used, a caller that adds something creates it, and the first start of a broker
+applies the change. A caller that only reads or removes gets a StartupError, since the directory must be the wrong one.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     log-start-offset-checkpoint           log start offsets that differ from the first segment's name
     replication-offset-checkpoint         kafkalite.broker.log.high_watermarks
 
-A file is replaced as a whole, durably, unless its contents are unchanged. The last contents are kept in memory, at
-first those of the previous run.
+A file is replaced as a whole, durably, unless its contents are unchanged. Memory holds the contents of each file; at
+first they are those of the previous run.
 
 Thread rule: any thread; each file's lock is a leaf. Everything but `points` and `starts` blocks.
 """
@@ -67,8 +67,8 @@ class OffsetCheckpoints:
             self._write_offsets(files.RECOVERY_POINTS_NAME, self._recovery_points)
 
     def write_log_starts(self) -> None:
-        """Write log start offsets that differ from the first segment's file name, or whose file name may not be durable
-        yet. OSError."""
+        """Write each log start offset that differs from the first segment's file name, or whose segment's name may not
+        be durable yet. OSError."""
         if self.complete:
             self._write_offsets(files.LOG_STARTS_NAME, self._log_starts)
 
@@ -78,12 +78,12 @@ class OffsetCheckpoints:
             self.high_watermarks.write()
 
     def add_recovery_points(self, logs: Iterable[PartitionLog]) -> None:
-        """Write recovery points, with those of logs that `logs` does not return yet. OSError."""
+        """Write recovery points, including those of the logs passed here, which are not published yet. OSError."""
         ends = {(log.topic, log.partition): log.flushed_offset for log in logs if not log.offline}
         self._write_offsets(files.RECOVERY_POINTS_NAME, lambda: {**self._recovery_points(), **ends})
 
     def correct_log_starts(self, logs: Iterable[PartitionLog]) -> None:
-        """Write the log start offset of logs that begin before their checkpointed one. OSError."""
+        """Write the log start offset of these logs, whose checkpointed one is higher. OSError."""
         found = {(log.topic, log.partition): log.log_start_offset for log in logs}
         self._write_offsets(files.LOG_STARTS_NAME, lambda: {**self._written[files.LOG_STARTS_NAME], **found})
 
@@ -97,9 +97,9 @@ class OffsetCheckpoints:
     def note_front(self, log: PartitionLog) -> bool:
         """Write the new log start before the files of the first segments are removed; return whether that succeeded.
 
-        After a power cut, any of the removed files may be back. A start removes segments that end below the log start,
-        and below the recovery point a gap before the log start is no reason to truncate the log. If the write fails,
-        the caller makes each removal durable before the next one: on a full disk, retention makes room."""
+        A power cut may undo the removal of any of these files. With the log start written, the next start removes
+        segments below it, and a gap between them does not truncate the log. If the write fails, as on a full disk, the
+        caller makes each removal durable before the next one, so that retention can free space."""
         first = log.segments[0].base_offset
         try:
             self.write_log_starts()

@@ -1,8 +1,8 @@
-"""Open the logs of a data directory's partitions, and make topics of them.
+"""Open the logs of all partitions in a data directory, and group them by topic.
 
     plan (facts about a partition before its directory is read) ─▶ load ─▶ a log, offline if that failed
 
-After an unclean stop num.recovery.threads.per.data.dir threads load logs. All of it blocks.
+After an unclean stop num.recovery.threads.per.data.dir threads load logs. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class LogOpener:
         self._executors = executors
 
     def resolve(self, overrides: Mapping[str, str], name: str) -> TopicConfig:
-        """Return a topic's settings: its own over the broker's; StartupError."""
+        """Return a topic's effective settings: its own, else the broker's. StartupError if they are invalid."""
         try:
             return TopicConfig.resolve(self.config(), overrides, name)
         except ConfigError as error:
@@ -70,7 +70,8 @@ class LogOpener:
         starts: Mapping[tuple[str, int], int],
         adopted: Container[str] = (),
     ) -> LoadPlan:
-        """Return the facts about a partition; `points` and `starts` are the checkpoints' contents."""
+        """Return the plan for a partition; `points` and `starts` are the recovery points and log starts from the
+        checkpoints."""
         key = (state.name, partition)
         return LoadPlan(
             topic=state.name,
@@ -98,7 +99,7 @@ class LogOpener:
             self.loaded_count += 1  # threads may lose an increment: the count is only displayed
 
     def load_all(self, plans: Sequence[LoadPlan]) -> list[PartitionLog]:
-        """Open the logs of a start; return them in the order of their plans."""
+        """Open all logs at a start; return them in the order of their plans."""
         self.planned_count = len(plans)
         if self.clean_start:
             return [self.load(plan) for plan in plans]
@@ -107,11 +108,11 @@ class LogOpener:
         )
 
     def keep_taken_over(self, logs: Collection[PartitionLog]) -> None:
-        """Make logs that Kafka wrote last, and no other replica has, durable, with recovery points at their ends.
+        """Make logs durable that Kafka wrote last and no other replica has; write recovery points at their ends.
 
-        Call it before they are published. Only Kafka's index files tell that such a log is Kafka's, and the first
-        append removes them. Without a file of recovery points this applies to all logs: that the file was missing is
-        the only sign that they may have gaps, and writing it removes that sign."""
+        Call it before the logs are published. Kafka's index files are the only sign that Kafka wrote such a log, and
+        the first append removes them. If the file of recovery points is missing, this applies to all logs. Then the
+        missing file is the only sign that they may have gaps, and this method writes it."""
         known = self.checkpoints.points is not None
         if not any(log.taken_over or not (known or log.indexes.dense) for log in logs):
             return
@@ -133,7 +134,7 @@ class LogOpener:
 
 
 def topic_of(state: TopicState, logs: list[PartitionLog], config: TopicConfig | None = None) -> Topic:
-    """Return a topic of these logs, with the first log's settings unless others are given."""
+    """Return a topic with these logs as its partitions; its settings are `config` or else the first log's."""
     config = config or logs[0].config
     internal = state.name in INTERNAL_TOPICS
     return Topic(state.name, state.topic_id, logs, config, config.overrides, internal=internal)

@@ -1,17 +1,18 @@
-"""PartitionLog: one partition's log; does what its LogCore, which appends and reads, leaves to Python.
+"""PartitionLog: the log of one partition. Rolls, flushes, closes and handles storage failures.
 
     create file ─▶ append … append ─▶ roll: new active segment; the old one goes to the sealer
                                               └▶ trim, fdatasync, save index and producer snapshot
 
-Thread rule: any thread may call anything. `_..._locked` methods need the log's lock. A second lock, `flush_lock`, lets
-one sync run at a time, so that a later success never hides a failed sync. It may be taken under the log's own lock, and
-never the other way round. Nothing waits for the disk under the log's lock, except to create a file at a roll, to write
-a new leader epoch, and to load producer state before the first idempotent append; `append(may_block=False)` avoids
-these.
+The native LogCore appends and reads. It asks its PartitionLog for every operation that may block.
 
-Failures. A full disk refuses appends, and nothing else, until a write succeeds again. A failed sync, and any other
-write error, takes the partition offline until the process ends: only durable bytes count, and only a new start reads
-them.
+Thread rule: any thread may call anything. `_..._locked` methods need the log's lock. A second lock, `flush_lock`, lets
+one sync run at a time, so that a later success never hides a failed sync. It may be taken under the log's lock, but not
+the other way round. No thread waits for the disk under the log's lock, with three exceptions: to create a file at a
+roll, to write a new leader epoch, and to load producer state before the first idempotent append.
+`append(may_block=False)` avoids these.
+
+Failures. If the disk is full, only appends are refused, until a write succeeds again. After a failed sync or any other
+write error the partition is offline until the process ends: only durable bytes count, and only a new start reads them.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class AppendInfo(NamedTuple):
 
 
 class ProducerRow(NamedTuple):
-    """The state of one producer in a log; -1 for an unknown value."""
+    """The state of one producer in a log, as DescribeProducers returns it; -1 for an unknown value."""
 
     producer_id: int
     epoch: int
@@ -125,7 +126,7 @@ class ProducerRow(NamedTuple):
 
 
 class BulkFlush(NamedTuple):
-    """The state of a log when a bulk flush began: what the flush will make durable."""
+    """The state of a log at the start of a bulk flush, which makes this state durable."""
 
     log: PartitionLog
     target: int
@@ -225,13 +226,13 @@ class PartitionLog(LogState):
     # --- append -------------------------------------------------------------------------------------------------------
 
     def append(self, batch: bytes | bytearray | memoryview, *, in_epoch: int = ANY_EPOCH) -> AppendInfo:
-        """Append one batch; may block. KafkaError with the code for the producer, NOT_LEADER_OR_FOLLOWER if the leader
-        epoch is not `in_epoch`."""
+        """Append one batch; may block. KafkaError with the code for the producer; NOT_LEADER_OR_FOLLOWER if `in_epoch`
+        is not the leader epoch."""
         return self._append(batch, FROM_CLIENT, in_epoch)
 
     def append_internal(self, batch: bytes | bytearray | memoryview, *, in_epoch: int = ANY_EPOCH) -> AppendInfo:
-        """Append a coordinator's batch; otherwise as append(). Transactional batches (of TxnOffsetCommit) have no
-        sequence and need no admission of their transaction."""
+        """Append a coordinator's batch like append(). Transactional batches (of TxnOffsetCommit) have no sequence, and
+        their transaction is not checked."""
         return self._append(batch, FROM_COORDINATOR, in_epoch)
 
     def _append(self, batch: bytes | bytearray | memoryview, origin: int, in_epoch: int) -> AppendInfo:
@@ -258,7 +259,7 @@ class PartitionLog(LogState):
         )
 
     def faults_of(self, batch: bytes, timestamp_min: int, timestamp_max: int) -> RecordFaults:
-        """Return the bad records of a batch that was refused; bounds in ms."""
+        """Return the bad records of a batch that was refused; `timestamp_min` and `timestamp_max` are in ms."""
         return record_checks.faults_of(
             batch,
             key_required=self.core.compacted,
@@ -276,8 +277,8 @@ class PartitionLog(LogState):
     # --- making the active segment writable ---------------------------------------------------------------------------
 
     def prepare_segment_locked(self, roll: bool) -> Segment | None:
-        """Make the active segment writable: create its file, load its index, record the leader epoch, or roll. None if
-        the storage failed."""
+        """Make the active segment writable: create its file, load its index, record the leader epoch, or roll. Return
+        None if the storage failed."""
         try:
             if roll:
                 self.roll_locked()
@@ -358,11 +359,12 @@ class PartitionLog(LogState):
         self.core.set_leader_epoch(leader_epoch, self.epochs.latest == leader_epoch)
 
     def note_walked(self, segment: Segment, position: int) -> None:
-        """Note, while opening, that the batches of a segment were checked from a position on. For replicas."""
+        """Note, while the log is opened, that the batches of a segment from a position on were checked. Used by
+        replicas."""
 
     def opened(self, high_watermark: int | None, recovery_point: int | None) -> None:
-        """Finish opening: segments, offsets and epochs are set. The arguments are the checkpointed values; for
-        replicas."""
+        """Finish opening, after segments, offsets and epochs were set. The arguments are checkpointed values, which
+        replicas use."""
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
         """Return (largest epoch <= epoch, first offset after it); (-1, -1) for an epoch that this log does not know."""
@@ -384,7 +386,8 @@ class PartitionLog(LogState):
     def forget_foreign_indexes(self, segment: Segment) -> None:
         """Remove Kafka's index files of a segment that grows or is truncated; Kafka rebuilds missing ones.
 
-        The next flush makes that durable: after a clean stop Kafka would trust files that a power cut brought back."""
+        The next flush makes the removal durable. Otherwise a power cut could restore the files, and Kafka would trust
+        them after a clean stop."""
         for suffix in files.KAFKA_INDEX_SUFFIXES:
             with contextlib.suppress(FileNotFoundError):
                 file_ops.unlink(f"{segment.directory}/{segment.name}{suffix}")
@@ -449,9 +452,9 @@ class PartitionLog(LogState):
     ) -> int:
         """End the producer's open transaction in this log, if any; return the offset after the marker, not flushed yet.
 
-        InvalidProducerEpoch for an older producer epoch (with transaction version 2, KIP-890, also for the epoch of
-        the open transaction itself); TransactionCoordinatorFenced for an older coordinator epoch; StorageError;
-        UnknownTopicOrPartition; KafkaError (NOT_LEADER_OR_FOLLOWER) if the leader epoch is not `in_epoch`. May block.
+        InvalidProducerEpoch for an older producer epoch (with transaction version 2, KIP-890, also for the epoch of the
+        open transaction itself); TransactionCoordinatorFenced for an older coordinator epoch; StorageError;
+        UnknownTopicOrPartition; KafkaError (NOT_LEADER_OR_FOLLOWER) if `in_epoch` is not the leader epoch. May block.
         """
         batch = marker_batch(
             producer_id, producer_epoch, coordinator_epoch, self.services.clock.time_ms(), commit=commit
@@ -502,7 +505,8 @@ class PartitionLog(LogState):
         return BulkFlush(self, target, sizes, cut_count, self.entries.mark())
 
     def end_bulk_flush(self, state: BulkFlush, *, synced: bool) -> None:
-        """End a bulk flush: take over the sync's success, or flush this log alone. KafkaError."""
+        """End a bulk flush: note this log as flushed, or flush it alone if the sync failed or the log was truncated
+        since. KafkaError."""
         with self.flush_lock:
             if self.offline:
                 raise StorageError(f"{self.name} is offline")
@@ -515,7 +519,7 @@ class PartitionLog(LogState):
         self.flush()
 
     def flush_due(self, end_offset: int) -> None:
-        """Request the flush that flush.messages makes due; acknowledgements request their own."""
+        """Request a flush that flush.messages makes due. An acks=all response requests its own flush."""
         self.services.request_flush(self, end_offset, _nobody_waits)
 
     def flush_async(self, end_offset: int, callback: Callable[[int], object]) -> None:
@@ -609,7 +613,7 @@ class PartitionLog(LogState):
             self.services.fitness_changed(self)
 
     def write_failed_locked(self, error: int) -> None:
-        """Handle a failed write, by its errno; the write was truncated."""
+        """Handle a failed write, which was truncated; the errno decides what happens."""
         self.storage_failed(OSError(error, os.strerror(error), self.active.path), "a write failed")
 
     def storage_recovered_locked(self) -> None:
@@ -671,7 +675,7 @@ class PartitionLog(LogState):
         return True
 
     def note_damage(self) -> None:
-        """Note a damaged segment. For replicas. Any thread."""
+        """Note that a segment is damaged; only replicas use this. Any thread."""
 
     def verify_blocking(self, offset: int, size: int) -> None:
         """Check `size` bytes from the batch with `offset`, quarantine damage, and load the producer state."""
@@ -690,10 +694,10 @@ class PartitionLog(LogState):
         return self._look_up(find_newest)
 
     def _look_up(self, look: Callable[[SearchedLog], OffsetAndTimestamp | None]) -> OffsetAndTimestamp | None:
-        """Return what `look` finds.
+        """Return the result of the look-up `look`.
 
-        Repeats the look-up if compaction or retention replaced segments meanwhile, or if an index file failed.
-        StorageError if a segment's file failed."""
+        Repeats it if compaction or retention replaced segments meanwhile, or if an index file failed. StorageError if a
+        segment's file failed."""
         searched = SearchedLog(self.core, self.indexes, self.services.decompressed_size_max)
         while True:
             segments = self.segments
@@ -720,7 +724,7 @@ class PartitionLog(LogState):
 
 
 def _holds_from(segment: Segment, offset: int) -> bool:
-    """Return whether the segment has a batch at or after `offset`, since a segment may end in a gap."""
+    """Return whether the segment has a batch at or after `offset`; a segment may end with missing offsets."""
     last = header_at(segment, segment.last_position)
     return last is None or last["next_offset"] > offset
 

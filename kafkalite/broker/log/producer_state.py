@@ -1,15 +1,15 @@
 """Load, save and expire a partition's producer state: sequence numbers, open and aborted transactions.
 
     load    newest valid snapshot S  +  NNN.txnindex of the segments, markers below S  +  the log's batches from S on
-    save    changed NNN.txnindex, synced  ▸  snapshot S; its companion has the marks of all txnindex files
+    save    changed NNN.txnindex, synced  ▸  snapshot S; its companion file has the marks of all txnindex files
 
-So a snapshot vouches for the aborted transactions below it. If its marks do not match the files (lost, torn, older,
-swapped by an interrupted compaction, written by Kafka since), the aborted transactions are rebuilt by walking the log.
-A snapshot without marks is Kafka's; the files are then used if their entries are in order.
+The *mark* of a txnindex file is its entry count and CRC. A file that does not match its mark is lost, incomplete, older
+than the snapshot, left by an interrupted compaction, or rewritten by Kafka. Then the aborted transactions are rebuilt
+by reading the log. A snapshot without marks is Kafka's; the files are then used if their entries are in order.
 
-State is saved at a roll, at a checkpoint if much was added, at a clean stop, and after a compaction. Thread rule:
-`..._locked` needs the log's lock; files are written without it, one save at a time, and an older capture never replaces
-a newer one.
+State is saved at a roll, at a checkpoint if it changed enough, at a clean stop, and after a compaction. Thread rule:
+`..._locked` needs the log's lock. Files are written without it, one save at a time, and an older capture of the state
+never replaces a newer one.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ class ProducerState:
     def _meant(
         data: bytes, base: int, limit: int, expected: Marks | None, start: int
     ) -> list[transaction_index.Row] | None:
-        """Return the valid entries of a segment's txnindex; None if it is not the file that the snapshot marks. Entries
-        beyond the marked ones may only belong to markers after the snapshot."""
+        """Return the entries of a segment's txnindex that the snapshot's mark covers; None if the file does not match
+        the mark. Entries after these must belong to transaction markers after the snapshot."""
         if expected is None:
             return transaction_index.decode(data, base, limit)
         mark = expected.get(base, (0, 0))
@@ -157,8 +157,8 @@ class ProducerState:
         return [row for row in scratch.aborted.rows() if row[2] < start]
 
     def _vouch(self, table: ProducerTable, start: int) -> None:
-        """Save txnindex files and a snapshot with their marks for `table`, the state at `start`, to make up for lost or
-        unmarked files."""
+        """Replace lost or unmarked txnindex files: save them, and a snapshot with their marks, from `table`, the state
+        at offset `start`."""
         log = self._log
         marks: Marks = {}
         try:
@@ -244,7 +244,8 @@ class ProducerState:
         return CapturedProducers(self._captures, log.log_end_offset, log.active.size, encoded, marks, indexes)
 
     def save(self, captured: CapturedProducers, *, durable: bool = False) -> None:
-        """Write a captured state, unless a later one is saved. OSError, which is harmless: the log has it all."""
+        """Write a captured state, unless a later one is saved. An OSError is harmless: the log contains the same
+        state."""
         log = self._log
         with self._saving:
             if captured.number <= self._saved_number or log.deleted:
@@ -282,10 +283,10 @@ class ProducerState:
         logger.warning("could not save a producer snapshot", extra=fields(log=self._log.name, reason=str(error)))
 
     def save_compacted(self, below: int) -> None:
-        """Save the state after a compaction up to `below`, durably, and remove earlier snapshots.
+        """Save the state after a compaction up to offset `below`, durably, and remove earlier snapshots.
 
-        An earlier snapshot may contain a transaction as open whose marker compaction removed. It must not come back
-        after a power cut either, so the directory is synced."""
+        In an earlier snapshot a transaction may be open whose marker the compaction removed. A power cut must not
+        restore such a snapshot, so the directory is synced."""
         log = self._log
         with log.locked():
             if log.producers is None or log.deleted or log.offline:

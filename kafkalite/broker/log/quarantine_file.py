@@ -3,10 +3,10 @@
     one line   crc32c-hex JSON
                {"version": 1, "ranges": [[position, end, offset, next offset, CRC-32C of the bytes], ...]}
 
-A range says that the bytes [position, end) are no batches and that offsets [offset, next offset) were there. An empty
-range means offsets missing at the end of the segment. The CRC covers the first SAMPLE_SIZE bytes and shows whether
-the bytes are still the same: if an intact copy of the segment was restored, its records are served. Without a valid
-file nothing is remembered, and the bytes are checked again before they are served. Another version is not read. Kafka
+In a damaged range, the bytes [position, end) are not readable as batches; they held the offsets [offset, next offset).
+A range of zero bytes stands at the end of the segment and lists missing offsets there. The CRC covers the first
+SAMPLE_SIZE bytes of the range. If it no longer matches, an intact copy of the segment was restored, and its records are
+served. If the file is missing, invalid or of another version, the bytes are checked again before they are served. Kafka
 ignores the file.
 
 It is removed with its segment. Everything here may block.
@@ -125,14 +125,15 @@ def restore(segments: Iterable[Segment], log_name: str) -> None:
 
 
 def taken_out(directory: str, base_offset: int) -> list[tuple[int, int]]:
-    """Return (first, next) offsets of the ranges that `log repair` removed from a segment, by the files it left."""
+    """Return (first, next) offsets of the ranges that `log repair` removed from a segment, read from names of files it
+    left."""
     pattern = re.compile(rf"{files.stem(base_offset)}\.\w+\.damaged-(\d+)-(\d+)(\.\d+)?")
     found = map(pattern.fullmatch, disk.list_names(directory))
     return [(int(match[1]), int(match[2])) for match in found if match is not None]
 
 
 def _stands(segment: Segment, position: int, end: int, crc: int) -> bool:
-    """Return whether the bytes are still the damaged ones; True if they cannot be read."""
+    """Return whether the bytes are still the damaged ones, by their CRC; True if they cannot be read."""
     if not 0 <= position <= end <= segment.size or (position == end and position != segment.size):
         return False
     found = sample_crc(segment.path, position, end)

@@ -7,11 +7,12 @@
                                       segment's index is loaded and the saved one does not cover the file
     zeros where no offset is missing  preallocated by a broker that did not stop cleanly: cut, with no effect
 
-The flushed offset is the recovery point of the last checkpoint, or the end of what a saved index covers, whichever is
-higher. A log that ends below it has lost records; their offsets are not reused.
+To *quarantine* bytes or offsets is to keep them in place, mark them as damaged and never serve them. The *flushed
+offset* is the recovery point of the last checkpoint, or the end that a saved index covers, whichever is higher. A log
+that ends below it has lost records; their offsets are not reused.
 
-Two uses share the walk: recovery of a log's tail after an unclean stop, and the check of bytes from disk before they
-are first served. Everything here may block.
+The module is used twice: for the tail of a log after an unclean stop, and to check bytes from disk before they are
+first served. Everything here may block.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ def walk_tail(
     contiguous_from: int = 0,
     keep_valid: bool = False,
 ) -> Tail:
-    """Walk `scan` to the end of its segment, checking all bytes; missing offsets are damage from `contiguous_from` on.
+    """Read a segment to its end, checking all bytes; missing offsets at or above `contiguous_from` are damage.
 
-    With `keep_valid` (a directory from elsewhere, whose flushed offset is unknown) nothing is truncated that an intact
-    batch follows.
+    With `keep_valid` (for a directory from elsewhere, whose flushed offset is unknown), bytes that an intact batch
+    follows are not truncated.
     """
     segment = scan.segment
     end = segment.size
@@ -122,9 +123,10 @@ def quarantine_gap(segment: Segment, offset: int, next_offset: int) -> None:
 
 
 def check_end(segment: Segment, offset: int, limit: int) -> None:
-    """Quarantine the offsets [offset, limit), if any, that a sealed segment of a dense log lacks before the next one.
+    """Quarantine the offsets [offset, limit) that are missing between a sealed segment of a dense log and the next one.
 
-    Not in a segment with Kafka's index files, which Kafka may have compacted, or for offsets that `log repair` removed.
+    Does nothing if the segment has Kafka's index files, since Kafka may have compacted it, or if `log repair` removed
+    the offsets.
     """
     if offset >= limit:
         return
@@ -172,7 +174,7 @@ def _verify_run(segment: Segment, run: Sequence[tuple[int, int, int, int, int]],
 
 
 def _quarantine_in_granule(scan: SegmentScan, end: int, offset_limit: int) -> None:
-    """Quarantine the damage from the scan's position to the end of its granule, where the index has the next start."""
+    """Quarantine the damage from the scan's position to the end of its granule, where the next index entry begins."""
     while True:
         offset = scan.first_bad_offset()
         following = scan.resync(end, offset_limit=offset_limit) or (end, offset_limit)

@@ -1,7 +1,7 @@
 """Represent a partition of the cluster that has no replica on this broker.
 
-It takes the partition's place in its topic, so that clients learn the leader. Its core refuses requests like that of a
-log which this broker does not lead.
+An `Elsewhere` takes the partition's place in its topic, so that clients learn the leader. Like a log that this broker
+does not lead, it refuses Produce and Fetch.
 
 Thread rule: any thread; only the manager of the logs changes it.
 """

@@ -1,12 +1,14 @@
-"""Rename partition directories that are deleted or in the way, durably, and remove them later.
+"""Rename partition directories of deleted topics, durably, and remove them later.
 
-    <topic>-<partition> ─▶ …-delete    of a deleted topic      rename synced ▸ file.delete.delay.ms ▸ removed
-                        ─▶ …-stray     may have records        kept for the operator
+    <topic>-<partition> ─▶ …-delete    of a deleted topic             rename synced ▸ file.delete.delay.ms ▸ removed
+                        ─▶ …-stray     belongs to no known topic,     kept for the operator
+                                       and may have records
 
-A directory is removed only after its rename is durable: after a power cut it may come back under its old name, and half
-of a directory might not show its topic id. Until then the journal keeps the ids of deleted topics (`settled`).
+A directory is removed only after its rename is durable. Otherwise a power cut during the removal could leave an
+incomplete directory with the old name and without a topic id. Until all renames are durable, the journal keeps the ids
+of deleted topics (`settled`).
 
-Thread rule: the lock is the manager's, which serializes changes of topics. All of it blocks.
+Thread rule: the lock is the manager's, which serializes changes of topics. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class Removals:
     def remove_leftovers(self, deleted: Iterable[str], leftovers: Iterable[str]) -> None:
         """Remove directories of deleted topics: those renamed earlier, and those that still have their own name.
 
-        The latter are first renamed, durably: half of one that came back under its name might not show its topic id.
+        The latter are first renamed, durably, so that an incomplete removal leaves no directory with a topic's name.
         """
         doomed = [*deleted, *(self.rename_partition(path, files.deleted_directory_name) for path in leftovers)]
         if doomed:
@@ -85,7 +87,7 @@ class Removals:
         return target
 
     def clear_directories(self, name: str, partitions: Iterable[int]) -> None:
-        """Rename directories in the way of new partitions, durably, so that a new partition does not get their records.
+        """Rename old directories that have the names of new partitions, durably, so that these do not get old records.
 
         Directories of deleted topics and empty ones will be removed; others are kept under another name."""
         for partition in partitions:
@@ -121,7 +123,8 @@ class Removals:
     def sync_renames(self) -> None:
         """Make all renames durable, then schedule the removals. StorageError: the renames may be undone.
 
-        After a failed sync a later success proves nothing about these names, so the error stays until the next start.
+        After a failed sync, a later success does not prove that these names are durable. So every later call fails,
+        too, until the next start.
         """
         with self._lock:
             if not self._renames_unsynced:

@@ -2,12 +2,12 @@
 
     derived file     renamed to NAME.damaged; an index is rebuilt here, other files by the next start
     unflushed tail   copied to NNN.log.damaged-FIRST-NEXT, then truncated
-    damaged range    copied to NNN.log.damaged-FIRST-NEXT; the segment is replaced by a copy without it; files that
-                     hold positions in the old one are deleted, and NNN.klindex is rebuilt
+    damaged range    copied to NNN.log.damaged-FIRST-NEXT; the segment is replaced by a copy without the range; files
+                     with positions in the old segment are deleted, and NNN.klindex is rebuilt
 
-A segment without its damaged batches has a gap in its offsets, as after compaction: readers skip it, in Apache Kafka,
-too. A broker expects no such gap in its active segment, so after repairing the last segment an empty one is added. Each
-step is durable before the next; after a crash in between, the next check finds the problem again.
+Without its damaged batches, a segment has a gap in its offsets, as after compaction. Readers skip the gap; those of
+Apache Kafka do, too. The active segment must have no such gap, so if the last segment is repaired, an empty one is
+added after it. Each step is durable before the next; after a crash, the next check finds the problem again.
 
 Everything here blocks. The caller holds the data directory's lock.
 """
@@ -33,7 +33,8 @@ DAMAGED_SUFFIX: Final = ".damaged"
 
 
 def mend(partition: Partition | None, findings: Sequence[Finding]) -> list[tuple[Finding, str]]:
-    """Repair the findings of one partition, or of the root (None); return each with what was done. OSError."""
+    """Repair the findings of one partition, or of the root (None); return each finding with the action taken.
+    OSError."""
     done = [(finding, _mend_file(partition, finding)) for finding in findings if finding.position < 0]
     by_segment: dict[str, list[Finding]] = {}
     for finding in findings:
@@ -48,7 +49,7 @@ def mend(partition: Partition | None, findings: Sequence[Finding]) -> list[tuple
 
 
 def _mend_file(partition: Partition | None, finding: Finding) -> str:
-    """Repair a file that is not a segment; return what was done, or an empty text if nothing can be."""
+    """Repair a file that is not a segment; return the action taken, or an empty string if there is no remedy."""
     if finding.remedy is Remedy.REWRITE:
         assert partition is not None, "only partitions have a topic id"
         assert partition.topic_id is not None, "the journal knows it"
@@ -65,7 +66,7 @@ def _mend_file(partition: Partition | None, finding: Finding) -> str:
 
 
 def _put_aside(path: str) -> str:
-    """Rename a file out of the way, durably; return its new path."""
+    """Rename a damaged file, durably; return its new path."""
     target = _free_name(path + DAMAGED_SUFFIX)
     file_ops.rename(path, target)
     file_ops.sync_directory(os.path.dirname(path))
@@ -179,7 +180,8 @@ def _write_without(path: str, target: str, ranges: Sequence[Finding]) -> None:
 
 
 def _put_in_place(partition: Partition, path: str, temporary: str) -> None:
-    """Replace the segment. Files that hold its positions are removed first; aborted transactions refer to offsets."""
+    """Replace the segment. First remove the files that contain positions in it; aborted transactions have offsets
+    only."""
     assert partition.format is not None, "there are segments"
     base = int(os.path.basename(path).partition(".")[0])
     stem = f"{partition.directory}/{files.stem(base)}"

@@ -1,16 +1,19 @@
 """ReplicaLog: the log of a partition with replicas on several brokers, as leader or follower.
 
-    leader      assigns offsets and the leader epoch, as in any log; an epoch begins at the election, even if it stays
-                empty
-    follower    takes offsets and epochs from its leader's batches; truncates the log where the histories diverge
-    visible     up to the high watermark, which the replica tracking moves and a checkpoint remembers; up to the log end
-                if this broker leads and has the only replica
+    leader      assigns offsets and the leader epoch, as in any log; an epoch begins at the election, even if no batch
+                is written in it
+    follower    takes offsets and epochs from its leader's batches; truncates the log where it diverges from the
+                leader's
+    visible     records below the high watermark, which replication moves and a checkpoint stores; all records if this
+                broker leads and has the only replica
 
 After a restart, the log ends with its last intact batch, and the leader sends what is missing. So a start quarantines
-nothing and makes no gap (kafkalite.broker.log.loading), unless no other broker has every acknowledged record.
+nothing and keeps no gap (kafkalite.broker.log.loading). The exception is a replica that alone has every acknowledged
+record.
 
-A replica is *fit* while it has everything that it ever had and can be written. An unfit leader asks for another leader
-(kafkalite.broker.cluster.directories). A follower truncates its damage, and is fit again once it has caught up.
+A replica is *fit* while it has lost no record and can be written. An unfit leader asks for another leader
+(kafkalite.broker.cluster.directories). An unfit follower truncates its log at the damage, and is fit again once it has
+caught up.
 
 Thread rule: PartitionLog's. Methods that append, truncate or change epochs belong to one thread at a time: the fetcher,
 or the thread that stopped it.
@@ -76,7 +79,7 @@ class FollowerAppend(NamedTuple):
 
 
 class ReplicaChange(NamedTuple):
-    """A change of a replica on this broker: added, removed, or with another assignment."""
+    """A change of a replica on this broker: it was added, removed, or got another assignment."""
 
     log: ReplicaLog
     before: Assignment
@@ -115,7 +118,8 @@ class ReplicaLog(log_truncation.TruncatableLog):
         """Whether it has lost, or cannot read, records that it once had and has not got back from a leader."""
 
     def configure(self, config: TopicConfig) -> None:
-        """Apply settings as PartitionLog does; min.insync.replicas also applies to waiting requests at once."""
+        """Apply settings as PartitionLog does; min.insync.replicas also applies at once to requests that already
+        wait."""
         super().configure(config)
         if self.core.followers is not None and self.services.leading is not None:
             self.services.leading.configure(self, self.core.followers)
@@ -159,7 +163,7 @@ class ReplicaLog(log_truncation.TruncatableLog):
 
     @property
     def fit(self) -> bool:
-        """Whether it may lead and count as in sync: it has all its records, and its storage takes more."""
+        """Whether the replica may lead and be in sync: it has lost no record, and its storage can be written."""
         return not (self.behind or self.offline or self.core.storage_full)
 
     @property
@@ -169,7 +173,7 @@ class ReplicaLog(log_truncation.TruncatableLog):
         return min((first for _, _, first, next_offset in damage if next_offset > self.log_start_offset), default=None)
 
     def note_damage(self) -> None:
-        """Mark the replica as unfit."""
+        """Mark the replica as unfit if damage was found."""
         if not self.behind and self.damage_start is not None:
             self.behind = True
             self.services.fitness_changed(self)
@@ -177,9 +181,9 @@ class ReplicaLog(log_truncation.TruncatableLog):
     def caught_up(self, acknowledged: int) -> None:
         """Mark the replica as fit again if it has caught up with its leader.
 
-        It equals the leader's log up to its own end, and no record at `acknowledged` or above was acknowledged. If the
-        log reaches that offset, lost records are back, unless more damage was found since; `note_damage` does not
-        report that for a replica that is behind."""
+        The caller knows that the log equals the leader's up to its own end, and that all acknowledged records are below
+        `acknowledged`. So a log that reaches this offset has its lost records again, unless more damage was found since
+        then: `note_damage` does not report further damage of an unfit replica."""
         if self.behind and 0 <= acknowledged <= self.log_end_offset and self.damage_start is None:
             self.behind = False
             logger.info(
@@ -194,7 +198,8 @@ class ReplicaLog(log_truncation.TruncatableLog):
     # --- epochs -------------------------------------------------------------------------------------------------------
 
     def set_epochs(self, entries: list[tuple[int, int]], leader_epoch: int) -> None:
-        """Set the recorded epochs of a log that is being opened; the controllers' metadata sets the one for batches."""
+        """Set the recorded epochs of a log that is being opened. The controllers' metadata sets the epoch for new
+        batches."""
         self.epochs.load(entries)
         self.replica.last_epoch = self.epochs.latest
         self.core.set_leader_epoch(max(leader_epoch, self.epochs.latest), True)
@@ -237,16 +242,16 @@ class ReplicaLog(log_truncation.TruncatableLog):
     def roll_locked(self) -> None:
         """Roll as PartitionLog does, after making the names of all earlier segments durable.
 
-        If a power cut removed the first segments, the log would seem to begin later. When elected, this replica would
-        make the others drop these records, too."""
+        If a power cut removed the first segments, the log would seem to begin later. If this replica then became the
+        leader, its followers would drop these records, too."""
         with self.flush_lock:
             self.entries.sync()
         super().roll_locked()
 
     def next_base_locked(self) -> int:
-        """Return the offset after the last batch, even if the log was truncated at a later one.
+        """Return the offset after the last batch, even if the log was truncated at a later offset.
 
-        A start takes missing offsets between two segments for records lost in a power cut, and drops what follows."""
+        A start treats missing offsets between two segments as records lost in a power cut, and drops what follows."""
         last = header_at(self.active, self.active.last_position) if self.active.size else None
         next_offset = self.log_end_offset if last is None else last["next_offset"]
         return next_offset if self.log_end_offset - next_offset < GAP_MAX else self.log_end_offset
@@ -254,11 +259,12 @@ class ReplicaLog(log_truncation.TruncatableLog):
     # --- at a start ---------------------------------------------------------------------------------------------------
 
     def note_walked(self, segment: Segment, position: int) -> None:
-        """Note a checked segment. Its epochs are taken from its batches: the file may be older than they, or newer."""
+        """Note a checked segment, and take its leader epochs from its batches: the checkpoint may be older or newer."""
         self.walked.append((segment, position))
 
     def opened(self, high_watermark: int | None, recovery_point: int | None) -> None:
-        """Finish opening: set the high watermark to the checkpointed one, within the log, or the log start. OSError."""
+        """Finish opening: set the high watermark to the checkpointed one, limited to the log, or to the log start.
+        OSError."""
         known = max(high_watermark or 0, recovery_point or 0)
         self.behind = self.log_end_offset < known or self.damage_start is not None
         if self.log_end_offset < known:
@@ -274,8 +280,8 @@ class ReplicaLog(log_truncation.TruncatableLog):
             self.core.set_high_watermark(high_watermark)
 
     def sync_walked(self) -> None:
-        """Make checked segments durable before anything is appended: a truncation that a crash interrupted may have
-        left them shorter only in memory. May block. OSError."""
+        """Make checked segments durable before anything is appended: a crash during a truncation may have left their
+        shorter size in memory only. May block. OSError."""
         for segment, _ in self.walked:
             if segment in self.segments:
                 files.sync_path(segment.path)
@@ -291,8 +297,8 @@ class ReplicaLog(log_truncation.TruncatableLog):
     def append_as_follower(
         self, records: bytes | bytearray | memoryview, leader_epoch: int, high_watermark: int = -1
     ) -> FollowerAppend:
-        """Append a leader's response to a fetch in `leader_epoch`: whole batches, all or none. Then take over its high
-        watermark, up to the log end.
+        """Append the batches that the leader sent for a fetch in `leader_epoch`, all or none. Then set the high
+        watermark to the leader's, but at most to the log end.
 
         An incomplete last batch, a batch of a newer epoch, and everything after them are left out. CorruptMessage;
         OffsetsOutOfOrder; UnexpectedAppendOffset; KafkaError (UNSUPPORTED_FOR_MESSAGE_FORMAT) for magic 0 and 1;

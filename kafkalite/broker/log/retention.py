@@ -1,4 +1,4 @@
-"""Decide which segments of a log retention deletes: by age, by size, and by the application's policies.
+"""Decide which segments of a log are deleted by retention: by age, by size, and by the application's policies.
 
     class KeepTen:
         def deletable_count(self, segments, now_ms):
@@ -6,14 +6,14 @@
 
     Broker(retention_policies=[KeepTen()])        log.retention.policies=my_module:KeepTen
 
-A policy gets the segments from the oldest on and returns how many of the first ones may be deleted. The largest result
-of all policies wins. Every log.retention.check.interval.ms the housekeeper's thread asks the application's policies for
-logs whose cleanup.policy includes delete. A policy that fails deletes nothing. It must not keep references to its
-arguments.
+A policy gets the segments, oldest first, and returns how many of them may be deleted from the front. The largest number
+of all policies applies. The housekeeper's thread calls the application's policies every
+log.retention.check.interval.ms, for logs whose cleanup.policy includes delete. A policy that raises an error deletes
+nothing. It must not keep references to its arguments.
 
-A segment is as old as its newest record, or as its file if no record has a timestamp or the newest one is in the
-future. The active segment is at most as old as its last append: a record with timestamp 0 must not delete the segment
-that is being written.
+The age of a segment is that of its newest record. If no record has a timestamp or the newest one is in the future, the
+age of its file is used. The active segment is never older than its last append: a record with timestamp 0 must not
+delete the segment that is being written.
 """
 
 from __future__ import annotations

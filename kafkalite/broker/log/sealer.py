@@ -1,7 +1,7 @@
 """Seal full segments, one after another: trim, sync, save the index and the producer state.
 
-A roll queues its old segment and continues; it waits only while SEAL_COUNT_MAX segments are queued. Sealing takes no
-log's lock, so a caller may wait here with one.
+A roll queues the old segment and continues; it waits only while SEAL_COUNT_MAX segments are queued. The sealer takes no
+log's lock, so the roll may hold one while it waits.
 """
 
 from __future__ import annotations

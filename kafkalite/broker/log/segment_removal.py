@@ -88,8 +88,8 @@ def apply_retention(log: PartitionLog, now_ms: int) -> int:
 
 
 def _judged(log: PartitionLog) -> tuple[tuple[Segment, ...], list[SegmentAge]]:
-    """Return the segments and the facts about each; starts again if a segment is removed meanwhile. OSError;
-    UnknownTopicOrPartition."""
+    """Return the segments and the facts about each that retention policies need; start again if a segment is removed
+    meanwhile. OSError; UnknownTopicOrPartition."""
     while True:
         segments = log.segments
         try:
@@ -123,12 +123,13 @@ def _ages(log: PartitionLog, segments: tuple[Segment, ...]) -> list[SegmentAge]:
 
 
 def remove_front(log: PartitionLog, judged: tuple[Segment, ...], count: int) -> int:
-    """Remove the first `count` of the segments `judged` from the log; their files go after file.delete.delay.ms.
+    """Remove the first `count` of the segments `judged` from the log; their files are removed after
+    file.delete.delay.ms.
 
-    Return how many were removed: one that was replaced since (by compaction, for example) stays, with all after it.
-    The log start is checkpointed first and until the renames are durable: they may become durable in any order, and a
-    start removes all segments that end below the log start. If the checkpoint cannot be written, each rename is made
-    durable before the next one.
+    Return how many were removed. A segment that was replaced since (by compaction, for example) stays, with all later
+    ones. The new log start is checkpointed first: the renames may become durable in any order, and a start removes all
+    segments that end below the log start. If the checkpoint cannot be written, each rename is made durable before the
+    next one.
     """
     if count <= 0:
         return 0

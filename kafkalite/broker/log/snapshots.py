@@ -8,13 +8,15 @@
       timestamp i64, coordinator epoch i32,
       transaction first offset i64
 
-Kafka's snapshot has one batch per producer. To recognise every retry of a producer with five requests in flight takes
-five, so the companion has all of them. It also has the count and CRC of each segment's NNN.txnindex (releases without
-transactions wrote none). NNN is the log end at the time of the snapshot. A snapshot without a companion is Kafka's, and
-valid. Instead of a damaged one an older one is used, or the log from its start. Kafka may have replaced the snapshot
-next to an old companion: a producer's entry there counts only if both have the same last batch.
+NNN is the log end at the time of the snapshot. Kafka's snapshot has one batch per producer. A producer may have five
+requests in flight, and recognising retries of all of them takes five batches, so these are in the companion. It also
+has the count and CRC of each segment's NNN.txnindex (releases without transactions wrote none).
 
-All of it may block.
+A snapshot without a companion is Kafka's, and valid. If a snapshot is damaged, an older one is used, or the log from
+its start. Kafka may have replaced a snapshot and left our old companion. So a producer's entry in the companion is used
+only if its last batch is that of the snapshot.
+
+Everything here may block.
 """
 
 from __future__ import annotations
@@ -95,7 +97,7 @@ def encode(
 def write(directory: str, offset: int, encoded: tuple[bytes, bytes], *, durable: bool = False) -> None:
     """Save the state at log end `offset`, and remove old snapshots.
 
-    Unless `durable`, nothing is synced: until a compaction, the log can replace it.
+    Without `durable`, nothing is synced: until a compaction, the state can be rebuilt from the log.
     """
     snapshot, companion = encoded
     base = f"{directory}/{files.stem(offset)}"
@@ -114,8 +116,8 @@ def remove(directory: str, offset: int) -> None:
 def load(directory: str, log_first: int, log_end: int, table: ProducerTable) -> int:
     """Fill `table` from the newest valid snapshot within the log; return its offset, or -1 if there is none.
 
-    A snapshot below `log_first`, the first base offset, is ignored: it lacks the changes by removed records, so that
-    sequences would seem out of order and transactions open. Kafka's ProducerStateManager drops it, too."""
+    A snapshot below `log_first`, the first base offset, is ignored, as in Kafka's ProducerStateManager. It lacks the
+    changes by removed records: sequences would seem out of order, and ended transactions open."""
     for offset in offsets_in(directory):
         if not log_first <= offset <= log_end:
             continue
@@ -153,8 +155,8 @@ def decode(data: bytes) -> list[tuple[int, ...]] | None:
 
 
 def _readable(path: str) -> bytes | None:
-    """Return the contents of a file; None if it is missing or unreadable. The latter is logged: the log can replace
-    it."""
+    """Return the contents of a file; None if it is missing or unreadable. An unreadable file is logged; its state can
+    be rebuilt from the log."""
     try:
         return files.read_bytes(path)
     except OSError as error:

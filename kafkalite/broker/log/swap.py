@@ -1,22 +1,22 @@
-"""Replace segments by their compacted version, so that a crash leaves either the old or the new ones.
+"""Replace segments by their compacted version, so that a crash leaves either the old segments or the new one.
 
     1  NNN.log.cleaned written, synced                 crash: removed at start, the old segments stay
     2  directory synced, NNN.log.cleaned renamed to    crash from here on: the start completes the swap
        NNN.log.swap, directory synced
     3  old files renamed to .deleted, directory synced
-    4  NNN.log.swap renamed to NNN.log                 crash: done, or done again
+    4  NNN.log.swap renamed to NNN.log                 crash: done, or the start does it
 
-The first sync of step 2 is for the names of later segments: a compacted segment must never be a log's last one, since
-the log ends where offsets are missing.
+The first sync of step 2 makes the names of later segments durable. A compacted segment must never become a log's last
+one: the log would end at the first offset that compaction removed.
 
-The names, and what a start does with them, are Apache Kafka's, so a directory may change hands in between. The new
+The names, and the way a start handles them, are Apache Kafka's, so either broker can complete the other's swap. The new
 segment has the base offset of the first old one. At a start a `.swap` replaces the old segments that begin between its
-base offset and the end of its last batch. No record of an old segment that begins after that end was kept. If it still
-exists, it is read as it was, which is correct but not compact.
+base offset and the end of its last batch. Compaction kept no record of old segments that begin after that end. If such
+a segment still exists, it is read uncompacted, which is correct.
 
 Readers: the old segments stay open and pinned from before step 3 until the new list of segments is published. After
-that they cannot be opened any more, so no reader opens the new file with an old segment's index. A reader that still
-has one open continues.
+that they cannot be opened any more, so no reader opens the new file with an old segment's index. A reader that already
+has an old segment open can continue to read it.
 
 Thread rule: one swap of a log at a time, by a cleaner; files are renamed under the log's lock and synced without it.
 """
@@ -46,7 +46,7 @@ MAP_SIZE_MIN: Final = 4096
 
 
 class SwapAbandoned(Exception):
-    """Retention or a deletion changed the log meanwhile. Old segments that still exist stay."""
+    """Retention or the topic's deletion changed the log during a compaction. Old segments that still exist stay."""
 
 
 def replace(log: PartitionLog, old: Sequence[Segment], new: Segment) -> None:
@@ -218,7 +218,7 @@ def _finish_one(directory: str, base: int, record_format: RecordFormat, cache: F
 
 
 def _end_of(directory: str, base: int, record_format: RecordFormat, cache: FileCache) -> tuple[int, bool]:
-    """Return (offset after the last batch of an announced segment, whether all of its batches are intact)."""
+    """Return (offset after the last batch of a `.swap` segment, whether all of its batches are intact)."""
     size = disk.stat(f"{directory}/{files.stem(base)}{record_format.suffix}{files.SWAP_SUFFIX}").st_size
     segment = Segment(
         cache,

@@ -3,10 +3,10 @@
     segments by their largest timestamp ▸ a position from the index ▸ batch headers ▸ the records of one batch
 
 As in Kafka the result is a record, not a batch, so the batch that must contain it is decompressed. Bytes from disk are
-checked before they are used; quarantined ones are skipped. If a batch's records cannot be read, which is possible only
-without record validation at the append, its header gives the result.
+checked before they are used; quarantined ones are skipped. If a batch's records cannot be read, the result is computed
+from its header; this can only happen if records were not validated at the append.
 
-Everything here may block. It reads like any other reader, and takes a lock only to load an index.
+Everything here may block. A lock is taken only to load an index.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _headers(searched: SearchedLog, segment: Segment, position: int, next_offset
 
 
 def _between_damage(segment: Segment, position: int, end: int) -> tuple[int, int]:
-    """Return the position moved past quarantined bytes, and the end moved before the next ones."""
+    """Return (position after quarantined bytes that begin at `position`, end before the next quarantined bytes)."""
     for start, stop, _, _ in segment.damage or ():
         if start <= position < stop:
             position = stop
@@ -122,13 +122,13 @@ def _is_damaged(segment: Segment, position: int) -> bool:
 
 
 def _behind_large_batch(segment: Segment, position: int, size: int) -> int:
-    """Return the position after a batch larger than a step, or the end of the segment if there is no batch."""
+    """Return the position after a batch that is larger than one read step; the segment's end if there is no batch."""
     found = batch_headers(segment, position, size, count_max=1)
     return found[0]["position"] + found[0]["size"] if found else size
 
 
 def _newest_in(searched: SearchedLog, segment: Segment, next_offset: int) -> OffsetAndTimestamp | None:
-    """Return a segment's newest record. Its summary names the batch, unless the log start lies within the segment."""
+    """Return a segment's newest record. The index knows its batch, unless the log start lies within the segment."""
     index = searched.indexes.loaded(segment)
     cut = segment.base_offset < searched.log.log_start_offset
     position = 0 if cut else index.position_of_offset(segment.max_timestamp_offset)

@@ -1,4 +1,4 @@
-"""The source of a data directory's topics: its own journal, or the controllers of a cluster.
+"""Supply the topics of a data directory: from its own journal, or from the metadata of a cluster's controllers.
 
 `JournalTopics` serves a standalone broker; `kafkalite.broker.log.assigned` serves a broker in a cluster.
 """
@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 
 class TopicSource(Protocol):
-    """The topics of a data directory, and the partitions that it holds."""
+    """Supplies the topics of a data directory, and the logs of the partitions in it."""
 
     def open(self, found: Journal) -> Iterable[Topic]:
-        """Return the topics known at a start, with their logs open. The source publishes later ones itself."""
+        """Return the topics known at a start, with their logs open. The source itself publishes topics that are added
+        later."""
 
     def logs_of(self, topic: Topic) -> Iterable[PartitionLog]:
         """Return a topic's logs on this broker."""
@@ -39,7 +40,7 @@ class TopicSource(Protocol):
 
 
 class JournalTopics:
-    """The topics of a data directory's own journal."""
+    """Supplies the topics in a data directory's own journal."""
 
     def __init__(self, opener: LogOpener, removals: Removals) -> None:
         self._opener = opener
@@ -98,7 +99,7 @@ class JournalTopics:
 
     @staticmethod
     def _correct_epochs(found: Journal, logs: Iterable[PartitionLog]) -> None:
-        """Raise the journal's leader epochs for logs that are ahead of it, since their directories were copied here."""
+        """Raise the journal's leader epochs to those in logs that were copied here, where the latter are higher."""
         state = found.state
         changes = []
         for log in logs:

@@ -1,15 +1,16 @@
-"""Read and write `NNN.txnindex`, the aborted transactions whose markers are in a segment, in Kafka's format.
+"""Read and write `NNN.txnindex`, the list of a segment's aborted transactions, in Kafka's format.
 
-    34 bytes an entry, big-endian, markers rising
+    one entry of 34 bytes per abort marker in the segment, big-endian, in the order of the markers
       0  version i16 = 0        18  marker offset i64 (Kafka's last offset)
       2  producer id i64        26  last stable offset after the marker i64
       10 first offset i64
 
-No file means no entries. It is written as a whole, and is durable before any producer snapshot that relies on it
-(kafkalite.broker.log.snapshots). The snapshot's companion has each file's entry count and CRC-32C. A file that is
-missing, torn or not the marked one is rebuilt from the log.
+A segment without aborted transactions has no file. A file is written as a whole, and made durable before any producer
+snapshot that depends on it (kafkalite.broker.log.snapshots). A file next to the snapshot, NNN.producers, stores the
+entry count and CRC-32C of each txnindex file. If a file is missing or does not match them, the entries are rebuilt from
+the log.
 
-Everything here may block. OSError of a write reaches the caller.
+Everything here may block. Writes raise OSError.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def encode(rows: Sequence[Row]) -> bytes:
 
 
 def decode(data: bytes, base_offset: int, limit: int) -> list[Row] | None:
-    """Return the entries of a segment with offsets [base_offset, limit); None if they are not plausible."""
+    """Return the entries in the file of a segment with offsets [base_offset, limit); None if they are not plausible."""
     if len(data) % ENTRY.size:
         return None
     rows: list[Row] = []
@@ -61,12 +62,12 @@ def decode(data: bytes, base_offset: int, limit: int) -> list[Row] | None:
 
 
 def begins_from(data: bytes, offset: int) -> bool:
-    """Return whether the first complete entry, if any, belongs to a marker at this offset or later."""
+    """Return whether all markers are at this offset or later, by the first complete entry; True without entries."""
     return len(data) < ENTRY.size or ENTRY.unpack_from(data)[3] >= offset
 
 
 def mark_of(data: bytes) -> tuple[int, int]:
-    """Return (count, CRC) of entries, by which a snapshot's companion identifies a file."""
+    """Return (count, CRC) of entries. A snapshot's companion file stores them to identify the entries."""
     return len(data) // ENTRY.size, crc32c(data)
 
 

@@ -1,4 +1,4 @@
-"""The interface of a data directory to its maintenance threads: the housekeeper and the cleaners."""
+"""Define the interface of a data directory for its maintenance threads: the housekeeper and the cleaners."""
 
 from __future__ import annotations
 

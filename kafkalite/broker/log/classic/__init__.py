@@ -4,13 +4,13 @@ log   ClassicLog: the log of a partition
 view  its messages as record batches, for current clients
 host  operations of the 0.7 listener that may block, or create topics
 
-docs/kafka-0.7.md lists the differences from 0.7.2 that users notice. The broker also differs in these:
+docs/kafka-0.7.md lists the differences from 0.7.2 that users notice. There are smaller differences, too:
 
-- Messages become visible with the flush that a roll requests, not with the roll itself, so that the appending thread
-  does not wait for a disk. A flush blocks only a producer whose append makes a second flush due meanwhile, or which
+- A roll only requests a flush, and messages become visible with that flush, not with the roll. So the appending thread
+  does not wait for a disk. During a flush, a producer waits only if its append makes another flush due, or if it also
   reads on its connection.
 - All partitions are checked for time-based flushes twice a second.
 - An inner message set that ends within a message is refused, because its end could never be read.
-- A response from a segment that is deleted meanwhile is sent completely.
+- A response is sent completely even if its segment is deleted meanwhile.
 - The 0.7 listener opens after the broker has registered in ZooKeeper.
 """

@@ -1,6 +1,6 @@
-"""Serve the parts of Kafka 0.7's protocol that may block: topic creation by a first message, appends, reads, OFFSETS.
+"""Serve the requests of Kafka 0.7's protocol that may block: appends, which may create topics, reads and OFFSETS.
 
-    ValueError   the request has no response: the error's text is logged, and the connection is closed
+A function raises ValueError for a request without a response: the error's text is logged and the connection closed.
 
 Source: `kafkalite.classic`, fact 1. Differences: docs/kafka-0.7.md and the docstring of `kafkalite.broker.log.classic`.
 
@@ -51,7 +51,7 @@ class Topics(Protocol):
 
 
 class Authorizer(Protocol):
-    """Decides by ACLs."""
+    """Decides by ACLs whether a client may do something."""
 
     def allows(
         self, principal: str, host: str, operation: AclOperation, kind: ResourceType, name: str, api: str
@@ -90,7 +90,8 @@ class ClassicHost:
         return f"{log.name} refused a message set: {ErrorCode(error).name}"
 
     def code_without_log(self, name: bytes, partition: int) -> int:
-        """Return 0.7's error code for a FETCH of a topic that does not exist: none if a message could create it."""
+        """Return 0.7's error code for a FETCH of a topic that does not exist; no error if a message could create the
+        topic."""
         topic = _text(name)
         if topic is None or topic in INTERNAL_TOPICS or topic_name_error(topic) is not None:
             return ErrorCode.UNKNOWN_SERVER_ERROR
@@ -101,7 +102,7 @@ class ClassicHost:
     ) -> tuple[ClassicLog, int] | None:
         """Append a message set, creating the topic if needed; return (log, end offset) if its flush has to be awaited.
 
-        The caller has checked the permission to write; this checks the one to create. ValueError if it is refused.
+        The caller has checked the permission to write. ValueError if the client may not create the topic.
         """
         topic = self._topic(name, asker)
         if partition == ANY_PARTITION:

@@ -1,10 +1,10 @@
-"""ClassicLog: a PartitionLog whose records are Kafka 0.7's messages.
+"""ClassicLog: the log of a partition in Kafka 0.7's format.
 
     append set ─▶ log end rises ─▶ flush (log.flush.interval messages, or its time) ─▶ visible: high watermark = flushed
 
-A message has no time and no producer. A segment is as old as its file's modification time. A roll makes the closed
-segment durable before the next one takes messages, so recovery checks only the last segment. As in 0.7, consumers check
-the checksums: bytes are served unchanged, and a range may begin and end anywhere.
+A message has no timestamp and no producer id. The age of a segment is the age of its file. A roll makes the closed
+segment durable before messages are appended to the next one, so recovery checks only the last segment. As in 0.7,
+consumers verify the checksums: bytes are served unchanged, and a range may begin and end anywhere.
 
 Thread rule: PartitionLog's.
 """
@@ -109,7 +109,7 @@ class ClassicLog(PartitionLog):
 
     @property
     def empty_forever(self) -> bool:
-        """Whether nothing was ever appended; 0.7 then has no file and no log."""
+        """Whether nothing was ever appended. In that case Kafka 0.7 has neither a file nor a log."""
         return not self.active.has_file and self.log_end_offset == 0
 
     # --- append -------------------------------------------------------------------------------------------------------
@@ -145,10 +145,10 @@ class ClassicLog(PartitionLog):
         )
 
     def roll_locked(self) -> None:
-        """Roll, after making the closed segment and its name durable, as in 0.7; then request the flush that makes it
-        visible.
+        """Roll, after making the closed segment and its name durable, as in 0.7; then request the flush that makes its
+        messages visible.
 
-        The name has to be durable because a log with a missing segment could not be opened.
+        The name has to be durable because a log with a missing segment cannot be opened.
         """
         with self.flush_lock:
             try:
@@ -193,8 +193,8 @@ class ClassicLog(PartitionLog):
             found.release()
 
     def range_blocking(self, offset: int, size_max: int) -> tuple[int, LogSlice | None]:
-        """Return (error code, slice) as a worker's read does, opening the segment first; the caller releases the
-        slice."""
+        """Return (error code, slice) as a network worker's read does, but open the segment first. The caller releases
+        the slice."""
         for _ in range(3):
             outcome, error, found = native.read(self.core, offset, size_max)
             if outcome != READ_DEFER:
@@ -216,9 +216,10 @@ class ClassicLog(PartitionLog):
         return BatchView(self, offset, size_max).read()
 
     def offsets_before(self, time_ms: int, count_max: int) -> list[int]:
-        """Return 0.7's OFFSETS: base offsets of segments whose files are at least as old as a time, newest first.
+        """Return the offsets for 0.7's OFFSETS: base offsets of segments last written at or before a time, newest
+        first.
 
-        -1 asks for all of them, from the log end on, and -2 for the log's start alone. May block.
+        Time -1 returns the log end and then all base offsets; -2 returns the log start only. May block.
         """
         if self.empty_forever:
             return [0] if time_ms in {OFFSETS_LATEST, OFFSETS_EARLIEST} else []
@@ -266,7 +267,8 @@ class ClassicLog(PartitionLog):
 
 
 def check_contiguous(directory: str, sizes: dict[int, int]) -> None:
-    """Raise OSError for a gap between segments: 0.7's offsets are byte positions and would be wrong after it."""
+    """Raise OSError for a gap between segments: offsets of 0.7 are byte positions, and those after the gap would be
+    wrong."""
     bases = sorted(sizes)
     for base, following in itertools.pairwise(bases):
         if base + sizes[base] != following:

@@ -1,12 +1,13 @@
-"""Convert a classic log to record batches, for clients that do not read 0.7's messages.
+"""Convert the messages of a classic log to record batches, for clients that read Kafka's current format.
 
-    message at P          ─▶ record with offset P                      offsets have gaps: the next one is P + its size
-    wrapper at W          ─▶ record i of it with offset W + i          if it has at most as many messages as bytes
-    offset inside one     ─▶ continues with the next message           clients commit a record's offset + 1
-    inside the last one   ─▶ nothing yet
+    message at P              ─▶ record with offset P              offsets have gaps: the next one is P + message size
+    wrapper at W              ─▶ its record i has offset W + i     a wrapper is a message that contains compressed ones
+    fetch inside a message    ─▶ begins with the next message      clients commit a record's offset + 1
+    fetch inside the last one ─▶ returns nothing yet
 
-A wrapper with more messages than bytes has no offsets for all of them. Appends rewrap it; one in a log that was copied
-in is an error and is never skipped. Everything here blocks. `UNPACKING` is a leaf lock.
+A wrapper needs at least as many bytes as messages, or there are not enough offsets. An append rewraps a smaller one. In
+a log that was copied here, a smaller one is an error and is never skipped. Everything here blocks. `UNPACKING` is a
+leaf lock.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ RECORD_OVERHEAD: Final = 16
 
 
 class BatchView:
-    """The records of one fetch: up to `size_max` bytes, from `offset` on."""
+    """The records for one fetch: up to `size_max` bytes, beginning at `offset`."""
 
     def __init__(self, log: PartitionLog, offset: int, size_max: int) -> None:
         self._log = log
@@ -81,7 +82,7 @@ class BatchView:
         return max(start, at + 1)
 
     def _chunk(self, segment: Segment, position: int, end: int) -> bytes:
-        """Return bytes from a message's start: at least this message, even if it exceeds the chunk size."""
+        """Return bytes that begin with a message: the whole message, even if it is larger than a chunk."""
         size = min(max(self._size_max, CHUNK_SIZE_MIN), end - position)
         data = segment.read_bytes(position, size)
         needed = struct.unpack_from(">i", data)[0] + 4 if size >= 4 else 0
@@ -108,7 +109,7 @@ class BatchView:
         return True
 
     def _unwrap(self, wrapper: Message, offset: int) -> tuple[list[tuple[int, bytes]], bool]:
-        """Return the requested messages of a wrapper that have room, and whether that is all of them.
+        """Return (the requested messages of a wrapper that fit, whether all of them fit).
 
         MessageSetError if there are more messages than offsets, or the wrapper is damaged anywhere.
         """
