@@ -1,17 +1,18 @@
-"""Columnar Kafka client: metadata, offsets, fetch to arrays, produce from arrays, administration. Uses no broker code.
+"""Columnar Kafka client: read and write records as arrays, look up metadata and offsets, administer a cluster.
 
     columns/          ColumnReader, ColumnWriter: ranges and tables as Arrow record batches or NumPy columns
     client.py         Client: the entry point, which creates everything below
     admin/            topics, configurations, groups, transactional ids, users, ACLs, quotas
     group/            GroupReader: a consumer group member
-    read/   write/    Reader: ranges of partitions as columns    Producer: columns to partitions, transactions
+    read/             Reader: reads ranges of partitions as columns
+    write/            Producer: writes columns to partitions, also in transactions
     coordinators.py   finds the coordinator of a group or a transactional id
     committed.py      committed offsets and the group member that commits them
     cluster.py        brokers, leaders and offsets, with retries after leader changes
     connection.py     one socket to one broker, with negotiated API versions
     errors.py         client-side failures that have no error code from a broker
 
-Each module uses only modules listed below it.
+Each module uses only modules listed below it, and none uses broker code.
 
     from kafkalite.client import Client
 

@@ -1,6 +1,6 @@
-"""Client, the entry point: a Cluster that also creates readers, producers and the admin interfaces.
+"""The client's entry point: Client looks up metadata and offsets and creates readers, producers and admin interfaces.
 
-Thread rule: a Client, and the Readers, Producers and Admins made from it, belong to one thread at a time.
+Thread rule: a Client and everything that it creates belong to one thread at a time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Client(Cluster):
     """
 
     def topic(self, name: str, *, create: bool = False) -> TopicDescription:
-        """Describe one topic, as Cluster.topic does; with `create`, wait until a broker has created it."""
+        """Describe one topic. With `create`, let a broker create a missing topic and wait until it has."""
         deadline = time.monotonic() + min(CREATION_S, self.retry_timeout_s)
         while True:
             try:
@@ -65,49 +65,49 @@ class Client(Cluster):
 
     @property
     def admin(self) -> Admin:
-        """Topics, configurations and other administration."""
+        """The interface for topics, configurations and other administration."""
         from kafkalite.client.admin.admin import Admin
 
         return Admin(self)
 
     @property
     def groups(self) -> Groups:
-        """Consumer groups and their committed offsets."""
+        """The interface for consumer groups and their committed offsets."""
         from kafkalite.client.admin.groups import Groups
 
         return Groups(self)
 
     @property
     def transactions(self) -> TransactionAdmin:
-        """Transactional ids and open transactions. To write in a transaction, use `producer`."""
+        """The interface for transactional ids and open transactions. To write in a transaction, use `producer`."""
         from kafkalite.client.admin.transactions import TransactionAdmin
 
         return TransactionAdmin(self)
 
     @property
     def acls(self) -> Acls:
-        """ACLs."""
+        """The interface for ACLs."""
         from kafkalite.client.admin.acls import Acls
 
         return Acls(self)
 
     @property
     def quotas(self) -> ClientQuotas:
-        """Quotas of users, client ids and addresses, per second."""
+        """The interface for quotas of users, client ids and addresses."""
         from kafkalite.client.admin.quotas import ClientQuotas
 
         return ClientQuotas(self)
 
     @property
     def reassignments(self) -> Reassignments:
-        """Replica assignments and leaders of partitions."""
+        """The interface for replica assignments and preferred leaders."""
         from kafkalite.client.admin.reassignments import Reassignments
 
         return Reassignments(self)
 
     @property
     def users(self) -> Users:
-        """SCRAM users."""
+        """The interface for SCRAM users."""
         from kafkalite.client.admin.users import Users
 
         return Users(self)
@@ -149,7 +149,10 @@ class Client(Cluster):
         records: RecordColumns | Sequence[Record] | Sequence[bytes | None],
         **options: Any,
     ) -> Delivery:
-        """Write columns, Records or plain values and wait for the acknowledgement. Raises DeliveryFailed."""
+        """Write columns, Records or plain values to one partition and wait for the acknowledgement.
+
+        Raises DeliveryFailed.
+        """
         with self.producer(**options) as producer:
             producer.send(topic, partition, records)
             producer.flush()

@@ -1,8 +1,9 @@
-"""Cluster: find the brokers and leaders of a cluster, and retry requests when they change.
+"""Find brokers and partition leaders, keep connections to them, and retry requests after leader changes.
 
     bootstrap servers ─▶ any broker ─▶ metadata ─▶ leaders ─▶ one connection to each
               ▲                                       │
-              └──── leader moved, connection lost ◀───┘      waits `retry_backoff_s` doubling, until `retry_timeout_s`
+              └──── leader moved, connection lost ◀───┘      retries after `retry_backoff_s`, doubling, until
+                                                             `retry_timeout_s` has passed
 
 Look-ups and reads are retried after a lost connection. A request that changes something is retried only if the broker
 reports that it did nothing (a retriable error code).
@@ -84,7 +85,7 @@ class BrokerDescription(NamedTuple):
 
 
 def parse_bootstrap(servers: str | Iterable[str]) -> list[tuple[str, int]]:
-    """Parse a list of host:port, host and [v6]:port, also comma-separated. Raises ValueError."""
+    """Parse bootstrap servers: host, host:port or [v6]:port, in a list or separated by commas. Raises ValueError."""
     items = servers.split(",") if isinstance(servers, str) else list(servers)
     found = []
     for item in filter(None, (part.strip() for part in items)):
@@ -103,7 +104,7 @@ class Cluster:
     """Metadata, offsets and connections of one cluster. Connects when the first request is made.
 
     1. It is a context manager; `close` drops the connections.
-    2. KafkaError carries an error code from a broker, ClientError a failure between client and broker.
+    2. KafkaError carries an error code from a broker. ClientError is a failure between client and broker.
     3. It belongs to the process that made it. In a forked child, every request raises ForeignProcess, and closing it or
        anything made from it sends nothing to a broker.
     """
@@ -169,7 +170,7 @@ class Cluster:
     def interrupt(self) -> None:
         """Make current and future waits for a broker fail with BrokerUnreachable or ConnectionLost.
 
-        Any thread may call it. Afterwards only `close` can be called.
+        Any thread may call it. Afterwards the Cluster can only be closed.
         """
         self._interrupted = True
         for connection in list(self._connections.values()):
@@ -237,7 +238,7 @@ class Cluster:
     def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], *, isolation: int = READ_UNCOMMITTED
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """Return, for each partition, its first record at or after a time in ms, or at one of model.OFFSET_*.
+        """Return each partition's first offset at or after its timestamp in ms, or its start or end (`model.OFFSET_*`).
 
         The offset is -1 if there is no such record. The timestamp is -1 if the start or the end was requested.
         """
@@ -275,9 +276,10 @@ class Cluster:
         return found
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return, for each partition, the newest leader epoch up to this one and its end offset in the leader's log.
+        """Ask each leader for the end offset of a leader epoch in its log (OffsetForLeaderEpoch, KIP-320).
 
-        (-1, -1) if the log knows no epoch that old (OffsetForLeaderEpoch, KIP-320).
+        Return, for each partition, (epoch, end offset) of the newest epoch of the log up to the requested one. It is
+        (-1, -1) if the log has no epoch that old.
         """
         found: dict[TopicPartition, tuple[int, int]] = {}
 
@@ -323,7 +325,7 @@ class Cluster:
     # --- connections and retries --------------------------------------------------------------------------------------
 
     def with_retries(self, attempt: Callable[[], Result]) -> Result:
-        """Run a read-only request until it succeeds, fails for good, or retry_timeout_s has passed."""
+        """Repeat a read-only request until it succeeds, a retry cannot help, or `retry_timeout_s` has passed."""
         deadline = time.monotonic() + self.retry_timeout_s
         backoff = self.retry_backoff_s
         while True:
@@ -337,9 +339,9 @@ class Cluster:
             backoff = min(2 * backoff, RETRY_BACKOFF_S_MAX)
 
     def of_controller(self, attempt: Callable[[], Result]) -> Result:
-        """Run a request to the controller; repeat it while the error is retriable or NOT_CONTROLLER.
+        """Send a request to the controller; repeat it while its error is retriable or NOT_CONTROLLER.
 
-        If no response arrives, the error is raised and the caller must find out whether the request took effect.
+        Without a response, raise the error: the caller must find out whether the request took effect.
         """
         deadline = time.monotonic() + self.retry_timeout_s
         backoff = self.retry_backoff_s
@@ -354,14 +356,14 @@ class Cluster:
             backoff = min(2 * backoff, RETRY_BACKOFF_S_MAX)
 
     def is_passing(self, error: Exception) -> bool:
-        """Return whether a retry may help. It does not for a cluster that was never reached."""
+        """Return whether a retry may help after this error. It cannot if no broker of the cluster was ever reached."""
         if isinstance(error, KafkaError):
             passing = error.retriable and error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return passing and not self._interrupted
         return bool(self._reached) and not self._interrupted
 
     def refresh(self, names: Iterable[str] | None, *, create: bool = False, tells_operations: bool = False) -> Any:
-        """Fetch metadata of brokers and these topics (None: all topics) from any broker; return the response."""
+        """Fetch metadata of the brokers and of these topics (None: all topics) from any broker; return the response."""
         connection = self.any_connection()
         version = connection.version_for(METADATA, METADATA_VERSION_MAX)
         request = MetadataRequest(
@@ -393,9 +395,9 @@ class Cluster:
         return self._topics[name]
 
     def leader(self, key: TopicPartition, lane: str = SHARED) -> Connection:
-        """Return a connection to the leader of a partition. Raises errors that `with_retries` handles.
+        """Return a connection to the leader of a partition. `with_retries` handles the errors it raises.
 
-        Each lane has separate connections, so pipelined requests of one lane never delay those of another.
+        A lane names a separate set of connections, so pipelined requests of one Reader or Producer never delay others.
         """
         topic = self._topics.get(key.topic) or self._fresh_topic(key.topic, create=False)
         for partition in topic.partitions:
@@ -432,16 +434,16 @@ class Cluster:
         )
 
     def connection_to(self, node_id: int, lane: str = SHARED) -> Connection:
-        """Return a connection to one broker, opening it if needed."""
+        """Return a connection to one broker, opened if needed. `lane` as in `leader`."""
         broker = self._brokers[node_id]
         return self._connection(broker.host, broker.port, lane)
 
     def connection_at(self, host: str, port: int, lane: str = SHARED) -> Connection:
-        """Return a connection to an address that a broker advertised, opening it if needed."""
+        """Return a connection to an advertised address, opened if needed. `lane` as in `leader`."""
         return self._connection(host, port, lane)
 
     def any_connection(self) -> Connection:
-        """Return a connection to a reachable broker: first open ones, then known brokers, then bootstrap servers."""
+        """Return a connection to any broker. Try open connections first, then known brokers, then bootstrap servers."""
         self._check_own()
         for (_, _, lane), connection in self._connections.items():
             if lane == SHARED and not connection.stale:
@@ -461,7 +463,7 @@ class Cluster:
             raise ForeignProcess(self._origin.refusal("client"))
 
     def close_lane(self, lane: str) -> None:
-        """Close the connections of one Reader or Producer."""
+        """Close the connections of one lane (of one Reader or Producer)."""
         for key in [key for key in self._connections if key[2] == lane]:
             self._connections.pop(key).close()
 
@@ -511,7 +513,7 @@ def describe(row: Any) -> TopicDescription:
 
 
 def by_topic(keys: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
-    """Group partition numbers by topic, as most requests need them."""
+    """Group partition numbers by topic, the shape of most requests."""
     groups: dict[str, list[int]] = {}
     for key in keys:
         groups.setdefault(key.topic, []).append(key.partition)
@@ -519,7 +521,7 @@ def by_topic(keys: Iterable[TopicPartition]) -> list[tuple[str, list[int]]]:
 
 
 def require_answers(name: str, asked: Iterable[TopicPartition], found: Mapping[TopicPartition, object]) -> None:
-    """Raise ProtocolError if a response leaves out a partition of its request."""
+    """Raise ProtocolError if the response `found` leaves out a partition of the request `asked`."""
     missing = [str(key) for key in asked if key not in found]
     if missing:
         raise ProtocolError(f"the broker's {name} response lacks {', '.join(missing)}")
@@ -538,6 +540,6 @@ def raise_from_leader(code: int, key: TopicPartition) -> None:
 
 
 def raise_for(code: int, what: str, message: str | None = None) -> None:
-    """Raise the error of a code with the request it belongs to; do nothing for 0."""
+    """Raise the KafkaError of an error code, with the request in its message; do nothing for 0."""
     if code:
         raise error_for(code, f"{what}: {error_for(code, message).message}")

@@ -1,4 +1,4 @@
-"""Committed offsets: their values, the member that commits them, and their form in OffsetCommit.
+"""Committed offsets as values and as topics of an OffsetCommit request, and the group member that commits them.
 
 Thread rule: functions are pure.
 """
@@ -30,7 +30,10 @@ class CommittedOffset(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """The committing member, for `Producer.send_offsets_to_transaction`; brokers reject a replaced one (KIP-447)."""
+    """The member that commits, for `Producer.send_offsets_to_transaction`.
+
+    Brokers reject a replaced member (KIP-447).
+    """
 
     group_id: str
     generation: int = -1
@@ -50,7 +53,7 @@ def topics_to_commit(
     of_topic: Callable[..., Any] = OffsetCommitRequestTopic,
     of_partition: Callable[..., Any] = OffsetCommitRequestPartition,
 ) -> list[Any]:
-    """Convert the offsets to the topics of an OffsetCommit request, or of another that has the same fields."""
+    """Convert offsets to the topics of an OffsetCommit request or of a request with equal fields (the two classes)."""
     return [
         of_topic(
             name=topic,

@@ -1,15 +1,15 @@
 """One blocking socket to one broker: sends requests and receives their responses in the same order.
 
-    unconnected ──connect──▶ ApiVersions asked ──▶ (signed in) ──▶ ready ──lost, timeout, nonsense──▶ closed (for good)
+    unconnected ──connect──▶ ApiVersions ──▶ SASL, if set ──▶ ready ──lost, timeout, invalid response──▶ closed for good
 
-Requests may be pipelined: `send` returns at once, `receive` returns the response to the oldest pending request.
-If a SASL session expires (KIP-368), the client authenticates again before the next request once most of the session's
-time has passed. Responses pending at that point are received first and kept for `receive`.
+Requests may be pipelined: `send` returns at once, `receive` returns the response to the oldest pending request. If SASL
+sessions expire (KIP-368), the client authenticates again before the next request once most of the session has passed.
+It first receives all pending responses and keeps them for `receive`.
 
 Each request uses the newest version that both sides support, up to the caller's limit.
 
-Thread rule: one thread at a time. Record bytes of a response are in the connection's buffer and valid until the next
-`receive`.
+Thread rule: one thread at a time. Record bytes of a response refer to the connection's buffer and are valid until the
+next `receive`.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Connection:
 
     @property
     def stale(self) -> bool:
-        """Whether the peer closed the idle connection, as brokers do, or sent data that was not requested."""
+        """Whether the broker has closed the idle connection or sent data without a request."""
         if self.closed or self._under_way or self._early:
             return self.closed
         if self._secured:
@@ -165,7 +165,10 @@ class Connection:
         return bool(poller.poll(0))
 
     def _tls_stale(self) -> bool:
-        """Read to detect a closed TLS connection: the peer may also send tickets or new keys, which are not data."""
+        """Return whether a TLS connection is stale.
+
+        It must read, because the peer may also send session tickets or new keys.
+        """
         import ssl
 
         self._socket.settimeout(0)
@@ -179,7 +182,7 @@ class Connection:
 
     @property
     def buffered(self) -> bool:
-        """Whether TLS has already decrypted bytes of the next response, which polling the descriptor does not show."""
+        """Whether bytes of the next response have already left the socket, so that polling it does not show them."""
         return bool(self._early) or (self._secured and self._socket.pending() > 0)  # type: ignore[attr-defined]  # an SSLSocket
 
     def fileno(self) -> int:
@@ -213,7 +216,10 @@ class Connection:
         return oldest <= version <= newest and APIS[api_key].oldest <= version <= APIS[api_key].newest
 
     def version_for(self, api_key: int, version_max: int | None = None) -> int:
-        """Return the newest version both sides support, at most `version_max`. Raises UnsupportedApi."""
+        """Return the newest version of a request that both sides support, at most `version_max`.
+
+        Raises UnsupportedApi.
+        """
         found = self._range(api_key, version_max)
         if found is None:
             name = APIS[api_key].name
@@ -352,7 +358,7 @@ class Connection:
             raise ConnectionLost(f"lost the connection to {self.address}: {error.strerror or error}") from error
 
     def _known_habit(self, sent: Sent) -> str:
-        """Return a likely reason why the broker closed the connection at this request, or ""."""
+        """Return the likely reason why a broker closes the connection at this request, or "" if none is known."""
         if self._sasl is None and sent.correlation_id == self._first_id:
             return " at the first request; if its listener requires SASL, set security.protocol and sasl.mechanism"
         return ""
@@ -377,12 +383,12 @@ class Connection:
             self._session_ends = time.monotonic() + lifetime_ms / 1000 * share
 
     def _ask(self, api_key: int, version_max: int, message: object) -> Any:
-        """Send a request of the SASL exchange and return its response; none is pending afterwards."""
+        """Send a request of the SASL exchange and return its response; no request is pending afterwards."""
         self._send(api_key, self.version_for(api_key, version_max), message, None, answered=True)
         return self._receive()[1]
 
     def _negotiate(self, timeout_s: float) -> None:
-        """Negotiate API versions with the newest ApiVersions, or the version that the broker names when it refuses."""
+        """Fetch the broker's API versions. If it rejects the newest ApiVersions, use the version that it names."""
         from kafkalite.version import VERSION
 
         message = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)
@@ -402,11 +408,14 @@ class Connection:
 
 
 def _tls_reason(error: OSError) -> str:
-    """Describe what is wrong with the broker's certificate, or how the handshake ended."""
+    """Describe a TLS handshake error: what is wrong with the broker's certificate, or how the handshake ended."""
     reason: str = getattr(error, "verify_message", "") or getattr(error, "reason", None) or error.strerror or str(error)
     return reason
 
 
 def is_refusal(body: memoryview) -> bool:
-    """Return whether an ApiVersions response starts with UNSUPPORTED_VERSION, the only field with a known position."""
+    """Return whether an ApiVersions response starts with UNSUPPORTED_VERSION.
+
+    Only the error code has the same position in every version.
+    """
     return int.from_bytes(body[:2], "big") == ErrorCode.UNSUPPORTED_VERSION

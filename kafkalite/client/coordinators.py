@@ -1,4 +1,4 @@
-"""Find the coordinator of a group or a transactional id, cache its address, and look it up again after it moved.
+"""Find the coordinator of a group or transactional id, cache its address, and look it up again when it has moved.
 
     unknown ──FindCoordinator──▶ address ──NOT_COORDINATOR, NOT_AVAILABLE, connection lost──▶ unknown
 
@@ -30,7 +30,7 @@ WAITING: Final = MOVED | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 
 
 class Coordinator:
-    """The coordinator of one key. `lane` as in Cluster.leader."""
+    """The coordinator of one group or transactional id. `lane` as in Cluster.leader."""
 
     def __init__(self, client: Cluster, key: str, kind: int = GROUP, lane: str = SHARED) -> None:
         self._client = client
@@ -50,7 +50,7 @@ class Coordinator:
         self._address = None
 
     def note(self, code: int) -> None:
-        """Drop the cached address if a response's code means that the coordinator moved."""
+        """Drop the cached address if this error code of a response means that the coordinator moved."""
         if code in MOVED:
             self.forget()
 

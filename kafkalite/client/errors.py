@@ -1,4 +1,4 @@
-"""Failures between client and broker that have no error code; errors with a code are in kafkalite.errors.
+"""The client's exceptions for failures that no broker's error code describes; kafkalite.errors has those with a code.
 
 ClientError
     BrokerUnreachable       no broker accepted a connection
@@ -14,7 +14,7 @@ ClientError
     TransactionAborted      the transaction cannot be committed; abort and repeat it
     RangeUnavailable        a partition ends before the requested range does
     NoOffset                a partition has no committed offset, and there is no reset policy
-    LogTruncated            the log no longer has the history of a position
+    LogTruncated            the log was truncated, restored or recreated below a position already read
     ReaderClosed            the reader was closed, possibly by another thread
     ForeignProcess          a forked child used a client of its parent
 """
@@ -56,7 +56,7 @@ UNREACHED: Final = (ConnectionLost, RequestTimeout, BrokerUnreachable)
 
 
 class UnsupportedApi(ClientError):
-    """The broker does not support this request in a version that the client knows."""
+    """The broker supports no version of this request that the client supports."""
 
 
 class UnsendableRequest(ClientError):
@@ -74,7 +74,7 @@ class ForeignProcess(ClientError):
 class DeliveryFailed(ClientError):
     """Some records were not written, or their state is unknown. `__cause__` is the reason.
 
-    `unacknowledged` counts them; `partition` is the partition of the first one.
+    `unacknowledged` is the number of these records; `partition` is the partition of the first.
     """
 
     def __init__(self, message: str, unacknowledged: int, partition: TopicPartition | None = None) -> None:
@@ -86,7 +86,7 @@ class DeliveryFailed(ClientError):
 class LogTruncated(ClientError):
     """A log was restored, truncated or recreated below a position that was already read.
 
-    From a Reader: `partition`, the position `offset`, and `at`, the offset where the histories diverge (None: unknown).
+    A Reader sets `partition`, its position `offset`, and `at`, the offset where the histories diverge (None: unknown).
     See org.apache.kafka.clients.consumer.LogTruncationException (KIP-320).
     """
 
@@ -102,15 +102,15 @@ class LogTruncated(ClientError):
 class CommitFailed(ClientError):
     """Offsets were not committed. `__cause__` is the broker's error, if one was received.
 
-    After ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID other members already own these partitions and
-    process everything after the last commit again.
+    After ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID, other members own these partitions and read
+    everything after the last commit again.
     """
 
 
 class TransactionAborted(ClientError):
     """The transaction was or must be aborted; no read_committed consumer sees its records. `__cause__` is the reason.
 
-    Abort it (a `with producer.transaction()` block has already done so) and repeat its work.
+    Abort the transaction and repeat its work. A `with producer.transaction()` block has already aborted it.
     """
 
 

@@ -1,13 +1,14 @@
-"""Find positions whose log was restored from a backup, truncated, or recreated and written up to the same offset.
+"""Find read positions whose log no longer has the records that were read before them.
 
-A position is stored with the leader epoch, first offset and CRC of the batch before it. Three checks compare it with
-the log, each only if the one before it finds nothing:
+A log loses its history if it is restored from a backup, truncated, or recreated and then written up to the same offset.
+A position is stored with its mark: the leader epoch, first offset and CRC of the batch before it. Three checks compare
+it with the log. Each is made only for positions that passed the check before:
 
     OffsetForLeaderEpoch   the epoch ends before the position: the log was truncated there (KIP-320)
     ListOffsets            the log ends before the position
     Fetch                  a different batch precedes the position: the log was restored and has the same epoch
 
-Compaction rewrites batches, so the last check is left out for compacted logs. A position without an epoch, stored by an
+The last check leaves out compacted logs, because compaction rewrites batches. A position without an epoch, stored by an
 older release, gets the second check only.
 
 Thread rule: one thread at a time, that of the Client.
@@ -40,7 +41,7 @@ FETCH_SIZE: Final = 64 * 1024
 
 
 class HeaderReader(Reader):
-    """A Reader that returns the header of the first batch of each response."""
+    """A Reader that yields only the header of the first batch at each position."""
 
     def headers(self) -> Iterator[tuple[TopicPartition, BatchInfo | None]]:
         """Yield the header of each partition once."""
@@ -57,7 +58,7 @@ class HeaderReader(Reader):
 
 
 def find_divergences(client: Cluster, positions: Mapping[TopicPartition, Position]) -> list[Divergence]:
-    """Return the positions whose log has diverged, in order."""
+    """Return the positions whose log no longer has what was read before them, sorted by partition."""
     marked = {key: position.mark.epoch for key, position in positions.items() if position.mark.epoch >= 0}
     try:
         epochs = client.epoch_ends(marked) if marked else {}
@@ -82,7 +83,10 @@ def find_divergences(client: Cluster, positions: Mapping[TopicPartition, Positio
 
 
 def marks_at(client: Cluster, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Position]:
-    """Return these offsets with the marks of the batches before them; offsets without a mark are left out."""
+    """Read the batch before each offset and return it as the offset's mark.
+
+    Offsets without such a batch are left out.
+    """
     first = client.list_offsets(dict.fromkeys(positions, OFFSET_EARLIEST)) if positions else {}
     starts = {key: offset - 1 for key, offset in positions.items() if offset > first[key].offset}
     found = {}
@@ -106,7 +110,7 @@ def leader_epochs(topics: Iterable[TopicDescription]) -> dict[TopicPartition, in
 
 
 def other_batches(client: Cluster, positions: Mapping[TopicPartition, Position]) -> list[TopicPartition]:
-    """Return the partitions in which a different batch precedes the position; unreadable ones are left out."""
+    """Return the partitions in which a different batch precedes the position; leave out unreadable partitions."""
     kept = uncompacted(client, {key.topic for key in positions}) if positions else set()
     asked = {key: row.mark for key, row in positions.items() if key.topic in kept}
     if not asked:

@@ -1,11 +1,11 @@
-"""SASL authentication of a client, configured by Kafka's settings.
+"""Authenticate a client by SASL, as Kafka's client settings say.
 
     sasl.mechanism=SCRAM-SHA-512          or SCRAM-SHA-256, PLAIN, OAUTHBEARER
     sasl.jaas.config=…ScramLoginModule required username="alice" password="secret";
     sasl.username=alice                   in place of a login configuration
     sasl.password=secret
 
-OAUTHBEARER gets its token from a function or, with client credentials, from a token endpoint
+An OAUTHBEARER token comes from a function of the caller or, with client credentials, from a token endpoint
 (sasl.oauthbearer.token.endpoint.url, RFC 6749 section 4.4).
 
 Thread rule: any thread. Immutable, except for a cached token.
@@ -60,7 +60,7 @@ class ClientSasl:
     def sign_in(self, ask: Callable[[int, int, object], Any]) -> int:
         """Run the SASL exchange; return the session lifetime in ms (0: unlimited). Raises SignInRefused.
 
-        `ask` takes API key, highest version and request, sends the request and returns the response.
+        `ask(api_key, version_max, request)` sends a request and returns its response.
         """
         try:
             return sign_in(self.mechanism, self.begin(), ask)
@@ -68,7 +68,7 @@ class ClientSasl:
             raise SignInRefused(str(refused)) from None
 
     def begin(self) -> MechanismClient:
-        """Start one exchange. Raises Refused if no token is available."""
+        """Return the client's side of one SASL exchange. Raises Refused if no token is available."""
         if self.mechanism == OAUTHBEARER:
             return BearerClient(self._token())
         if self.mechanism == PLAIN:

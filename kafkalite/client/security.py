@@ -1,7 +1,7 @@
 """Set up TLS and SASL of client connections from Kafka's client settings.
 
     security.protocol=SASL_SSL                or SSL, SASL_PLAINTEXT
-    ssl.truststore.location=ca.pem            trusted authorities; default: those of the system
+    ssl.truststore.location=ca.pem            trusted certificate authorities; default: the system's
     ssl.keystore.location=me.pem              the client's key and certificate, for brokers that require one
 
 Stores are PEM or PKCS#12, recognized by their first bytes; settings may also contain PEM text. The broker's host name
@@ -56,10 +56,10 @@ class Security:
         token: Callable[[], str] | None = None,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        """Read Kafka's client settings and ignore those for other purposes. Raises ConfigError.
+        """Read the security settings among Kafka's client settings; ignore the others. Raises ConfigError.
 
         `token` returns an OAUTHBEARER token. It is called for each authentication, from any thread, and may block.
-        `context` is used for TLS in place of the ssl.* settings.
+        `context` replaces the ssl.* settings.
         """
         protocol = settings.get(PROTOCOL_KEY, "PLAINTEXT").strip().upper()
         if protocol not in PROTOCOLS:
@@ -121,7 +121,10 @@ def _sasl(settings: Mapping[str, str], token: Callable[[], str] | None) -> Clien
 
 
 def client_context(settings: Mapping[str, str]) -> ssl.SSLContext:
-    """Create the SSLContext from Kafka's ssl.* settings. Raises ConfigError, also for unknown ssl.* keys."""
+    """Create the SSLContext from Kafka's ssl.* settings.
+
+    Raises ConfigError for invalid and for unknown ssl.* settings.
+    """
     _refuse_unknown(settings)
     from kafkalite.security.ssl_contexts import context_of_client
 

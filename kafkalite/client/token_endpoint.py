@@ -5,8 +5,8 @@
     sasl.oauthbearer.client.credentials.client.secret=…    or clientSecret
     sasl.oauthbearer.scope=…                               or scope
 
-A token is cached for most of its lifetime. Responses are limited in time and size; redirects are not followed.
-Thread rule: any thread; one fetches a token while the others wait.
+A token is cached for most of its lifetime. Responses are limited in time and size; redirects are not followed. Any
+thread may use it; one thread fetches a token while the others wait.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KEPT_SHARE: Final = 0.8
 
 
 class TokenEndpoint:
-    """A cached token of one token endpoint."""
+    """Fetches tokens from one token endpoint and caches the last one."""
 
     def __init__(
         self, settings: Mapping[str, str], options: Mapping[str, str], now: Callable[[], float] = time.monotonic

@@ -29,7 +29,10 @@ class Acls:
         self._client = client
 
     def find(self, wanted: AclFilter | None = None) -> list[Acl]:
-        """Return the ACLs that match a filter, or all. Raises SecurityDisabled if the cluster has no authorizer."""
+        """Return the ACLs that match the filter `wanted`, or all ACLs without a filter.
+
+        Raises SecurityDisabled if the cluster has no authorizer.
+        """
         request = DescribeAclsRequest(**filter_fields(wanted or AclFilter()))
         answer = self._client.controller().request(api.DESCRIBE_ACLS, request)
         raise_for(answer.error_code, "rules", answer.error_message)
@@ -38,8 +41,8 @@ class Acls:
     def my_operations(self, topics: Iterable[str]) -> dict[str, frozenset[AclOperation]]:
         """Return this client's allowed operations (READ to ALTER_CONFIGS) on each topic (KIP-430).
 
-        A topic that this client may not describe has none. A topic that does not exist, or whose broker does not report
-        operations, is left out.
+        A topic that this client may not describe gets an empty set. A topic that does not exist, or whose broker does
+        not report operations, is left out.
         """
         answer = self._client.with_retries(lambda: self._client.refresh(topics, tells_operations=True))
         found = {}
@@ -54,7 +57,7 @@ class Acls:
         return found
 
     def create(self, acls: Sequence[Acl]) -> None:
-        """Create ACLs; existing ones stay. Raises InvalidRequest for the first invalid one."""
+        """Create ACLs; existing ACLs stay. Raises InvalidRequest for the first invalid ACL."""
         request = CreateAclsRequest(creations=[creation_of(acl) for acl in acls])
         answer = self._client.controller().request(api.CREATE_ACLS, request)
         for acl, result in zip(acls, answer.results, strict=True):

@@ -1,8 +1,8 @@
-"""Administration of topics, partitions, configurations, records and log directories.
+"""Administer topics, partitions and configurations; delete records and describe log directories.
 
-Each call sends its request to the broker responsible (controller, leader, the broker itself) and raises KafkaError for
-the first error. It is not retried after a lost connection, since it may have taken effect; it is retried after a
-retriable error code.
+Each call sends its request to the broker responsible (the controller, a partition's leader, or the broker described)
+and raises KafkaError for the first error. A request is retried after a retriable error code. It is not retried after a
+lost connection, since it may have taken effect.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -88,7 +88,7 @@ class ConfigEntry(NamedTuple):
 class LogDirectory(NamedTuple):
     """A log directory of a broker; `error_code` is not 0 if its disk failed.
 
-    Total and usable bytes are those of its file system, None if the broker does not report them (before KIP-827).
+    Total and usable bytes describe its file system. They are None if the broker does not report them (before KIP-827).
     """
 
     path: str
@@ -113,7 +113,10 @@ class Admin:
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> None:
-        """Create a topic and wait until metadata shows it; -1: the broker's default. Raises TopicAlreadyExists, ..."""
+        """Create a topic and wait until metadata shows it. A count of -1 means the broker's default.
+
+        Raises TopicAlreadyExists, ...
+        """
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -160,7 +163,10 @@ class Admin:
         self._client.forget(name)
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Increase the partitions of a topic to `total`. Raises InvalidPartitions if it already has as many."""
+        """Increase the partitions of a topic to `total`.
+
+        Raises InvalidPartitions if the topic already has `total` or more.
+        """
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsTopic(name=name, count=total, assignments=None)],
             timeout_ms=self._timeout_ms,
@@ -194,7 +200,7 @@ class Admin:
     def partition_sizes(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the bytes of each partition on its leader's disk. Raises KafkaError (CLUSTER_AUTHORIZATION_FAILED).
 
-        A partition that the leader does not report, as its directory failed or it was moved, is left out.
+        The result leaves out a partition that its leader does not report: its directory failed, or the leader moved.
         """
         wanted = set(keys)
 
@@ -237,21 +243,21 @@ class Admin:
         return self._client.with_retries(ask)
 
     def describe_topic_configs(self, topic: str, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """Return settings of a topic by name; all of them, or those in `names`."""
+        """Return all settings of a topic by name, or only those in `names`."""
         return self._describe(self._client.any_connection, RESOURCE_TOPIC, topic, names)
 
     def describe_broker_configs(self, node_id: int, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """Return settings of a broker by name; all of them, or those in `names`."""
+        """Return all settings of a broker by name, or only those in `names`."""
         return self._describe(lambda: self._broker(node_id), RESOURCE_BROKER, str(node_id), names)
 
     def alter_topic_configs(self, topic: str, values: Mapping[str, str | None], *, validate_only: bool = False) -> None:
-        """Set some settings of a topic; None removes an override. Others stay."""
+        """Set some settings of a topic; the value None removes an override. Other settings stay."""
         self._alter(self._client.controller, RESOURCE_TOPIC, topic, values, validate_only)
 
     def alter_broker_configs(
         self, node_id: int, values: Mapping[str, str | None], *, validate_only: bool = False
     ) -> None:
-        """Set some dynamic settings of a broker; None removes one."""
+        """Set some dynamic settings of a broker; the value None removes a setting."""
         self._alter(lambda: self._broker(node_id), RESOURCE_BROKER, str(node_id), values, validate_only)
 
     # --- inside -------------------------------------------------------------------------------------------------------
@@ -339,7 +345,7 @@ class Admin:
         self._client.of_controller(ask)
 
     def _wait_for(self, name: str, partitions: int) -> TopicDescription | None:
-        """Wait until metadata shows the topic with this many partitions, each with a leader, or time is up."""
+        """Wait until metadata shows the topic with this many partitions, each with a leader, or until the timeout."""
         deadline = time.monotonic() + self._client.retry_timeout_s
         backoff = self._client.retry_backoff_s
         while True:

@@ -50,7 +50,7 @@ GROUPS_A_REQUEST: Final = 100
 
 
 class GroupListing(NamedTuple):
-    """A group in a list.
+    """A group as ListGroups reports it.
 
     `protocol_type` is "consumer" for consumers, empty if the group has only offsets. `kind` is "consumer" for groups of
     the newer protocol (KIP-848), "classic" for others.
@@ -63,14 +63,14 @@ class GroupListing(NamedTuple):
 
 
 class GroupProgress(NamedTuple):
-    """A group and its committed offsets; None if this client may not read them."""
+    """A group and its committed offsets; `None` instead of offsets if this client may not read them."""
 
     group: GroupListing
     committed: dict[TopicPartition, int] | None
 
 
 class GroupMember(NamedTuple):
-    """One member. `partitions` is a consumer's assignment, if it can be decoded."""
+    """A member of a group. `partitions` is its assignment; empty if that cannot be decoded as a consumer's."""
 
     member_id: str
     instance_id: str | None
@@ -91,7 +91,10 @@ class GroupDescription(NamedTuple):
 
 
 class GroupPartition(NamedTuple):
-    """A partition that a group has committed or is assigned. None: no committed offset, no leader, not assigned."""
+    """A partition that a group has committed or is assigned.
+
+    A field is None without a committed offset, leader or member.
+    """
 
     partition: TopicPartition
     committed: int | None
@@ -107,7 +110,7 @@ class Groups:
         self._client = client
 
     def list(self, states: Iterable[str] = ()) -> list[GroupListing]:
-        """Return the groups of all brokers by name; with `states`, only groups in one of them."""
+        """Return the groups of all brokers, sorted by name; with `states`, only groups in one of these states."""
 
         def ask() -> list[GroupListing]:
             found = []
@@ -153,7 +156,7 @@ class Groups:
 
     @staticmethod
     def _describe_consumers(connection: Connection, group_id: str) -> GroupDescription:
-        """Describe a group of the newer protocol."""
+        """Describe a group of the newer protocol (KIP-848)."""
         request = ConsumerGroupDescribeRequest(group_ids=[group_id])
         row = connection.request(api.CONSUMER_GROUP_DESCRIBE, request).groups[0]
         raise_for(row.error_code, f"group {group_id}", row.error_message)
@@ -187,8 +190,8 @@ class Groups:
     def committed(self, group_id: str, *, require_stable: bool = False) -> dict[TopicPartition, CommittedOffset]:
         """Return all committed offsets of a group; none if the group does not exist.
 
-        With `require_stable`, as members of a group request it, wait until no open transaction may change an offset
-        (KIP-447). Raises UnstableOffsetCommit after `retry_timeout_s`.
+        With `require_stable`, wait until no open transaction can change an offset, as group members do (KIP-447).
+        Raises UnstableOffsetCommit after `retry_timeout_s`.
         """
 
         def ask() -> dict[TopicPartition, CommittedOffset]:
@@ -212,9 +215,9 @@ class Groups:
         return self._client.with_retries(ask)
 
     def progress(self, names: Container[str] | None = None) -> tuple[GroupProgress, ...]:
-        """Return every group by name with its committed offsets, many groups per request if brokers support that.
+        """Return every group with its committed offsets, sorted by name, or only the groups in `names`.
 
-        With `names` only these groups.
+        One request covers many groups if the brokers support that.
         """
 
         def ask() -> tuple[GroupProgress, ...]:
@@ -271,8 +274,8 @@ class Groups:
     def delete_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Delete the committed offsets of these partitions (KIP-496).
 
-        GroupIdNotFound; GroupSubscribedToTopic if a member of the group reads one of the topics, NonEmptyGroup if the
-        members are not consumers. Where one partition is refused, the others are deleted.
+        Raises GroupIdNotFound, GroupSubscribedToTopic if a member of the group subscribes to one of the topics, and
+        NonEmptyGroup if the members are not consumers. If the broker rejects one partition, the others are deleted.
         """
         numbers: dict[str, list[OffsetDeleteRequestPartition]] = {}
         for key in partitions:
@@ -296,7 +299,7 @@ class Groups:
 
 
 def committed_by_group(connection: Connection, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
-    """Fetch the committed offsets of groups of one coordinator; unauthorized and moved groups are left out."""
+    """Fetch the committed offsets of these groups from their coordinator; leave out unauthorized and moved groups."""
     found: dict[str, dict[TopicPartition, int]] = {}
     if not connection.knows(api.OFFSET_FETCH, OFFSET_FETCH_GROUPS_VERSION):
         for group in groups:
@@ -329,7 +332,7 @@ def offsets_in(topics: Iterable[Any]) -> dict[TopicPartition, int]:
 
 
 def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """Decode the partitions of a consumer's assignment; () if it is not one."""
+    """Decode the partitions of a consumer's assignment; () if the bytes are not one."""
     try:
         return decode_assignment(assignment)
     except ValueError:

@@ -25,7 +25,7 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 class QuorumReplica(NamedTuple):
-    """A voter or an observer. Times in ms since 1970, -1 if unknown."""
+    """A voter or an observer of the quorum. Times are in ms since 1970, -1 if unknown."""
 
     node_id: int
     end: int

@@ -31,7 +31,10 @@ class ClientQuotas:
         self._client = client
 
     def list_all(self) -> dict[Entity, dict[str, float]]:
-        """Return entity → key → value per second. An entity has (type, name) pairs; name None is the default."""
+        """Return a map of entity → quota key → value per second.
+
+        An entity is (type, name) pairs; the name None is the default.
+        """
         answer = self._client.controller().request(api.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest())
         raise_for(answer.error_code, "quotas", answer.error_message)
         return {
@@ -42,7 +45,7 @@ class ClientQuotas:
         }
 
     def alter(self, entity: Entity, values: Mapping[str, float | None]) -> None:
-        """Set quota keys of one entity; None removes a key. Raises InvalidRequest."""
+        """Set quota keys of one entity; the value None removes a key. Raises InvalidRequest."""
         entry = AlterClientQuotasRequestEntryData(
             entity=[AlterClientQuotasRequestEntityData(entity_type=kind, entity_name=name) for kind, name in entity],
             ops=[OpData(key=key, value=value or 0.0, remove=value is None) for key, value in values.items()],

@@ -51,7 +51,7 @@ class Reassignments:
         self._client = client
 
     def list_all(self) -> dict[TopicPartition, Reassignment]:
-        """Return the ongoing reassignments."""
+        """Return the ongoing reassignments of the cluster."""
 
         def ask() -> dict[TopicPartition, Reassignment]:
             request = ListPartitionReassignmentsRequest(timeout_ms=self._timeout_ms, topics=None)
@@ -70,8 +70,9 @@ class Reassignments:
     def alter(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> list[TopicPartition]:
         """Start to reassign partitions to these replicas, the preferred leader first; None cancels a reassignment.
 
-        Return the cancelled partitions that had no reassignment, except those that an earlier attempt of this call may
-        have cancelled. Raises KafkaError for the first rejected one; others may have started.
+        Return the partitions whose reassignment was to be cancelled but that had none. Partitions that an earlier
+        attempt of this call may have cancelled are left out. Raises KafkaError for the first rejected partition; the
+        reassignments of others may have started.
         """
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=self._timeout_ms,
@@ -116,7 +117,7 @@ class Reassignments:
         return self._client.of_controller(ask)
 
     def elect_preferred(self, keys: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, str]:
-        """Elect the preferred leaders of these partitions, or of all; return the reason for each that failed."""
+        """Elect the preferred leaders of these partitions, or of all; return the error of each that failed."""
         wanted = None
         if keys is not None:
             wanted = [TopicPartitions(topic=topic, partitions=numbers) for topic, numbers in by_topic(keys)]
@@ -135,7 +136,7 @@ class Reassignments:
         return self._client.of_controller(ask)
 
     def unregister(self, broker: int) -> None:
-        """Unregister a broker that does not run. Raises KafkaError (BROKER_ID_NOT_REGISTERED)."""
+        """Unregister a broker that is not running. Raises KafkaError (BROKER_ID_NOT_REGISTERED)."""
 
         def ask() -> None:
             request = UnregisterBrokerRequest(broker_id=broker)

@@ -1,6 +1,7 @@
-"""Plan resets of a group's offsets as kafka-consumer-groups.sh does, to be applied by `Groups.commit`.
+"""Plan resets of a consumer group's offsets, as kafka-consumer-groups.sh does. `Groups.commit` applies a plan.
 
-Files have the format of its --from-file and --export: lines of topic,partition,offset or group,topic,partition,offset.
+Files have the format of that tool's --from-file and --export: lines of topic,partition,offset, or of
+group,topic,partition,offset.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -27,7 +28,7 @@ TARGETS: Final = (EARLIEST, LATEST, TIME, OFFSET, SHIFT)
 
 
 class Target(NamedTuple):
-    """One of TARGETS with its number: ms since 1970, an offset, or a number of records (negative: back)."""
+    """Where to reset offsets to: one of TARGETS, with ms since 1970, an offset, or a record count (negative: back)."""
 
     kind: str
     number: int = 0
@@ -48,7 +49,7 @@ class Reset(NamedTuple):
 
     @classmethod
     def inside_log(cls, partition: TopicPartition, before: int | None, asked: int, start: int, end: int) -> Reset:
-        """Return the reset to an offset, limited to the log's range."""
+        """Build the reset to offset `asked`, limited to the range from `start` to `end`."""
         return cls(partition, before, min(max(asked, start), end), start, end, asked)
 
 
@@ -83,7 +84,7 @@ def rows_of(text: str) -> Iterator[list[str]]:
 
 
 def is_number(text: str) -> bool:
-    """Return whether a field has digits only, at most as many as a valid number."""
+    """Return whether a field consists of digits only, and of at most as many as a valid number has."""
     return text.isascii() and text.isdigit() and len(text) <= OFFSET_DIGITS_MAX
 
 

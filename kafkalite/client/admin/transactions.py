@@ -1,7 +1,7 @@
 """List and describe transactional ids, show open transactions of a partition, and abort hanging ones.
 
-A list comes from all brokers, a transactional id from its coordinator, open transactions from the partition's leader.
-Calls are retried after retriable codes.
+A list comes from all brokers, the description of a transactional id from its coordinator, and a partition's open
+transactions from its leader. Calls are retried after retriable codes.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class TransactionListing(NamedTuple):
-    """A transactional id in a list."""
+    """A transactional id as ListTransactions reports it."""
 
     transactional_id: str
     producer_id: int
@@ -39,7 +39,10 @@ class TransactionListing(NamedTuple):
 
 
 class TransactionDescription(NamedTuple):
-    """A transactional id. Times in ms; start_ms is -1 before the first transaction."""
+    """A transactional id as its coordinator describes it.
+
+    Times are in ms; `start_ms` is -1 before the first transaction.
+    """
 
     transactional_id: str
     producer_id: int
@@ -67,7 +70,7 @@ class TransactionAdmin:
         self._client = client
 
     def list(self, states: Iterable[str] = (), older_than_ms: int = -1) -> list[TransactionListing]:
-        """Return the ids of all brokers by name, filtered by state and minimum duration."""
+        """Return the transactional ids of all brokers, sorted by name and filtered by state and minimum duration."""
 
         def ask() -> list[TransactionListing]:
             found = []
@@ -84,7 +87,7 @@ class TransactionAdmin:
         return self._client.with_retries(ask)
 
     def describe(self, transactional_id: str) -> TransactionDescription:
-        """Describe one id. Raises TransactionalIdNotFound."""
+        """Describe one transactional id. Raises TransactionalIdNotFound."""
 
         def ask() -> TransactionDescription:
             connection = Coordinator(self._client, transactional_id, TRANSACTION).connection()
@@ -131,7 +134,7 @@ class TransactionAdmin:
     def abort(self, partition: TopicPartition, start_offset: int) -> OpenTransaction:
         """Abort the hanging transaction that starts at an offset of a partition; return it.
 
-        The abort marker goes to the leader directly, since the coordinator does not know the transaction. Raises
+        The abort marker goes to the leader directly, since no coordinator knows a hanging transaction. Raises
         OffsetOutOfRange if no transaction starts there.
         """
         found = next((one for one in self.open_in(partition) if one.start_offset == start_offset), None)

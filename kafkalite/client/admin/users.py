@@ -1,7 +1,7 @@
 """List SCRAM users, set their passwords and delete them (KIP-554).
 
-A password never leaves this process: the request has its salted hash, from which the broker derives its keys. Anyone
-who reads that hash can authenticate with it, so use TLS where others can listen.
+A password never leaves this process: the request contains its salted hash, from which the broker derives the SCRAM
+keys. Anyone who reads that hash can authenticate with it, so use TLS where others can listen.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -37,7 +37,7 @@ class Users:
         self._client = client
 
     def list_all(self) -> dict[str, dict[str, int]]:
-        """Return user → mechanism → iterations."""
+        """Return a map of user → mechanism → iterations."""
         request = DescribeUserScramCredentialsRequest(users=None)
         answer = self._client.controller().request(api.DESCRIBE_USER_SCRAM_CREDENTIALS, request)
         raise_for(answer.error_code, "users", answer.error_message)

@@ -1,4 +1,4 @@
-"""Convert columns to Arrow record batches, in the row schema of Spark's Kafka connector, and back.
+"""Convert record columns to Arrow record batches and back, in the row schema of Spark's Kafka connector.
 
     key, value      binary
     topic           string
@@ -8,7 +8,7 @@
     timestampType   int32: 0 CreateTime, 1 LogAppendTime
     headers         list<element: struct<key: string, value: binary>>
 
-Bytes of keys, values and headers are not copied: the Arrow arrays use the memory they were decoded into. A record
+Keys, values and headers are not copied: the Arrow arrays use the memory into which the records were decoded. A record
 without headers has a null list, as in Spark's connector.
 
 pyarrow is imported when one of these functions first needs it.
@@ -45,7 +45,7 @@ INT32_MAX: Final = 2**31 - 1
 
 
 def pyarrow() -> Any:
-    """Import pyarrow. Raises ImportError with one sentence if it is not installed."""
+    """Import pyarrow. Raises ImportError with a one-sentence message if pyarrow is not installed."""
     try:
         return importlib.import_module("pyarrow")
     except ImportError as error:
@@ -53,7 +53,7 @@ def pyarrow() -> Any:
 
 
 def require_pyarrow() -> None:
-    """Raise ImportError, like `pyarrow`, if it is not installed. Nothing is imported."""
+    """Raise ImportError if pyarrow is not installed, without importing it."""
     if importlib.util.find_spec("pyarrow") is None:
         raise ImportError(_needs_pyarrow())
 
@@ -63,7 +63,7 @@ def _needs_pyarrow() -> str:
 
 
 def schema_of(columns: Sequence[str] = COLUMNS) -> Any:
-    """Return the Arrow schema of these columns. Raises ValueError for an unknown one."""
+    """Return the Arrow schema of these columns. Raises ValueError for an unknown column."""
     pa = pyarrow()
     require_columns(columns)
     types = {
@@ -87,7 +87,7 @@ def headers_type() -> Any:
 
 
 def require_columns(columns: Sequence[str]) -> None:
-    """Raise ValueError for an unknown or duplicate column, and for none at all."""
+    """Raise ValueError for an unknown or duplicate column name, and for an empty list."""
     for name in columns:
         if name not in COLUMNS:
             raise ValueError(f"unknown column {name!r}; choose from {', '.join(COLUMNS)}")
@@ -98,7 +98,7 @@ def require_columns(columns: Sequence[str]) -> None:
 
 
 def binary_array(column: BytesColumn, *, text: bool = False) -> Any:
-    """Return a contiguous column as a binary or string array over the same bytes."""
+    """Return a binary or string array that shares the bytes of a contiguous column."""
     pa = pyarrow()
     count = len(column)
     offsets = np.zeros(count + 1, np.int32)
@@ -120,7 +120,10 @@ def valid_bits(valid: NDArray[np.bool_]) -> Any:
 
 
 def headers_array(headers: HeaderColumns | None, count: int) -> Any:
-    """Return a list of (key, value) per record; null without headers. Invalid UTF-8 in keys is replaced."""
+    """Return an Arrow array with a list of (key, value) for each record; null for a record without headers.
+
+    Invalid UTF-8 in keys is replaced.
+    """
     pa = pyarrow()
     if headers is None:
         return pa.nulls(count, headers_type())
@@ -146,7 +149,10 @@ def microseconds(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class ArrowExporter:
-    """Converts records to batches of at most `rows_max` rows and `size_max` bytes of keys and values (or one row)."""
+    """Converts records to batches of at most `rows_max` rows and `size_max` bytes of keys and values.
+
+    A larger row gets its own batch.
+    """
 
     def __init__(self, columns: Sequence[str], rows_max: int, size_max: int) -> None:
         self.schema = schema_of(columns)
@@ -224,7 +230,7 @@ def pieces(columns: RecordColumns, rows_max: int, size_max: int) -> Iterator[tup
 
 
 class Rows(NamedTuple):
-    """Records to write and their destination; None where the writer decides."""
+    """Records to write and their destination; a field is None where the writer decides."""
 
     columns: RecordColumns
     topics: Any
@@ -267,7 +273,7 @@ def rows_of(batch: Any, now_ms: int) -> Rows:
 
 
 def bytes_column(name: str, array: Any) -> BytesColumn:
-    """Return a binary or string array as a column over the same bytes."""
+    """Return a column that shares the bytes of a binary or string array."""
     pa = pyarrow()
     kind = array.type
     if pa.types.is_null(kind):
@@ -291,7 +297,7 @@ def bytes_column(name: str, array: Any) -> BytesColumn:
 
 
 def is_bytes(kind: Any) -> bool:
-    """Return whether an Arrow type can become large_binary without conversion from text."""
+    """Return whether an Arrow type can be cast to large_binary without parsing text."""
     types = pyarrow().types
     tests = ("is_binary", "is_string", "is_large_binary", "is_large_string", "is_fixed_size_binary")
     views = ("is_binary_view", "is_string_view")
@@ -299,7 +305,7 @@ def is_bytes(kind: Any) -> bool:
 
 
 def null_marks(array: Any) -> NDArray[np.uint8] | None:
-    """Return 1 for each null, or None without nulls."""
+    """Return an array with 1 for each null of an array, or None if it has no nulls."""
     if not array.null_count:
         return None
     marks: NDArray[np.uint8] = array.is_null().to_numpy(zero_copy_only=False).astype(np.uint8)

@@ -1,11 +1,10 @@
-"""Read a range of offsets of one partition as Arrow record batches or NumPy columns, completely or with an error.
+"""Read a range of offsets of one partition as Arrow record batches or NumPy columns: all of it, or raise an error.
 
     read(topic, partition, start, end) ─▶ Reader ─▶ chunks ─▶ ArrowExporter ─▶ batches of ≤ 10,000 rows, ≤ 4 MiB
 
-A range contains what a reader with its isolation level can see: offsets may be missing (compaction, transaction
-markers, aborted records), and the iteration ends when everything below `end` has been seen. If the partition ends
-before the range does, the range has aged out, or the topic was recreated, an error is raised and the result is never
-short.
+A range contains what its isolation level can see, so offsets may be missing: compaction, transaction markers, aborted
+records. The iteration ends when everything below `end` has been seen. It raises an error if the partition ends before
+`end`, the range was deleted by retention, or the topic was recreated.
 
 For batch jobs, several processes can read ranges with a ColumnReader each. `split` divides a large partition into
 ranges of similar size in bytes.
@@ -45,7 +44,7 @@ class ColumnReader:
     """Reads ranges of offsets; see the module. Usable as a context manager.
 
     `client`            a Client, or bootstrap servers to create one, which `close` closes
-    `isolation_level`   "read_uncommitted" or "read_committed" (no aborted records, nothing after an open transaction)
+    `isolation_level`   "read_uncommitted", or "read_committed": no aborted records, nothing after an open transaction
     `columns`           names from COLUMNS in the wanted order; others are not even copied
     `rows_max`, `size_max`    limits of a record batch: rows; bytes of keys and values
     `fetch_size`        bytes per fetch; memory in use is a few times that
@@ -115,7 +114,7 @@ class ColumnReader:
     ) -> Iterator[RecordColumns]:
         """Yield the same records as NumPy columns, without pyarrow. `columns` selects keys, values and headers.
 
-        A piece ends with a batch of the log, so it may have more rows and bytes than a record batch of `read`.
+        Each item ends with a batch of the log, so it may have more rows and bytes than a record batch of `read`.
         """
         for chunk in self._chunks(topic, partition, start, end, topic_id):
             yield chunk.columns
@@ -152,7 +151,7 @@ class ColumnReader:
         self._require_topic(topic, topic_id)
 
     def _stalled(self, reader: Reader, key: TopicPartition, end: int) -> RangeUnavailable:
-        """Explain why no more records arrived."""
+        """Return the error that explains why no more records arrived."""
         readable = reader.readable_end(key)
         at = reader.position(key)
         if 0 <= readable < end:
@@ -178,7 +177,7 @@ class ColumnReader:
     def offsets_for(self, partitions: Iterable[TopicPartition], at: str | int) -> dict[TopicPartition, int]:
         """Return an offset in each partition for `at`: "earliest", "latest" (for the isolation level), or a time in ms.
 
-        For a time, it is the offset of the first record at or after it, or -1 if there is none.
+        A time gives the offset of the first record at or after that time, or -1 if there is none.
         """
         special = {"earliest": OFFSET_EARLIEST, "latest": OFFSET_LATEST}
         if isinstance(at, str) and at not in special:
@@ -192,8 +191,8 @@ class ColumnReader:
     def split(self, topic: str, partition: int, start: int, end: int, *, size_target: int) -> list[OffsetRange]:
         """Divide a range into pieces of about `size_target` bytes on the wire, each starting with a batch of the log.
 
-        The pieces cover the range exactly and in order. Their sizes are estimates from a few batches; this works with
-        every broker. An empty range has no pieces.
+        The pieces cover the range exactly and in order. Their sizes are estimated from a few batches. It works with any
+        Kafka broker. An empty range has no pieces.
         """
         return split_by_size(self.client, TopicPartition(topic, partition), start, end, size_target)
 

@@ -1,6 +1,9 @@
 """Write Arrow record batches or NumPy columns to the partitions of topics.
 
-    write ─▶ rows by topic ─▶ by partition: its column, or murmur2 of the key, or the next in turn ─▶ Producer
+    write ─▶ rows by topic ─▶ rows by partition ─▶ Producer
+
+A row's partition is that of the partition column, or murmur2 of the key. Rows without a key go to the partitions in
+turn, one partition for each `write`.
 
 Bytes are copied once, from Arrow's memory into the batches that are sent. Each `write` starts new batches, so write
 thousands of rows at a time: a hundred rows make small batches.
@@ -69,7 +72,7 @@ class ColumnWriter:
             self.close()
 
     def close(self) -> None:
-        """Drop undelivered records (call `flush` first), and close the Client if this writer created it. Idempotent."""
+        """Drop undelivered records and close the Client if this writer created it. Call `flush` first. Idempotent."""
         self.producer.close()
         if self._owns_client:
             self.client.close()
@@ -79,8 +82,8 @@ class ColumnWriter:
 
         Columns: value (binary or string), and optionally key, headers (a list of structs of key and value, or a map),
         timestamp (or int64 in ms; default now), partition (integers; null: by key), topic. Raises ValueError for other
-        columns and for a partition that does not exist; then nothing of the batch is sent. Raises DeliveryFailed as
-        Producer.send.
+        columns and for a partition that does not exist, before anything is sent. Raises DeliveryFailed as Producer.send
+        does.
         """
         pa = pyarrow()
         batches = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
@@ -96,7 +99,10 @@ class ColumnWriter:
     def write_columns(
         self, columns: RecordColumns, *, topic: str | None = None, partitions: NDArray[np.int64] | None = None
     ) -> None:
-        """Send NumPy columns without pyarrow. `partitions` has one item per record, -1 where the key decides."""
+        """Send NumPy columns without pyarrow.
+
+        `partitions` has one item per record, -1 where the key determines the partition.
+        """
         name = self._require_topic(topic or self._topic)
         targets = self._targets(name, columns, partitions)
         self._send(name, columns, targets, int(time.time() * 1000))
@@ -148,7 +154,10 @@ class ColumnWriter:
         return self.client.partitions(topic)
 
     def _targets(self, topic: str, columns: RecordColumns, wanted: NDArray[np.int64] | None) -> NDArray[np.int64] | int:
-        """Return a partition per record, or one for all. All records without a key go to the next partition in turn."""
+        """Return one partition per record, or one for all.
+
+        Records without a key all go to the next partition in turn.
+        """
         partitions = self._partitions(topic)
         turn = partitions[self._turn % len(partitions)]
         self._turn += 1

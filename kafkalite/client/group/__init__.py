@@ -1,8 +1,8 @@
-"""Consumer group members (classic protocol).
+"""Read topics as a member of a consumer group (classic protocol).
 
     group_reader.py        GroupReader: the public class, with rebalances, callbacks and commits
     holdings.py            the partitions assigned to this member and their positions
-    one_thread.py          rejects use by a second thread, and wakes the first one
+    one_thread.py          rejects use by a second thread, and interrupts the first when the reader is closed
     membership.py          a thread that joins the group, sends heartbeats and acts as group leader
     commits.py             commits and fetches offsets
     assignors.py           assignment strategies, compatible with Java's assignors

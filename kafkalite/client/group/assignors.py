@@ -1,16 +1,18 @@
-"""Assign partitions to the members of a group, as the group leader, with the strategy that all members support.
+"""Assignment strategies with which a group leader divides partitions among the members of a consumer group.
 
-    range                 per topic, adjacent partitions together; equal numbers of several topics go to the same member
-    cooperative-sticky    balanced; partitions stay where they are if possible, and one that moves is revoked in one
-                          rebalance and assigned in the next (KIP-429)
+    range                 per topic, adjacent partitions together; partitions with the same number in several topics go
+                          to the same member
+    cooperative-sticky    balanced; a partition stays with its owner if possible. A partition that moves is revoked in
+                          one rebalance and assigned in the next (KIP-429)
 
-An assignment depends on nothing but its input, since any member may become leader. Names, sort order and user data are
-those of Java's assignors, so Java members and these can share a group.
+An assignment depends only on its input, since any member may become leader. Names, sort order and user data are those
+of Java's assignors, so Java consumers can be members of the same group.
 
-The sticky strategy works in three steps. It keeps what members own (the later generation wins; in a tie both lose the
-partition). It assigns each free partition to the eligible member with the fewest. Then it balances: while a member can
-pass a partition, through others if topics differ, to a member with at least two fewer, it does. This ends with the most
-even assignment possible, because each step lowers the sum of squares.
+The sticky strategy works in three steps. First, members keep the partitions they own. If two members claim a partition,
+the claim of the later generation wins; in a tie both lose it. Second, each free partition goes to the subscribed member
+that has the fewest. Third, it balances: as long as one member has at least two partitions more than another, one
+partition moves from the former to the latter. If their topics differ, the move can go through other members. This ends
+with the most even assignment possible, because each move lowers the sum of the squared counts.
 
 Thread rule: functions are pure.
 """
@@ -41,7 +43,7 @@ class Assignor(Protocol):
     cooperative: bool
 
     def assign(self, partition_counts: Mapping[str, int], members: Members) -> Assignment:
-        """Return each member's partitions, sorted. A topic without a partition count does not exist."""
+        """Return each member's partitions, sorted. A topic that `partition_counts` lacks does not exist."""
 
 
 class RangeAssignor:
@@ -90,17 +92,17 @@ ASSIGNORS: Final[dict[str, Assignor]] = {
 
 
 def user_data(assignor: Assignor, generation: int) -> bytes | None:
-    """Return the user data of a subscription, for leaders too old to read owned partitions and generation."""
+    """Return the user data of a subscription, for leaders too old to read the generation from its own field."""
     return generation.to_bytes(GENERATION_SIZE, "big", signed=True) if assignor.cooperative else None
 
 
 def rank(member: str, subscription: Subscription) -> tuple[bool, str]:
-    """Sort key of members as in Java: static members by instance id, then the others by member id."""
+    """Return the sort key of a member, as in Java: static members by instance id, then the others by member id."""
     return (subscription.instance_id is None, subscription.instance_id or member)
 
 
 def claimed_generation(subscription: Subscription) -> int:
-    """Return the generation of a member's owned partitions; older clients append it to their user data."""
+    """Return the generation in which a member owned its partitions. Older clients append it to their user data."""
     data = subscription.user_data
     if subscription.generation != NO_GENERATION or data is None or len(data) < GENERATION_SIZE:
         return subscription.generation
@@ -116,7 +118,7 @@ class Claim(NamedTuple):
 
 
 def previous_owners(partition_counts: Mapping[str, int], members: Members) -> dict[TopicPartition, str]:
-    """Return the previous owner of each partition that still exists and that the owner still subscribes to."""
+    """Return each partition's previous owner. Leave out deleted partitions and those no longer subscribed to."""
     claims: dict[TopicPartition, Claim] = {}
     for member, subscription in members.items():
         generation = claimed_generation(subscription)
@@ -150,7 +152,7 @@ class Balance:
         self.load[member] += 1
 
     def hand_on(self, topic: str, giver: str, taker: str) -> None:
-        """Move one partition; prefer one that returns to its previous owner, or that the giver did not own before."""
+        """Move one partition of a topic. Prefer one that returns to its previous owner, then one new to the giver."""
         held = self.held[giver][topic]
 
         def reluctance(key: TopicPartition) -> tuple[int, int]:
@@ -190,7 +192,7 @@ class Balance:
 
 
 def sticky(partition_counts: Mapping[str, int], members: Members) -> Assignment:
-    """Return the most even assignment, with as many partitions as possible left at their previous owner."""
+    """Return the most even assignment, in which as many partitions as possible keep their previous owner."""
     balance = Balance(partition_counts, members)
     for topic in sorted(partition_counts):
         for number in range(partition_counts[topic]):

@@ -1,10 +1,10 @@
 """Commit and fetch the offsets of a group member.
 
-    commit_async ─▶ on the wire, in order ──answered──▶ callback, in order (poll, or the next commit, takes answers)
-    commit       ─▶ after those, awaited; repeated while the coordinator moves, loads or the group rebalances
+    commit_async ─▶ sent, in order ──response──▶ callback, in order, run by the next poll or commit
+    commit       ─▶ sent after those, and waits; retried while the coordinator moves or loads, or the group rebalances
 
-A commit carries generation and member id. After a rebalance without this member the broker rejects it (CommitFailed),
-since other members may already read the partitions.
+A commit carries generation and member id. If the group has rebalanced without this member, the broker rejects the
+commit (CommitFailed), since other members may already read the partitions.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -56,7 +56,7 @@ GONE: Final = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_
 
 
 class PendingCommit(NamedTuple):
-    """A commit without a response."""
+    """A commit that was sent and has no response yet."""
 
     offsets: dict[TopicPartition, CommittedOffset]
     callback: Callback | None
@@ -114,8 +114,9 @@ class Commits:
     def commit_async(
         self, offsets: dict[TopicPartition, CommittedOffset], identity: GroupIdentity, callback: Callback | None
     ) -> None:
-        """Send a commit and return. A failure is passed to the callback and not retried, since a later commit may
-        already be pending.
+        """Send a commit and return.
+
+        A failed commit goes to the callback and is not retried, since a later commit may already be pending.
         """
         while len(self._under_way) >= COMMITS_MAX:
             self._take_one()
@@ -192,10 +193,10 @@ class Commits:
     # --- fetching -----------------------------------------------------------------------------------------------------
 
     def fetch(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
-        """Fetch the committed offset of each partition; -1 if there is none. One request; raises KafkaError.
+        """Fetch the committed offset of each partition; -1 if there is none. Sends one request. Raises KafkaError.
 
-        If the error's code is in PASSING, call `fetch` again later. While an open transaction may change an offset, the
-        request fails (UNSTABLE_OFFSET_COMMIT, KIP-447).
+        If the error's code is in PASSING, call `fetch` again later: for example UNSTABLE_OFFSET_COMMIT, while an open
+        transaction may change an offset (KIP-447).
         """
         self.drain()
         connection = self._coordinator.connection()
@@ -219,7 +220,7 @@ class Commits:
         return found
 
     def lost_connection(self) -> None:
-        """Drop the coordinator's address, so that the next request looks it up."""
+        """Forget the coordinator after its connection was lost, so that the next request looks it up."""
         self._coordinator.forget()
 
 

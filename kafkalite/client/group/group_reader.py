@@ -1,16 +1,18 @@
-"""GroupReader: read topics as a member of a consumer group, with rebalances, callbacks and commits.
+"""Read topics as a member of a consumer group, with rebalances, callbacks and offset commits.
 
-    poll ─▶ rebalance news? ─▶ callbacks, give up, take ─▶ positions of what is new ─▶ Reader ─▶ chunks
-              ▲
-    Membership (a thread): joins, beats, leads            Commits: offsets there and back
+    poll ─▶ rebalance? revoke, add, callbacks ─▶ start offsets of new partitions ─▶ Reader ─▶ chunks
+              ▲                                      ▲
+    Membership (a thread): joins, heartbeats      Commits: fetches and commits offsets
 
-With `cooperative-sticky` as the only assignor, partitions that stay assigned are read during a rebalance. Otherwise all
-partitions are revoked before it and assigned after it (`eager`). Offsets of records that were handed out are committed
-by `commit`, by `commit_async`, or every `auto_commit_interval_s` and whenever partitions are revoked. Records returned
-by a poll count as processed when the next poll, commit or close is called.
+With `cooperative-sticky` as the only assignor, a member continues to read the partitions it keeps during a rebalance.
+Otherwise all partitions are revoked before it and assigned after it (`eager`).
 
-Thread rule: one thread at a time, that of the Client. Another thread gets RuntimeError, except for `close`, which ends
-a running poll (ReaderClosed; a `for` loop just ends). Callbacks run inside poll and close, without a lock.
+Offsets are committed by `commit` and `commit_async`, or automatically: every `auto_commit_interval_s` and when
+partitions are revoked. Records that a poll returned count as processed at the next poll, commit or close.
+
+Thread rule: one thread at a time, that of the Client. A second thread gets RuntimeError. But any thread may call
+`close`: it interrupts a running poll with ReaderClosed, and ends a `for` loop. Callbacks run inside poll and close,
+without a lock.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ class GroupReader:
     `topics`                a name, several, or a compiled pattern that must match the full name
     `assignors`             assignment strategies in order of preference: "range", "cooperative-sticky"
     `instance_id`           makes a static member (KIP-345): a restart within the session causes no rebalance
-    `reset`                 where to start without a committed offset, or if it is out of range: "earliest", "latest" or
+    `reset`                 where to start if a committed offset is missing or out of range: "earliest", "latest" or
                             None, which raises NoOffset, OffsetOutOfRange or LogTruncated (see Reader)
     `auto_commit_interval_s`   seconds between automatic commits; None: only the caller commits
     `on_assigned`, `on_revoked`, `on_lost`   called with partitions: assigned; being revoked (a commit still works);
@@ -172,7 +174,7 @@ class GroupReader:
                     self._reader.close()
 
     def _give_up_all(self, timeout_s: float, *, commit: bool) -> None:
-        """Revoke all partitions in `close`; a callback's error is raised after the rest is done."""
+        """Revoke all partitions in `close`. An error of a callback is raised after everything else."""
         settled = self._membership.identity(0.0) is not None
         if self._auto_commit_s is not None and settled and commit:
             self._commit_before_giving_up(timeout_s)
@@ -188,7 +190,10 @@ class GroupReader:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Chunk]:
-        """Yield chunks until the reader is closed. Each chunk counts as handed out when it is yielded."""
+        """Yield chunks until the reader is closed.
+
+        A chunk's records count as processed when the next chunk is requested.
+        """
         while True:
             try:
                 with self._one_thread.entered():
@@ -231,7 +236,7 @@ class GroupReader:
                 return
 
     def _go_back(self) -> None:
-        """Move positions back to where the reader continues in logs that have diverged."""
+        """Set the positions of diverged logs (truncated, restored) to where the Reader continues."""
         for key, offset in self._reader.gone_back.items():
             self._holdings.drop_chunks({key})
             self._holdings.positions[key] = offset
@@ -267,7 +272,7 @@ class GroupReader:
                 raise error
 
     def _apply(self, assigned: set[TopicPartition]) -> None:
-        """Revoke and add partitions. A member that revoked some rejoins, so that they can be assigned to others."""
+        """Revoke and add partitions. After revoking some, a cooperative member rejoins so that others can get them."""
         revoked, added = self._holdings.owned - assigned, assigned - self._holdings.owned
         try:
             if revoked:
@@ -345,10 +350,10 @@ class GroupReader:
     # --- committing ---------------------------------------------------------------------------------------------------
 
     def commit(self, offsets: Offsets | None = None, *, timeout_s: float | None = None) -> None:
-        """Commit the records handed out, or these offsets of assigned partitions, and wait. Raises CommitFailed.
+        """Commit the positions after the records handed out, or these offsets of assigned partitions, and wait.
 
-        Retries while the coordinator moves or the group rebalances, for `timeout_s` seconds (default: the client's
-        retry_timeout_s).
+        Raises CommitFailed. Retries while the coordinator moves or the group rebalances, for `timeout_s` seconds
+        (default: the client's retry_timeout_s).
         """
         with self._one_thread.entered():
             rows = self._rows(offsets)
@@ -391,11 +396,11 @@ class GroupReader:
         self._holdings.note_committed({key: row.offset for key, row in rows.items()})
 
     def _was_placed(self, rows: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Note the committed offsets at which new partitions start."""
+        """Note the committed offsets from which new partitions start."""
         self._was_committed(rows)
 
     def _rows(self, offsets: Offsets | None) -> dict[TopicPartition, CommittedOffset]:
-        """Return the offsets to commit; by default those not committed yet."""
+        """Return the offsets to commit: the given ones, or all positions not committed yet."""
         if offsets is None:
             return self.with_epochs(self._holdings.uncommitted())
         strangers = [str(key) for key in offsets if key not in self._holdings.owned]
@@ -406,7 +411,7 @@ class GroupReader:
         return self.with_epochs(offsets)
 
     def with_epochs(self, offsets: Offsets) -> dict[TopicPartition, CommittedOffset]:
-        """Add to each offset the leader epoch of the record before it, if this member has read it. Any thread.
+        """Add to each offset the leader epoch of the record before it, if this member has read that record. Any thread.
 
         With the epoch, the next owner of the partition can detect a truncated log (KIP-320).
         """
@@ -429,7 +434,7 @@ class GroupReader:
             logger.warning("automatic commit of %d partitions failed: %s", len(offsets), error)
 
     def _commit_before_giving_up(self, timeout_s: float) -> None:
-        """Commit before partitions are revoked. If it fails, their new owner reads the records again."""
+        """Commit before partitions are revoked. If the commit fails, their new owner reads the records again."""
         try:
             self.commit(timeout_s=timeout_s)
         except CommitFailed as error:
@@ -470,15 +475,18 @@ class GroupReader:
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset after the last record handed out, for partitions with a known start; `commit` commits it."""
+        """The offset after the last record handed out, which `commit` commits, per partition with a known start."""
         return dict(self._holdings.positions)
 
     def position(self, key: TopicPartition) -> int:
-        """Return the next offset to hand out. KeyError if the partition is not assigned or has no start offset yet."""
+        """Return the next offset to hand out.
+
+        Raises KeyError if the partition is not assigned or has no start offset yet.
+        """
         return self._holdings.positions[key]
 
     def lag(self, key: TopicPartition) -> int | None:
-        """Return the records between the position and the readable end as of the last fetch; None before the first."""
+        """Return the offsets from the position to the readable end in the last response; None before the first."""
         position = self._holdings.positions.get(key)
         end = -1 if position is None else self._reader.readable_end(key)
         return None if position is None or end < 0 else max(end - position, 0)
@@ -486,7 +494,8 @@ class GroupReader:
     def has_read_to(self, ends: Mapping[TopicPartition, int]) -> bool:
         """Return whether all records of this member's partitions before these offsets were handed out.
 
-        False while the member joins or the group rebalances. A partition that is not in `ends` counts as read.
+        The result is False while the member joins or the group rebalances. A partition missing in `ends` counts as
+        read.
         """
         with self._one_thread.entered():
             if self._membership.phase != Phase.STABLE or self._membership.has_new_assignment or self._holdings.unplaced:
@@ -495,7 +504,7 @@ class GroupReader:
             return all(positions[key] >= ends.get(key, 0) for key in self._holdings.owned)
 
     def seek(self, key: TopicPartition, offset: int) -> None:
-        """Continue at another offset. KeyError if the partition is not assigned."""
+        """Continue at another offset. Raises KeyError if the partition is not assigned."""
         with self._one_thread.entered():
             if key not in self._holdings.owned:
                 raise KeyError(key)
@@ -525,7 +534,7 @@ class GroupReader:
         return self._reader.paused
 
     def _place_for(self, keys: set[TopicPartition]) -> None:
-        """Wait until these partitions have a position, since on_assigned may pause them before it is known."""
+        """Wait until these partitions have a position: on_assigned may pause them before their start is known."""
         strangers = keys - self._holdings.owned
         if strangers:
             raise KeyError(min(strangers))
@@ -547,7 +556,7 @@ def assignors_of(names: Sequence[str]) -> tuple[Assignor, ...]:
 
 
 def topics_of(topics: Iterable[str] | str | Pattern[str]) -> tuple[tuple[str, ...], Pattern[str] | None]:
-    """Return topic names, or a pattern. Raises ValueError if there is neither."""
+    """Return the topic names, or the pattern, that the caller passed. Raises ValueError for no topics."""
     if isinstance(topics, re.Pattern):
         return (), topics
     names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))

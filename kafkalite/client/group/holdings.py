@@ -1,7 +1,7 @@
-"""The partitions assigned to a group member, and the position in each.
+"""Track the partitions assigned to a group member: their positions, and records that were not handed out yet.
 
-    taken ──▶ unplaced ──begin──▶ placed: chunks held ──handed out──▶ position ──committed──▶ …
-      └───────────────────────────── dropped: given up or lost ◀────────────────────────────┘
+    assigned ──▶ unplaced (no start offset) ──begin──▶ chunks waiting ──handed out──▶ position moves ──committed──▶ …
+      └───────────────────────────────── dropped: revoked or lost ◀──────────────────────────────────────────────┘
 
 Thread rule: one thread at a time, that of the GroupReader.
 """
@@ -47,7 +47,7 @@ class Holdings:
         self.place_at = 0.0
 
     def begin(self, starts: Mapping[TopicPartition, int]) -> None:
-        """Set the start offsets of unplaced partitions."""
+        """Set the start offsets of partitions that have none yet."""
         self.positions |= starts
         self.unplaced -= starts.keys()
 
@@ -63,7 +63,7 @@ class Holdings:
     # --- chunks -------------------------------------------------------------------------------------------------------
 
     def hold(self, chunks: Iterable[Chunk]) -> bool:
-        """Append chunks; return whether there is a record to hand out.
+        """Append chunks that were read; return whether there is a record to hand out.
 
         Leading chunks without records (control records, aborted transactions) are skipped and advance the position.
         """
@@ -84,7 +84,7 @@ class Holdings:
         return [chunk for chunk in chunks if len(chunk.columns)]
 
     def drop_chunks(self, keys: set[TopicPartition]) -> set[TopicPartition]:
-        """Drop the chunks of these partitions; return the partitions that had any."""
+        """Drop the chunks of these partitions; return the partitions that had chunks."""
         dropped = {chunk.partition for chunk in self._chunks} & keys
         self._chunks = deque(chunk for chunk in self._chunks if chunk.partition not in keys)
         return dropped

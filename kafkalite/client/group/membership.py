@@ -1,20 +1,21 @@
-"""Membership: a thread that keeps one member in a consumer group (classic protocol).
+"""A thread that joins a consumer group for one member, sends its heartbeats and leads the group (classic protocol).
 
     IDLE ──join──▶ JOINING ──join and sync answered──▶ STABLE ──REBALANCE_IN_PROGRESS──▶ REBALANCING ──join──▶ JOINING …
                       │                                  │  topics changed ─────────────────▲
                       ▼                                  ▼
                     LOST (not a member any more: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, poll came too late) ──join──▶ …
-                    FAILED (what no repetition helps: FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, ...)
+                    FAILED (a retry cannot help: FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, ...)
 
-The thread does not revoke or add partitions. It reports REBALANCING, LOST or a new assignment and waits until the owner
-has revoked partitions, run the callbacks and called `join`. Meanwhile it sends heartbeats, so that the group waits for
-this member, but leaves the group if the owner does not poll within `max_poll_interval_s`.
+The thread does not revoke or add partitions: its owner, the GroupReader, does. The thread reports REBALANCING, LOST or
+a new assignment, and waits until the owner has revoked partitions, run the callbacks and called `join`. Meanwhile it
+sends heartbeats, so that the group waits for this member. If the owner does not poll within `max_poll_interval_s`, the
+thread leaves the group.
 
 As group leader it assigns partitions with the assignor that the group chose, and checks every `topics_age_max_s`
 whether topics have changed.
 
-Thread rule: any thread may call the methods. State is guarded by `_changed`, and nothing waits while holding it. The
-thread has a separate Client.
+Thread rule: any thread may call the methods. `_changed` guards the state, and no thread blocks while it holds that
+lock. The thread has a separate Client.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Phase(Enum):
 
 
 class Interrupted(Exception):
-    """The member is being closed."""
+    """The member was closed while its thread was waiting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,7 @@ class MemberSettings:
 
     @property
     def cooperative(self) -> bool:
-        """Whether partitions are kept while rejoining: only if every assignor offered is cooperative."""
+        """Whether the member keeps its partitions while it rejoins: only if all its assignors are cooperative."""
         return all(assignor.cooperative for assignor in self.assignors)
 
 
@@ -113,7 +114,7 @@ class GroupIdentity(NamedTuple):
 
 
 class Membership:
-    """One group member and its thread. `notify` is called, without a lock, after each change for the owner."""
+    """One group member and its thread. It calls `notify`, without a lock, after each change that the owner must see."""
 
     def __init__(self, client: Cluster, settings: MemberSettings, notify: Callable[[], None]) -> None:
         self._settings = settings
@@ -160,18 +161,18 @@ class Membership:
 
     @property
     def unreached(self) -> tuple[float, Exception] | None:
-        """Since when (time.monotonic) the coordinator cannot be reached, and why."""
+        """The time (time.monotonic) since which the coordinator cannot be reached, and the error; None if it can."""
         return self._unreached
 
     def take_assignment(self) -> tuple[TopicPartition, ...] | None:
-        """Return a new assignment once; None if there is none."""
+        """Return the new assignment, once; None if there is no new one."""
         with self._changed:
             taken, self._assignment = self._assignment, None
             return taken
 
     @property
     def has_new_assignment(self) -> bool:
-        """Return whether `take_assignment` has a new assignment."""
+        """Return whether `take_assignment` would return an assignment."""
         return self._assignment is not None
 
     def polled(self) -> None:
@@ -179,7 +180,7 @@ class Membership:
         self._polled_at = time.monotonic()
 
     def join(self, owned: tuple[TopicPartition, ...]) -> None:
-        """Join the group, or its next generation, with these owned partitions."""
+        """Start to join the group or its next generation. `owned` are the partitions that the member keeps."""
         with self._changed:
             if self._phase not in {Phase.FAILED, Phase.CLOSED}:
                 self._owned = owned
@@ -189,14 +190,14 @@ class Membership:
         self._bell.ring()
 
     def identity(self, timeout_s: float) -> GroupIdentity | None:
-        """Return the identity in the current generation, waiting during a rebalance; None if this is not a member."""
+        """Return the generation and ids of this member; wait while it rebalances. None if it is not a member."""
         with self._changed:
             self._changed.wait_for(lambda: self._phase != Phase.JOINING, timeout_s)
             member = self._phase in {Phase.STABLE, Phase.REBALANCING}
             return self._identity if member else None
 
     def holder(self) -> GroupIdentity | None:
-        """Return the identity for committing without waiting.
+        """Return the generation and ids to commit with, without waiting.
 
         While a cooperative member rejoins, the coordinator accepts commits of the previous generation until all have
         joined, which can take long.
@@ -208,7 +209,7 @@ class Membership:
         return self.identity(0.0)
 
     def known_as(self) -> GroupIdentity:
-        """Return the last known identity, without waiting."""
+        """Return the last known generation and ids, without waiting."""
         return self._identity
 
     def close(self, *, leave: bool, timeout_s: float) -> None:
@@ -273,7 +274,7 @@ class Membership:
         self._become(Phase.LOST)
 
     def _ask(self, api_key: int, message: object, *, version_max: int | None = None, wait_s: float = 0.0) -> Any:
-        """Send a request to the coordinator and return its response, which may take `wait_s` longer than others.
+        """Send a request to the coordinator and return its response. `wait_s` is added to the usual timeout.
 
         Raises Interrupted if the member is closed meanwhile.
         """
@@ -327,7 +328,7 @@ class Membership:
                 raise error_for(code, f"group {self._settings.group_id}: {error_for(code).message}")
 
     def _matching(self) -> tuple[str, ...]:
-        """Return the topics that match the pattern now."""
+        """Return the existing topics that match the subscribed pattern."""
         pattern = self._settings.pattern
         assert pattern is not None, "asked for topics by name"
         described = self._client.topics()
@@ -407,7 +408,7 @@ class Membership:
         ]
 
     def _assignment_in(self, data: bytes) -> tuple[TopicPartition, ...]:
-        """Decode this member's assignment. Raises ProtocolError for an invalid one."""
+        """Decode this member's assignment. Raises ProtocolError if it is invalid."""
         try:
             return decode_assignment(data)
         except ValueError as error:
@@ -459,7 +460,7 @@ class Membership:
         return min(age, TOPICS_MISSING_AGE_MAX_S) if missing else age
 
     def _look_for_topics(self) -> None:
-        """Look up whether a pattern matches other topics, or a topic of the last assignment has changed."""
+        """Check whether the pattern matches other topics than before, or a topic of the last assignment has changed."""
         self._look_at = time.monotonic() + self._topics_age_max_s()
         try:
             changed = self._settings.pattern is not None and self._matching() != self._topics

@@ -1,9 +1,9 @@
-"""Let one thread at a time use a GroupReader, and wake the thread inside when another closes the reader.
+"""Let one thread at a time use a GroupReader, and wake that thread if another thread closes the reader.
 
-    free ──entered──▶ inside, again from a callback ──▶ free
-      └── shut, by any thread: rings the bell, waits with a timeout until free ──▶ inside for the last time ──▶ closed
+    free ──entered──▶ one thread inside (callbacks may enter again) ──▶ free
+      └── shut, by any thread: wakes the thread inside, waits until it has left or a timeout ──▶ closed
 
-Thread rule: any thread. State is guarded by `_changed`; nothing is called under it.
+Thread rule: any thread. The lock `_changed` guards the state; no callback runs under it.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class OneThread:
 
     @contextlib.contextmanager
     def shut(self, timeout_s: float) -> Iterator[bool]:
-        """Let no thread enter any more; yield whether the caller is the one to close the reader.
+        """Let no thread enter any more; yield whether the caller has to close the reader.
 
-        True for the first caller, once the thread inside has left or `timeout_s` has passed. False for others, once the
-        first is done or `timeout_s` has passed.
+        The first caller gets True, once the thread inside has left or `timeout_s` has passed. Later callers get False,
+        once the first has finished or `timeout_s` has passed.
         """
         me = threading.get_ident()
         with self._changed:
@@ -80,7 +80,7 @@ class OneThread:
                 self.bell.close()
 
     def go_on(self) -> None:
-        """Clear the bell. Raises ReaderClosed if it was rung to close the reader."""
+        """Clear the wake-up signal. Raises ReaderClosed if the signal was sent to close the reader."""
         self.bell.hush()
         if self._shutting:
             raise self._closed()

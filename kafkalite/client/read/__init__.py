@@ -1,7 +1,10 @@
 """Read ranges of partitions as columns.
 
-    reader.py      Reader: many partitions at once; fetches the next records while it decodes the last ones
-    splitting.py   splits a range into pieces of similar size by looking at single batches
+    reader.py      Reader: reads many partitions at once, and fetches records while it decodes earlier ones
+    marks.py       describes which history of a log was read, to detect truncated and restored logs
+    damage.py      finds the next readable batch after a corrupt one
+    splitting.py   splits a range into pieces of similar size
+    counting.py    counts records
 
-Group members (`kafkalite.client.group`) and batch jobs (`kafkalite.client.columns`) read through it.
+Group members (`kafkalite.client.group`) and batch jobs (`kafkalite.client.columns`) use the Reader.
 """

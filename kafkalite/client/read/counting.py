@@ -1,7 +1,7 @@
-"""Count the records of partitions, exactly for small ones by reading them, otherwise as an upper bound.
+"""Count the records of partitions: exactly, by reading them, if they are small, otherwise as an upper bound.
 
-The difference of two offsets also counts control records, aborted records and records that compaction removed. Kafka
-has no request for the number of records.
+Kafka has no request for the number of records. The difference of two offsets also counts control records, aborted
+records and records that compaction removed.
 
 Thread rule: one thread at a time, that of the Cluster.
 """
@@ -53,7 +53,7 @@ def count_text(count: int, *, exact: bool) -> str:
 def count_records(
     client: Cluster, partitions: Iterable[TopicPartition], sizes: Mapping[TopicPartition, int] | None = None
 ) -> dict[TopicPartition, RecordCount]:
-    """Count the records of each partition; return an upper bound for those too long or not readable."""
+    """Count the records of each partition; return an upper bound for partitions that are too large or not readable."""
     keys = list(partitions)
     starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))
     ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST))
@@ -77,7 +77,10 @@ def count_records(
 def _read(
     client: Cluster, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Count committed records between these offsets, where no transaction is open; nothing after a time limit."""
+    """Read the partitions without an open transaction and count their committed records.
+
+    The result is empty if reading takes longer than DURATION_S_MAX.
+    """
     stable = client.list_offsets(dict.fromkeys(starts, OFFSET_LATEST), isolation=READ_COMMITTED) if starts else {}
     decided = {key: start for key, start in starts.items() if stable[key].offset >= ends[key]}
     if not decided:

@@ -1,11 +1,11 @@
-"""Find the next readable batch after a corrupt one, and whether another replica may have the corrupt one intact.
+"""Find the next readable batch after a corrupt batch, and whether another in-sync replica may have an intact copy.
 
-    offset        +1  +2  …  +512  +1  +2  +4  +8   one after the other, so that no batch between two damaged ones is
-    ▼ ✗            ✗   ✗       ✗    ✗   ✗   ✗   ✓   left out; far into one that is large by steps that double, then
-                                                    halves between the last that could not be read and that one
+A fetch of one byte returns the batch that contains an offset (KIP-74), or the broker's error if the batch is corrupt.
+This module verifies the checksum of each returned batch. It searches in three steps:
 
-A fetch of one byte returns the batch that contains an offset (KIP-74), or the broker's error for a corrupt one. The
-batch's checksum is verified here.
+    +1 +2 … +512      one offset after the other, so that no batch between two corrupt ones is missed
+    +2 +4 +8 …        then with steps that double, to get out of a large corrupt batch
+    bisection         then between the last unreadable and the first readable offset
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -32,7 +32,7 @@ IN_TURN: Final = 512
 
 
 def has_other_in_sync(client: Cluster, key: TopicPartition) -> bool:
-    """Return whether another in-sync replica may become leader; True if no broker can say."""
+    """Return whether another in-sync replica could become leader; True if no broker reports the replicas."""
     try:
         rows = client.refresh([key.topic]).topics[0].partitions
     except (KafkaError, *UNREACHED):
@@ -47,7 +47,7 @@ def is_readable(client: Cluster, key: TopicPartition, offset: int) -> bool:
 
 
 def next_readable(client: Cluster, key: TopicPartition, damaged: int, end: int) -> int:
-    """Return the first offset above the unreadable `damaged` that is readable or has no record; at most `end`."""
+    """Return the first offset after the corrupt offset `damaged` that can be read or has no record; at most `end`."""
     bad, step, looks = damaged, 1, 0
     good = None
     while bad + step < end and good is None:
@@ -74,7 +74,7 @@ def _tried_at(client: Cluster, key: TopicPartition, offset: int) -> int | None:
 
 
 def _readable_at(client: Cluster, key: TopicPartition, offset: int) -> int | None:
-    """Return the start of the batch at or after this offset, if it is readable."""
+    """Return the first offset of the batch at or after this offset; None if that batch is corrupt."""
     request = one_batch(key, offset)
 
     def ask() -> int | None:
@@ -90,7 +90,7 @@ def _readable_at(client: Cluster, key: TopicPartition, offset: int) -> int | Non
 
 
 def readable(records: memoryview) -> int | None:
-    """Return the base offset of the first batch in these bytes; None if it is not readable."""
+    """Return the base offset of the first batch in these bytes; None if that batch is corrupt."""
     try:
         info = next_whole(records, 0)
         if info is None or not crc_matches(records[: info.size]):

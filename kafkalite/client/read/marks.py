@@ -1,4 +1,7 @@
-"""Identify the log history to which a position belongs, and where two histories diverge.
+"""Value types that describe which history of a log a position belongs to.
+
+A mark identifies the batch before a position by leader epoch, first offset and CRC. If the log has other records there
+now, it was truncated, restored or recreated: it has diverged (see `kafkalite.client.history`).
 
 Thread rule: immutable values, except EpochHistory.
 """
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Mark(NamedTuple):
-    """The batch before a position; -1: unknown."""
+    """The leader epoch, first offset and CRC of the batch before a position; -1 if unknown."""
 
     epoch: int = -1
     base_offset: int = -1
@@ -27,14 +30,14 @@ EPOCHS_MAX: Final = 64
 
 
 class Position(NamedTuple):
-    """The end of what was read from a log, and the mark of the last batch read."""
+    """The offset up to which a log was read, and the mark of the last batch read."""
 
     offset: int
     mark: Mark = UNMARKED
 
 
 class Divergence(NamedTuple):
-    """A log whose history differs from that of a position, from offset `at` on (None: unknown)."""
+    """A log that was read up to `position` but has had other records since, from offset `at` on (None: unknown)."""
 
     partition: TopicPartition
     position: int
@@ -50,7 +53,7 @@ if TYPE_CHECKING:
 
 
 class EpochHistory:
-    """The leader epochs of one log, with the offset at which each begins, as far as they were read.
+    """The leader epochs of the records read from one log, with the offset at which each epoch begins.
 
     One thread changes it; any thread may read it.
     """
@@ -58,12 +61,12 @@ class EpochHistory:
     __slots__ = ("_read_to", "_rows")
 
     def __init__(self, offset: int, epoch: int = -1) -> None:
-        """`epoch` is that of the record before `offset`, -1 if unknown."""
+        """`epoch` is the leader epoch of the record before `offset`, -1 if unknown."""
         self._read_to = offset
         self._rows: tuple[tuple[int, int], ...] = ((offset - 1, epoch),)
 
     def extend(self, epochs: Sequence[tuple[int, int]], end: int) -> None:
-        """Add epochs with their start offsets; the log has been read up to `end`."""
+        """Add (start offset, epoch) pairs after the log was read up to `end`."""
         rows = self._rows
         for start, epoch in epochs:
             at = max(start, self._read_to)

@@ -1,24 +1,25 @@
-"""Reader: read ranges of partitions as columns, in order per partition.
+"""Read ranges of many partitions as columns: pipelined fetches, retries, damaged batches and diverged logs.
 
-Each leader has one fetch in flight. When its response arrives, the next offsets are taken from the batch headers and
-the next fetch is sent. Only then are the records decoded, so that broker and client work at the same time.
+Each leader has one fetch in flight. When its response arrives, the batch headers give the next offsets and the next
+fetch is sent. Only then are the records decoded, so that broker and client work at the same time.
 
-    sent ──answer──▶ [advance · send the next] ──▶ decode ──▶ chunks, one a partition that had records
+    fetch sent ──response──▶ advance the offsets ─▶ send the next fetch ─▶ decode ─▶ one or more chunks per partition
 
-A partition ends at its entry in `ends`; without one it is read forever. Leader changes and lost connections are
-handled. OffsetOutOfRange is raised unless `reset` is set.
+A partition is read up to its offset in `ends`; a partition without one is read forever. The Reader retries after leader
+changes and lost connections. It raises OffsetOutOfRange unless `reset` is set.
 
-A response counts only for partitions that are still at the requested offset, so seek, pause and drop need not wait for
-fetches in flight. Records that arrive for a paused partition are kept until it is resumed. A resumed partition is
-fetched when its leader responds to the current fetch, so fetches wait only briefly while any partition is paused.
+Seek, pause and drop do not wait for fetches in flight. A response is used only for partitions whose offset is still the
+requested one. Records that arrive for a paused partition are kept until it is resumed. A resumed partition is fetched
+with its leader's next fetch, so fetches wait only briefly at the broker while any partition is paused.
 
-The error of one partition is raised once, by the next poll, after the rest of the response was handed out. The
-partition stays at the failed offset: the caller may seek past it, or gets the error again.
+An error of one partition does not stop the others: the rest of the response is handed out, and the next poll raises the
+error once. The partition stays at the failed offset. If the caller does not seek past it, the error is raised again.
 
-A log may be restored or truncated while it is read. The first response on a new connection or after a failure counts
-only if the log still has what was read before (`find_divergences`), and so does OffsetOutOfRange. If the log has
-diverged, reading continues at the divergence with a warning, or as `reset` says if its offset is unknown. Without
-`reset`, LogTruncated is raised (KIP-320; org.apache.kafka.clients.consumer.LogTruncationException).
+A log may be truncated or restored while it is read, so that it has other records below the position: it has diverged.
+`find_divergences` checks the positions at the first response on a new connection, after a failure, and at
+OffsetOutOfRange. In a diverged log, reading continues with a warning where the log diverges, or as `reset` says if that
+offset is unknown. Without `reset`, LogTruncated is raised (KIP-320;
+org.apache.kafka.clients.consumer.LogTruncationException).
 
 Thread rule: one thread at a time, that of the Client. Chunks belong to the caller.
 """
@@ -72,7 +73,7 @@ PAUSED_WAIT_MS_MAX: Final = 100
 class Chunk(NamedTuple):
     """Records of one partition, in order. Offsets may have gaps; the next chunk starts at `next_offset`.
 
-    With `needles`, only the records that contain one; `seen` describes the records that were searched.
+    If the Reader has `needles`, only records that contain one of them; `seen` counts the records that were searched.
     """
 
     partition: TopicPartition
@@ -142,7 +143,7 @@ class ReadPosition:
         return self.end is not None and self.offset >= self.end
 
     def move(self, offset: int) -> None:
-        """Continue at another offset of the same log."""
+        """Move to another offset of the same log."""
         self.epochs.leap(offset)
         self.offset = offset
         self.mark = Mark(self.epochs.before(offset))
@@ -150,7 +151,7 @@ class ReadPosition:
 
 
 class Reader:
-    """Reads many partitions. Iterate over it, or call `poll`.
+    """Reads many partitions; see the module. Iterate over it, or call `poll`.
 
     `ends`              end offsets, exclusive; partitions without an entry never end
     `isolation`         READ_COMMITTED skips aborted transactions and stops before open ones
@@ -159,13 +160,13 @@ class Reader:
     `reset`             "earliest" or "latest": where to continue after OffsetOutOfRange; None: raise it
     `fields`            wanted fields of "keys", "values" and "headers" (default: all); others are not even copied
     `chunk_count`       records per chunk; a chunk ends with a batch, so it may have more
-    `chunk_size`        the same in bytes of keys, values and headers
+    `chunk_size`        bytes of keys, values and headers per chunk, likewise
     `check_crcs`        verify each batch; CorruptMessage names partition and offset of a corrupt one
     `await_topics`      wait for a missing topic instead of raising an error
-    `needles`           decode and hand out only records that contain one of these
+    `needles`           byte strings: decode and hand out only records that contain one of them
     `retry_damage`      True: fetch a corrupt batch once more, and for retry_timeout_s while another in-sync replica may
                         become leader; False: raise CorruptMessage at once
-    `marks`             what is known of the batches before `starts`
+    `marks`             marks of the batches before `starts`, to detect diverged logs
     `raises_truncation` True: raise LogTruncated for a diverged log; `reset` does not apply
     `find_divergences`  compares positions with their logs (kafkalite.client.history); None: no comparison
     """
@@ -226,7 +227,7 @@ class Reader:
         self.close()
 
     def close(self) -> None:
-        """Drop fetches in flight with their connections: a later request would read their responses."""
+        """Drop the fetches in flight and close their connections, where later requests would get the old responses."""
         self._sent.clear()
         self._client.close_lane(self._lane)
         self._batches.close()
@@ -244,7 +245,7 @@ class Reader:
         ends: Mapping[TopicPartition, int] | None = None,
         marks: Mapping[TopicPartition, Mark] | None = None,
     ) -> None:
-        """Read more partitions from these offsets; one that is being read continues at its new offset."""
+        """Read more partitions from these offsets; a partition that is already read continues at its new offset."""
         limits, known = ends or {}, marks or {}
         for key, offset in starts.items():
             mark = known.get(key, UNMARKED)
@@ -256,7 +257,7 @@ class Reader:
             self._positions.pop(key, None)
 
     def seek(self, key: TopicPartition, offset: int) -> None:
-        """Continue at another offset. KeyError for a partition that is not being read."""
+        """Continue at another offset. Raises KeyError for a partition that is not being read."""
         position = self._positions[key]
         position.move(offset)
         position.error = position.failing_since = position.failure = None
@@ -281,7 +282,7 @@ class Reader:
 
     @property
     def failing(self) -> Exception | None:
-        """Why a partition could not be read in its last fetch; None if all could. Any thread may read it."""
+        """The error of a partition whose last fetch failed; None if there is none. Any thread may read it."""
         found = (position.failure for position in list(self._positions.values()))
         return next((failure for failure in found if failure is not None), None)
 
@@ -291,11 +292,11 @@ class Reader:
         return all(position.done for position in self._positions.values())
 
     def position(self, key: TopicPartition) -> int:
-        """Return the next offset of a partition."""
+        """Return the next offset to read in a partition."""
         return self._positions[key].offset
 
     def mark(self, key: TopicPartition) -> Mark:
-        """Return the mark of the batch before `position`."""
+        """Return the mark (epoch, first offset, CRC) of the batch before a partition's position."""
         return self._positions[key].mark
 
     def epoch_before(self, key: TopicPartition, offset: int) -> int:
@@ -319,12 +320,12 @@ class Reader:
     def poll(self, timeout_s: float | None = None, *, wake: Wakeup | None = None) -> list[Chunk]:
         """Wait for a response from at least one leader; return its records, possibly none.
 
-        Returns after `timeout_s`, or when `wake` is rung. `answers` needs less memory.
+        Returns after `timeout_s` at the latest, or when `wake` is signalled. `answers` needs less memory.
         """
         return list(self.answers(timeout_s, wake))
 
     def answers(self, timeout_s: float | None = None, wake: Wakeup | None = None) -> Iterator[Chunk]:
-        """Like `poll`, but decode chunks as they are requested. Take all of them before calling anything else."""
+        """Yield what `poll` returns, each chunk decoded when it is requested. Take all chunks before another call."""
         self._raise_errors()
         found = self._take_kept()
         self._send_all()
@@ -364,7 +365,7 @@ class Reader:
                     self._fail(positions, error)
 
     def _waiting(self) -> list[ReadPosition]:
-        """Return the partitions to fetch now that have no fetch in flight."""
+        """Return the partitions that are to be fetched now and have no fetch in flight."""
         busy = {id(position) for asked in self._sent.values() for position, _ in asked}
         now = time.monotonic()
         return [
@@ -400,7 +401,7 @@ class Reader:
         self._sent[connection] = [(position, position.offset) for position in positions]
 
     def _wait_ms(self) -> int:
-        """Return the fetch's wait in ms: short while a partition is paused, since it may be resumed at any time."""
+        """Return the fetch's max_wait_ms. It is short while a partition is paused, which may be resumed at any time."""
         if not any(position.paused for position in self._positions.values()):
             return self._max_wait_ms
         wait_ms = min(self._paused_wait_ms, self._max_wait_ms)
@@ -408,7 +409,7 @@ class Reader:
         return wait_ms
 
     def _ready(self, timeout_s: float | None, wake: Wakeup | None) -> list[Connection]:
-        """Wait for a response, a due retry or a wake; return connections with a response or past the deadline."""
+        """Wait for a response, a due retry or `wake`; return connections with a response or with an overdue request."""
         now = time.monotonic()
         retries = [position.retry_at - now for position in self._positions.values() if position.retry_at > now]
         if timeout_s is None and wake is None and len(self._sent) == 1 and not retries:
@@ -460,7 +461,7 @@ class Reader:
             yield from self._decode(position, offset, row)
 
     def _keep(self, position: ReadPosition, row: Any) -> None:
-        """Keep one fetch's worth of records of a paused partition; the rest is fetched again later."""
+        """Keep one fetch's worth of records of a paused partition; anything more is fetched again later."""
         kept = sum(len(other.kept[1].records) for other in self._positions.values() if other.kept is not None)
         if row.records and not row.error_code and kept + len(row.records) <= self._fetch_size:
             row.records = bytes(row.records)  # the next response overwrites the buffer
@@ -477,9 +478,10 @@ class Reader:
         return found
 
     def _send_next(self, connection: Connection, positions: list[ReadPosition], with_data: set[TopicPartition]) -> None:
-        """Send the next fetch, with partitions rotated so that a full one cannot starve those after it.
+        """Send the next fetch. Partitions that just returned records come last, so that they cannot starve the others.
 
-        Does nothing after an error, or while a partition waits that may have to be fetched from this leader too.
+        Does nothing after an error, or if another partition waits to be fetched: `_send_all` then finds its leader
+        first.
         """
         going = [position for position in positions if not position.done and not position.paused]
         wrong = any(position.failing_since or position.error for position in going)
@@ -490,7 +492,10 @@ class Reader:
                 self._fail(going, error)
 
     def _accept(self, position: ReadPosition, row: Any) -> bool:
-        """Advance past this partition's records and return whether there are any; handle its error."""
+        """Process one partition's response: advance past its records, or handle its error.
+
+        Return whether it has records.
+        """
         if row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and self._reset is not None:
             self._start_over(position)
             return False
@@ -530,8 +535,8 @@ class Reader:
     def _skip_gap(self, position: ReadPosition, row: Any) -> None:
         """Skip the rest of a range that is gone (compacted tombstones, aborted records).
 
-        The first empty response gives the readable end. If a second response, requested after that, is empty too, there
-        is nothing below that end. One is not enough: its records may be older than its high watermark.
+        The first empty response gives the readable end. If a second response, requested later, is empty too, no record
+        is left below that end. One response is not enough: the broker may read its records before its high watermark.
         """
         if row.error_code or row.records or position.end is None:
             position.empty_to = -1
@@ -541,7 +546,7 @@ class Reader:
         position.empty_to = self.readable_end(position.key)
 
     def _start_over(self, position: ReadPosition) -> None:
-        """Continue where `reset` says."""
+        """Move to the log's start or end, as `reset` says."""
         asked = OFFSET_EARLIEST if self._reset == "earliest" else OFFSET_LATEST
         try:
             found = self._client.list_offsets({position.key: asked}, isolation=self._isolation)
@@ -553,7 +558,7 @@ class Reader:
     # --- diverged logs ------------------------------------------------------------------------------------------------
 
     def _look_back(self, connection: Connection, wanted: dict[TopicPartition, ReadPosition], answer: Any) -> None:
-        """Remove partitions from `wanted` whose log has diverged, or for which that cannot be checked now."""
+        """Find diverged logs. Remove from `wanted` their partitions, and those that cannot be checked now."""
         out_of_range = {
             TopicPartition(topic.topic, row.partition_index)
             for topic in answer.responses
@@ -580,7 +585,7 @@ class Reader:
             position.checked_on = connection
 
     def _part(self, position: ReadPosition, divergence: Divergence) -> None:
-        """Continue in a log that has diverged."""
+        """Move to where reading continues in a diverged log, or set the partition's error to LogTruncated."""
         what = f"{divergence}: it was restored from a backup, truncated or recreated"
         position.checked_on = None
         if self._raises_truncation:
@@ -633,7 +638,7 @@ class Reader:
         return AbortedFilter((entry.producer_id, entry.first_offset) for entry in row.aborted_transactions or ())
 
     def _damaged(self, position: ReadPosition, target: int, cause: Exception) -> None:
-        """Stay before an unreadable batch."""
+        """Move back to a batch that cannot be decoded, and handle its damage."""
         at = self._batches.damaged_at
         error = CorruptMessage(f"{position.key}: the batch at offset {at} cannot be read: {cause}")
         error.__cause__ = cause
@@ -642,7 +647,7 @@ class Reader:
             self._meet_damage(position, error, at)
 
     def _meet_damage(self, position: ReadPosition, error: CorruptMessage, at: int) -> None:
-        """Fetch a corrupt batch again if that may help; otherwise the next poll raises the error."""
+        """Fetch a corrupt batch again if that may help; otherwise let the next poll raise the error."""
         error.partition, error.offset = position.key, at
         now = time.monotonic()
         again = position.damaged_at == at
@@ -655,7 +660,10 @@ class Reader:
             position.error = error
 
     def _fail(self, positions: list[ReadPosition], error: Exception) -> None:
-        """Note a failure. If it is not retriable, or lasts for retry_timeout_s, the next poll raises it."""
+        """Schedule a retry of these partitions.
+
+        The next poll raises an error that is not retriable or has lasted retry_timeout_s.
+        """
         now = time.monotonic()
         awaited = self._await_topics and isinstance(error, UnknownTopicOrPartition)
         for position in positions:

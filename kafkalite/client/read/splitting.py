@@ -1,14 +1,14 @@
-"""Split a range of offsets into pieces of about the same number of bytes, by fetching single batches from any broker.
+"""Split a range of offsets into pieces of about the same number of bytes, for parallel reading.
 
-Kafka has no request for the bytes between two offsets. But a fetch of one byte returns the batch that contains an
-offset (KIP-74), whose header has first offset, last offset and size: the density of the log there.
+Kafka has no request for the number of bytes between two offsets. But a fetch of one byte returns the batch that
+contains an offset (KIP-74). Its header has first offset, last offset and size, which give the bytes per offset there.
+Such a fetch is called a probe here.
 
     probes        ▼      ▼      ▼  ▼▼▼  ▼      ▼         evenly over the range, then where neighbours differ
-    bytes/offset  ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂████▄▄▄▄▄▄▄▄▄▄         between two probes the mean of both
-    pieces        ├────────────────┼───┼───────┤         equal areas, moved to where a batch begins
+    bytes/offset  ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂████▄▄▄▄▄▄▄▄▄▄         between two probes, the mean of both
+    pieces        ├────────────────┼───┼───────┤         equal areas, moved to the start of a batch
 
-Pieces start at batch boundaries, so no reader decodes a batch of which it needs only part. More pieces need more
-probes.
+Pieces start at batch boundaries, so no reader decodes a batch only to drop part of it. It works with any Kafka broker.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -62,7 +62,7 @@ class Probe(NamedTuple):
 
 
 class EvenStretch(NamedTuple):
-    """A stretch of offsets with the same density, in bytes per offset."""
+    """A range of offsets with a uniform density, in bytes per offset."""
 
     start: int
     end: int
@@ -101,7 +101,7 @@ def split_by_size(client: Cluster, key: TopicPartition, start: int, end: int, si
 
 
 class Profile:
-    """The density of a range, as far as it was probed."""
+    """The bytes per offset over a range, estimated from probes."""
 
     def __init__(self, client: Cluster, key: TopicPartition, start: int, end: int) -> None:
         self._client = client
@@ -115,7 +115,10 @@ class Profile:
         self._looks = 0
 
     def look(self, count: int, tolerance: float) -> None:
-        """Probe at least `count` places, then between neighbours more than `tolerance` bytes uncertain."""
+        """Probe at least `count` offsets.
+
+        Then probe between neighbours whose size is uncertain by more than `tolerance` bytes.
+        """
         length = self._end - self._start
         for i in range(min(count, length)):
             self._look_at(self._start + length * i // min(count, length))
@@ -145,14 +148,14 @@ class Profile:
         return [self._probes[base] for base in sorted(self._probes)]
 
     def _doubts(self) -> Iterator[tuple[float, int]]:
-        """Yield (uncertain bytes, offset in the middle) for all neighbouring probes."""
+        """Yield (uncertain bytes, offset in the middle) for each pair of neighbouring probes."""
         for one, two in itertools.pairwise(self._ordered()):
             between = two.base - one.following
             if between > 0:
                 yield abs(one.density - two.density) * between / 2, one.following + between // 2
 
     def stretches(self) -> list[EvenStretch]:
-        """Return the whole range as adjacent stretches."""
+        """Return the whole range as adjacent ranges of uniform density."""
         found: list[EvenStretch] = []
         reached, density = self._start, 0.0
         for seen in self._ordered():
@@ -168,13 +171,13 @@ class Profile:
 
 
 def piece_count(stretches: Sequence[EvenStretch], size_target: int) -> int:
-    """Return the number of pieces for these stretches."""
+    """Return into how many pieces of about `size_target` bytes to cut these stretches."""
     total = sum((stretch.end - stretch.start) * stretch.density for stretch in stretches)
     return max(1, min(round(total / size_target), PIECES_MAX))
 
 
 def equal_cuts(stretches: Sequence[EvenStretch], count: int) -> list[int]:
-    """Return the offsets between `count` pieces of the same size."""
+    """Return the offsets that cut the stretches into `count` pieces of equal size."""
     total = sum((stretch.end - stretch.start) * stretch.density for stretch in stretches)
     cuts: list[int] = []
     passed = 0.0
@@ -188,18 +191,21 @@ def equal_cuts(stretches: Sequence[EvenStretch], count: int) -> list[int]:
 
 
 def size_between(stretches: Sequence[EvenStretch], start: int, end: int) -> float:
-    """Return the bytes of part of the range."""
+    """Return the estimated bytes between two offsets."""
     return sum(max(0, min(stretch.end, end) - max(stretch.start, start)) * stretch.density for stretch in stretches)
 
 
 def batch_start(client: Cluster, key: TopicPartition, offset: int) -> int | None:
-    """Return the start of the batch at or after this offset; None after the last."""
+    """Return the first offset of the batch at or after this offset; None after the last batch."""
     seen = probe(client, key, offset)
     return None if seen is None else seen.base
 
 
 def one_batch(key: TopicPartition, offset: int) -> FetchRequest:
-    """Return the request for the batch at or after an offset: a single byte, so at most one batch."""
+    """Build a fetch request for the batch at or after an offset.
+
+    It asks for one byte, so the response has one batch.
+    """
     return FetchRequest(
         max_wait_ms=0,
         min_bytes=0,
@@ -214,7 +220,7 @@ def one_batch(key: TopicPartition, offset: int) -> FetchRequest:
 
 
 def probe(client: Cluster, key: TopicPartition, offset: int) -> Probe | None:
-    """Probe the batch at or after an offset; None after the last."""
+    """Fetch the batch at or after an offset; None after the last batch."""
 
     def ask() -> Probe | None:
         request = one_batch(key, offset)
@@ -231,7 +237,7 @@ def probe(client: Cluster, key: TopicPartition, offset: int) -> Probe | None:
 
 
 def first_batch(records: memoryview, offset: int) -> Probe:
-    """Return the header of the first batch; an entry of an old message set counts from `offset` on."""
+    """Return offsets and size of the first batch. For a message of format 0 or 1, the range begins at `offset`."""
     try:
         info = next_whole(records, 0)
     except BatchError:

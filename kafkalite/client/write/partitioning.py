@@ -1,4 +1,4 @@
-"""Map keys to partitions with murmur2, as Kafka's producers do, so that a key stays in one partition for all clients.
+"""Map keys to partitions with murmur2, as Kafka's producers do, so that every client maps a key to the same partition.
 
 Thread rule: functions are pure.
 """

@@ -1,25 +1,26 @@
-"""Producer: encode columns as batches and send them to leaders, in order per partition, with retries.
+"""Encode columns as record batches and send them to partition leaders, in order per partition, with retries.
 
-    send ─▶ encode ─▶ waiting ──room in flight──▶ on the wire ──acknowledged──▶ delivery
-                         ▲                            │
-                         └── retriable, lost, late ◀──┤        in sequence order, after a pause
-                         └── halves, MESSAGE_TOO_LARGE┘
+    send ─▶ encode ─▶ waiting ──fewer than in_flight_max──▶ in flight ──acknowledged──▶ delivery
+                         ▲                                      │
+                         ├── retriable error, lost connection ◀─┤    in sequence order, after a pause
+                         └── two halves: MESSAGE_TOO_LARGE ◀────┘
 
-With acks=all the producer is idempotent (KIP-98): each batch carries producer id and sequence, so a batch that is sent
-twice is stored once and order is kept after failures. Without idempotence, a connection failure may store a batch
-twice, and with several requests in flight out of order. With acks=0 the only visible failure is a lost connection;
-flush sends another request after the batches and waits for its response, since a broker may drop unread requests when
-the connection closes.
+With acks=all the producer is idempotent (KIP-98): each batch carries producer id and sequence. A batch that is sent
+twice is stored once, and the order is kept after failures. Without idempotence, a connection failure may store a batch
+twice, or out of order if several requests are in flight.
 
-With a `transactional_id` everything is part of a transaction (`kafkalite.client.write.transactions`):
+With acks=0 the only visible failure is a lost connection. A broker may drop unread requests when the connection closes,
+so `flush` sends one more request after the batches and waits for its response.
+
+With a `transactional_id`, every batch is part of a transaction (`kafkalite.client.write.transactions`):
 
     with producer.transaction():
         producer.send("out", 0, records)
         producer.send_offsets_to_transaction(reader.positions, reader.group_metadata)
 
-After a batch of a partition has failed, the broker rejects the following ones (OUT_OF_ORDER_SEQUENCE_NUMBER), which is
-not their own failure. So after a failure the producer first collects all responses of that leader, then sends the
-remaining batches again.
+After a batch of a partition has failed, the broker rejects the partition's following batches only because their
+sequence numbers leave a gap (OUT_OF_ORDER_SEQUENCE_NUMBER). So after a failure the producer first collects all
+responses of that leader, then sends the remaining batches again.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -106,7 +107,7 @@ class Delivery:
 
 @dataclass(slots=True)
 class Batch:
-    """An encoded batch that is not acknowledged."""
+    """An encoded batch that is not acknowledged yet."""
 
     partition: TopicPartition
     raw: bytearray
@@ -134,9 +135,8 @@ class Producer:
     `batch_size`        maximum bytes of records in a batch before compression
     `in_flight_max`     requests per leader without a response
     `delivery_timeout_s`   time for a batch including retries, after which DeliveryFailed is raised
-    `refusal_timeout_s` time for retries after retriable errors from a broker; None: `delivery_timeout_s`. A lost
-    connection
-                        does not count
+    `refusal_timeout_s` time for retries after retriable errors from a broker, not after lost connections;
+                        None: `delivery_timeout_s`
     `transactional_id`  makes the producer transactional and fences an older producer with the same id
     `transaction_timeout_s`   the broker aborts a transaction that is open for longer
     `on_acknowledged`   called with the partition, the offset of a batch's first record (-1: unknown, e.g. acks=0) and
@@ -216,7 +216,7 @@ class Producer:
 
     @property
     def deliveries(self) -> dict[TopicPartition, Delivery]:
-        """Acknowledged records by partition."""
+        """The acknowledged records of each partition."""
         return self._deliveries
 
     @property
@@ -240,9 +240,9 @@ class Producer:
     ) -> None:
         """Encode and send records; wait only while too many requests are in flight.
 
-        `records` are columns, Records or plain values. `timestamp` (ms, default now) is for records without one;
-        `codec` overrides the producer's.
-        Raises DeliveryFailed if an earlier batch failed, or the broker rejects these records.
+        `records` are columns, Records or plain values. `timestamp` (ms, default now) is the timestamp of records that
+        have none; `codec` overrides the producer's codec. Raises DeliveryFailed if an earlier batch failed, or the
+        broker rejects these records.
         """
         key = self._prepare(topic, partition)
         columns, now = stamped(records, timestamp)
@@ -264,10 +264,10 @@ class Producer:
             self._enqueue(key, stream, raw, count)
 
     def send_batch(self, topic: str, partition: int, batch: Buffer) -> int:
-        """Send a batch of another log unchanged, except for the producer id; return its record count.
+        """Send a batch that was fetched from another log, changing only its producer fields; return its record count.
 
-        It must be complete, of magic 2, and dense (last offset delta + 1 == record count), as clients send them. Raises
-        ValueError otherwise, and the errors of `send`.
+        The batch must be complete, of magic 2, and dense (last offset delta + 1 == record count), like batches from
+        clients. Raises ValueError otherwise, and the errors of `send`.
         """
         raw = bytearray(batch)
         info = read_info(raw)
@@ -413,7 +413,7 @@ class Producer:
         return ProducerId(self._producer_id, self._producer_epoch, sequence)
 
     def _abandon(self) -> None:
-        """Stop sending and wait for requests in flight, so that none arrives after the abort."""
+        """Stop sending and wait for requests in flight, so that no batch arrives after the abort."""
         for stream in self._streams.values():
             self._anything_lost |= bool(stream.waiting)
             stream.waiting.clear()
@@ -431,12 +431,15 @@ class Producer:
         self._in_flight.clear()
 
     def _forget_sequences(self) -> None:
-        """Reset sequences: with a new epoch each partition starts at 0."""
+        """Reset the sequence numbers to 0, as each new producer epoch requires."""
         self._streams.clear()
         self._anything_lost = False
 
     def _settle(self) -> None:
-        """With acks=0, wait for a response showing that the broker has read all batches. Ignores lost connections."""
+        """With acks=0, send a last request and wait for its response, after which the broker has read all batches.
+
+        Ignores lost connections.
+        """
         for connection in self._unanswered:
             with contextlib.suppress(ConnectionLost, RequestTimeout):
                 connection.request(API_VERSIONS, ApiVersionsRequest(), version_max=API_VERSIONS_BARE)
@@ -455,7 +458,7 @@ class Producer:
         self._producer_id, self._producer_epoch = answer.producer_id, answer.producer_epoch
 
     def _push(self, key: TopicPartition) -> None:
-        """Send the waiting batches of a partition, collecting responses while there is no room."""
+        """Send the waiting batches of a partition, collecting responses while `in_flight_max` is reached."""
         stream = self._streams[key]
         while stream.waiting:
             try:
@@ -469,7 +472,10 @@ class Producer:
                 self._recover(key, error)
 
     def _finish_elsewhere(self, key: TopicPartition, connection: Connection) -> None:
-        """After a leader change, collect the old leader's responses first, or the new one sees a sequence gap."""
+        """After a leader change, collect the old leader's responses first.
+
+        Otherwise the new leader sees a sequence gap.
+        """
         for other, batches in list(self._in_flight.items()):
             if other is not connection:
                 while any(batch.partition == key for batch in batches):
@@ -527,7 +533,7 @@ class Producer:
         self._refused(connection, batch, code, message)
 
     def _refused(self, connection: Connection, batch: Batch, code: int, message: str | None) -> None:
-        """Collect the responses of later batches, so that no retry overtakes them, then handle this batch's error."""
+        """Handle a batch's error, after collecting the responses of later batches so that no retry overtakes them."""
         again = [batch]
         failed = {batch.partition}
         others = self._in_flight.pop(connection)
@@ -598,7 +604,10 @@ class Producer:
     # --- failures -----------------------------------------------------------------------------------------------------
 
     def _recover(self, key: TopicPartition | None, error: Exception) -> None:
-        """After a lost connection or a missing leader, pause and retry until the delivery timeout."""
+        """Pause after a lost connection or without a leader, so that batches are retried.
+
+        Fail after the delivery timeout.
+        """
         for connection in [connection for connection in self._in_flight if connection.closed]:
             self._put_back(self._in_flight.pop(connection))
         for waiting_key, stream in self._streams.items():
@@ -618,7 +627,7 @@ class Producer:
         self._pause()
 
     def _refused_too_long(self, batch: Batch) -> bool:
-        """Note a rejected batch; return whether rejections have lasted for `refusal_timeout_s`."""
+        """Note that a batch was rejected; return whether it has been rejected for `refusal_timeout_s`."""
         now = time.monotonic()
         batch.refused_at = batch.refused_at or now
         return self._refusal_timeout_s is not None and now - batch.refused_at > self._refusal_timeout_s
@@ -628,7 +637,7 @@ class Producer:
         self._backoff_s = min(2 * self._backoff_s, RETRY_BACKOFF_S_MAX)
 
     def _give_up(self, batch: Batch, error: Exception) -> None:
-        """Keep the first failure and drop the partition's later batches, since order would be lost."""
+        """Record the first failure, and drop the partition's later batches: they would be written out of order."""
         waiting = self._streams[batch.partition].waiting
         lost = batch.count + sum(following.count for following in waiting)
         waiting.clear()
@@ -650,9 +659,10 @@ class Producer:
         raise self._failure
 
     def _spoilt(self, transactions: ProducerTransactions, failure: DeliveryFailed) -> Exception:
-        """Return the transaction's error for a batch that was not delivered.
+        """Return the error to raise in the transaction of a batch that was not delivered.
 
-        An old epoch does not always mean a newer producer; the coordinator shows it when asked to abort.
+        A rejected old epoch need not mean that a newer producer exists. The coordinator's response to an abort shows
+        that.
         """
         cause = failure.__cause__
         return transactions.spoil(cause if isinstance(cause, ProducerFenced) else failure)
@@ -664,7 +674,7 @@ def is_worth_repeating(code: int) -> bool:
 
 
 def receive_one(connection: Connection) -> tuple[int, str | None, int]:
-    """Return (error code, message, base offset) of the only partition in the next Produce response."""
+    """Receive the next Produce response; return (error code, message, base offset) of its only partition."""
     answer = connection.receive()[1]
     rows = [row for topic in answer.responses for row in topic.partition_responses]
     if len(rows) != 1:
@@ -679,7 +689,7 @@ def receive_one(connection: Connection) -> tuple[int, str | None, int]:
 
 
 def stamped(records: Sendable, timestamp: int | None) -> tuple[RecordColumns, int]:
-    """Convert records to columns; return them with the default timestamp in ms (`timestamp`, or now)."""
+    """Convert records to columns. Return the columns and the default timestamp in ms: `timestamp`, or now."""
     now = int(time.time() * 1000) if timestamp is None else timestamp
     return (records if isinstance(records, RecordColumns) else columns_of(records, now)), now
 

@@ -1,18 +1,19 @@
-"""The transactions of one transactional id (KIP-98): fencing, contents, commit and abort, on the client's side.
+"""Run the transactions of one transactional id on the client's side (KIP-98): fencing, begin, commit and abort.
 
     NEW ──init──▶ READY ──begin──▶ OPEN ──commit──▶ COMMITTING ──▶ READY
                     ▲               │ │                 │ TRANSACTION_ABORTABLE …
-                    │               │ └─ refused ─▶ ABORT_ONLY ◀┘
-                    └── ABORTING ◀──┴──abort──────────┘             any ── fenced, not allowed ──▶ FAILED, for good
+                    │               │ └──error───▶ ABORT_ONLY ◀┘
+                    └── ABORTING ◀──┴──abort──────────┘             any ── fenced, unauthorized ──▶ FAILED, for good
 
-An error is one of three kinds. A retriable one (the coordinator moves, loads, or still completes the previous
-transaction) is retried here. An abortable one fails this transaction (TransactionAborted: abort and begin again). A
-fatal one ends the producer (ProducerFenced and the like: a newer producer uses the id, or the broker has expired it).
+There are three kinds of errors. After a retriable error, the request is retried here: the coordinator moves, loads, or
+still completes the previous transaction. An abortable error fails the current transaction with TransactionAborted:
+abort and begin again. A fatal error, such as ProducerFenced, ends the producer: a newer producer uses the id, or the
+broker has expired it.
 
-There are two protocols. With version 1 the producer first adds each partition and group at the coordinator and keeps
-its epoch. With version 2 (the cluster's transaction.version is 2, KIP-890) it adds none and gets a new epoch at the end
-of each transaction, so that late requests cannot enter the next one. With version 1 a producer that lost batches
-requests a new epoch (KIP-360).
+The transaction protocol has two versions. In version 1 the producer first adds each partition and group at the
+coordinator, and keeps its epoch. If the producer has lost batches, it requests a new epoch (KIP-360). In version 2 (the
+cluster's transaction.version is 2, KIP-890) the brokers add partitions and groups. The producer gets a new epoch at the
+end of each transaction, so that late requests cannot enter the next transaction.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -92,7 +93,7 @@ class TransactionState(Enum):
 
 
 class PreparedTransaction(NamedTuple):
-    """An open transaction whose batches are acknowledged. Any process can end it with these fields."""
+    """An open transaction whose batches are acknowledged. Any process can commit or abort it with these fields."""
 
     transactional_id: str
     producer_id: int
@@ -144,7 +145,7 @@ class ProducerTransactions:
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
 
     def begin(self) -> None:
-        """Begin a transaction; brokers see it with its first partition."""
+        """Begin a transaction. Brokers learn of it with its first partition."""
         self.require(TransactionState.READY)
         self._partitions.clear()
         self._groups_added.clear()
@@ -181,7 +182,7 @@ class ProducerTransactions:
             raise RuntimeError(f"the transaction of {self.transactional_id} is {self.state.value}, not {wanted}")
 
     def spoil(self, error: Exception) -> Exception:
-        """Change the state after an error; return the exception to raise."""
+        """Move to ABORT_ONLY or FAILED after an error, as its kind requires; return the exception to raise."""
         if isinstance(error, KafkaError) and error.code in FENCED:
             error = ProducerFenced(
                 f"transactional id {self.transactional_id} is fenced: a newer producer uses it, or it timed out"
@@ -203,7 +204,7 @@ class ProducerTransactions:
     # --- what is part of it -------------------------------------------------------------------------------------------
 
     def add(self, key: TopicPartition) -> None:
-        """Add a partition before its first batch."""
+        """Add a partition to the transaction, before its first batch is sent."""
         self.require(TransactionState.OPEN)
         if key in self._partitions:
             return
@@ -228,7 +229,7 @@ class ProducerTransactions:
         return first_error(codes), answer
 
     def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
-        """Add a group's offsets to the transaction, which commits them or not."""
+        """Add a group's offsets to the transaction. They are committed if and when it commits."""
         self.require(TransactionState.OPEN)
         rows = committed_offsets(offsets)
         if not rows:
@@ -276,7 +277,7 @@ class ProducerTransactions:
 
     @property
     def produce_version_max(self) -> int:
-        """Return the highest Produce version allowed."""
+        """Return the highest Produce version that the transaction protocol in use allows."""
         return self._version_max(PRODUCE)
 
     # --- its end ------------------------------------------------------------------------------------------------------
@@ -284,8 +285,8 @@ class ProducerTransactions:
     def end(self, *, commit: bool) -> bool:
         """Commit or abort; return whether the epoch has changed, so that sequences restart.
 
-        After an error that leaves the outcome unknown (no coordinator in time) the state stays, and the call may be
-        repeated.
+        If the outcome is unknown because no coordinator responded in time, the state does not change and the call may
+        be repeated.
         """
         if commit:
             self.require(TransactionState.OPEN, TransactionState.COMMITTING)
@@ -319,7 +320,10 @@ class ProducerTransactions:
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def _until_done(self, ask: Callable[[], tuple[int, Any]], home: Coordinator, what: str) -> Any:
-        """Retry a request after retriable errors; return its response or raise the transaction's error."""
+        """Repeat a request until it succeeds; return its response.
+
+        Raises the exception for an error that is not retriable.
+        """
         deadline = time.monotonic() + self._client.retry_timeout_s
         backoff_s = min(self._client.retry_backoff_s, BACKOFF_S_MIN)
         while True:
@@ -349,13 +353,13 @@ class ProducerTransactions:
 
 
 def speaks_second(connection: Connection) -> bool:
-    """Return whether the cluster has enabled protocol 2 and both sides support its requests."""
+    """Return whether to use version 2 of the protocol: the cluster has enabled it and both sides support it."""
     known = all(connection.knows(api_key, version) for api_key, version in SECOND.items())
     return known and connection.features.get(FEATURE, 0) >= 2
 
 
 def first_error(codes: Iterable[int]) -> int:
-    """Return the first code other than OPERATION_NOT_ATTEMPTED, which only means that another one failed."""
+    """Return the first error code. OPERATION_NOT_ATTEMPTED is ignored: it only means that another partition failed."""
     failing = [code for code in codes if code]
     telling = [code for code in failing if code != ErrorCode.OPERATION_NOT_ATTEMPTED]
     return (telling or failing or [0])[0]
