@@ -1,8 +1,8 @@
-"""The broker's settings: one frozen object, loaded from a file and overrides, validated and described.
+"""Load, check and describe the broker's settings: BrokerConfig, one frozen object.
 
-Each field is one setting; its key is the field's name with dots for underscores. The rows are defined in
-`kafkalite.settings.areas`: a new area is a module there, and one of BrokerConfig's bases. `kafkalite.settings.rows`
-parses texts. Any thread may read a BrokerConfig; a change creates a new one.
+Each field is one setting; its key is the field's name with dots for underscores. The modules in
+`kafkalite.settings.areas` define the fields: to add an area, add a module there and make its class a base of
+BrokerConfig. `kafkalite.settings.rows` parses texts. Any thread may read a BrokerConfig; a change creates a new one.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ class BrokerConfig(
     MetricRows,
     ClassicRows,
 ):
-    """The broker's settings. Create it with `load`, which validates them; the bare constructor gives the defaults.
+    """The broker's settings. `load` creates and validates them; the bare constructor uses the defaults.
 
-    Compared by identity, so that derived values can be cached for an object.
+    Compared by identity, so that values derived from an object can be cached for it.
     """
 
     static_texts: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -118,7 +118,7 @@ class BrokerConfig(
     def load(cls, file: Path | None = None, overrides: Mapping[str, object] | None = None) -> Self:
         """Load the file's settings, then apply `overrides` (keys with dots, values as text or as Python values).
 
-        ConfigError names an unknown key or an invalid value; StartupError if the file cannot be read.
+        Raises ConfigError for an unknown key or an invalid value, and StartupError if the file cannot be read.
         """
         texts = read_properties(file) if file is not None else {}
         texts.update((key, to_text(value)) for key, value in (overrides or {}).items())
@@ -134,7 +134,7 @@ class BrokerConfig(
         return replace(config, notes=(*notes, *_later_notes(known)))
 
     def changes(self, *, cluster: bool) -> Mapping[str, str]:
-        """Return the texts of the dynamic settings: of the whole cluster, or of this broker."""
+        """Return the texts of dynamic settings: those of the whole cluster, or of this broker."""
         return self.cluster_texts if cluster else self.dynamic_texts
 
     def with_dynamic(self, texts: Mapping[str, str], *, cluster: bool = False) -> Self:
@@ -258,11 +258,11 @@ class BrokerConfig(
 
     @property
     def broker_id(self) -> int:
-        """Return node.id; Kafka's older name for it."""
+        """Return node.id, under Kafka's older name."""
         return self.node_id
 
     def classic_partition_count(self, topic: str) -> int:
-        """Return the partition count of a classic topic that its first message creates."""
+        """Return the number of partitions with which the first message creates a classic topic."""
         return max(1, parse_map(self.topic_partition_count_map).get(topic, self.num_partitions))
 
     def connections_per_ip_overrides(self) -> dict[str, int]:
@@ -293,7 +293,7 @@ class BrokerConfig(
 
     @property
     def written_default(self) -> str:
-        """Return the key described as a cluster setting by default; "" in a cluster, whose controllers store it."""
+        """Return the key if it is described as a cluster-wide setting by default, else ""."""
         return "" if self.in_cluster else WRITTEN_DEFAULT
 
     def synonyms(self, key: str) -> tuple[ConfigSynonym, ...]:
@@ -318,7 +318,7 @@ def is_broker_setting(name: str) -> bool:
 
 
 def _known_texts(texts: Mapping[str, str], notes: list[str]) -> dict[str, str]:
-    """Return the known settings with aliases replaced. ConfigError for an unknown key; a note for an ignored one."""
+    """Return the known settings, with aliases replaced. ConfigError for an unknown key; a note for an ignored one."""
     known: dict[str, str] = {}
     for key, text in texts.items():
         if is_broker_setting(key):

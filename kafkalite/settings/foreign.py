@@ -126,7 +126,7 @@ _PATTERN: Final = re.compile("|".join(re.escape(prefix) for prefix in sorted(_PR
 
 
 def refuse_foreign(key: str, text: str) -> None:
-    """Raise ConfigError for a key that must not be ignored, unless its value is empty."""
+    """Raise ConfigError for a key that cannot safely be ignored, unless its value is empty."""
     if key in _REFUSED and text.strip():
         raise ConfigError(key, _REFUSED[key])
     # Kafka's handler for bearer tokens does what this broker does; another one would make its own decisions.
@@ -135,9 +135,9 @@ def refuse_foreign(key: str, text: str) -> None:
 
 
 def known_dynamic(texts: Mapping[str, str], table: Mapping[str, Setting]) -> dict[str, str]:
-    """Return the dynamic broker settings that are in the table; the others are stored without effect.
+    """Return the dynamic broker settings that are in the table. The others are stored, but have no effect.
 
-    ConfigError for a setting that is read only at start, and if too much would be stored.
+    Raises ConfigError for a setting that is read only at start, and if too much would be stored.
     """
     for key, text in texts.items():
         of_listener = listener_key(key)
@@ -160,7 +160,7 @@ def known_dynamic(texts: Mapping[str, str], table: Mapping[str, Setting]) -> dic
 def check_kept(texts: Mapping[str, str], before: Mapping[str, str], table: Mapping[str, Setting]) -> None:
     """Raise ConfigError if a change from `before` to `texts` makes the stored unknown settings exceed KEPT_TOTAL_MAX.
 
-    If an earlier version stored more, that stays valid, so the broker starts, and it can be removed in steps.
+    If an earlier version stored more, that stays valid: the broker starts, and the settings can be removed in steps.
     """
     size = kept_size(texts, table)
     if size > KEPT_TOTAL_MAX and size > kept_size(before, table):
@@ -173,7 +173,7 @@ def kept_size(texts: Mapping[str, str], table: Mapping[str, Setting]) -> int:
 
 
 def foreign_note(key: str) -> str | None:
-    """Return the log message for a setting of Kafka without effect here, None for an unknown key."""
+    """Return the log message for a setting of Kafka that has no effect here, None for an unknown key."""
     if key in _REFUSED:
         return f"{key} is empty and ignored"
     match = _PATTERN.match(key)

@@ -1,8 +1,8 @@
 """Resolve a group's settings (Kafka's resource GROUP, KIP-848): its own value, else the broker's.
 
 `consumer.*` applies to groups of the newer protocol. `share.*` and `streams.*` are validated and stored as in Kafka,
-but have no effect: there are no such groups. Synonyms name the broker settings that the defaults come from, as Kafka
-does since 4.2; Kafka 4.1 returns only the value.
+but have no effect, because share and streams groups are not supported. A setting's synonyms name the broker settings
+that its default comes from, as in Kafka 4.2 and later; Kafka 4.1 returns no synonyms.
 
 Frozen, so any thread may read them; a change creates a new object. Source: GroupConfig of Kafka 4.1, answers of 4.4.
 """

@@ -1,6 +1,4 @@
-"""Find the settings of single listeners, `listener.name.<listener>.…`: TLS, SASL and its mechanisms, connection
-limits. Pure.
-"""
+"""Split keys of the form `listener.name.<listener>.…`, and find their settings (TLS, SASL, connection limits). Pure."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@
     listeners=sasl://:9094,sasl+ssl://:9095     authentication by SASL, in plain text and through TLS
     listeners=IN://:29092,OUT://:9092           custom names: listener.security.protocol.map=IN:PLAINTEXT,OUT:SSL
 
-Pure functions on text. They resolve and bind nothing, but read the machine's host name for a listener that is bound to
-every interface and not advertised.
+Pure functions on text, without DNS or sockets. Only a listener that is bound to every interface and not advertised
+needs more: the machine's host name.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Listener:
 
 
 def parse_listeners(text: str, protocol_map: str, controller_names: Iterable[str] = ()) -> tuple[Listener, ...]:
-    """Return the listeners to bind. ConfigError if there is none, or one is malformed or its protocol unsupported."""
+    """Return the listeners to bind. ConfigError if there is none, one is malformed, or its protocol is unsupported."""
     protocols = _parse_protocol_map(protocol_map)
     controllers = {name.upper() for name in controller_names}
     found = [item for item in _parse(KEY, text) if item.name not in controllers]
@@ -91,7 +91,7 @@ def parse_listeners(text: str, protocol_map: str, controller_names: Iterable[str
 
 
 def parse_names(text: str) -> list[Listener]:
-    """Return all listeners in `listeners`, including controllers', with unmapped protocols. ConfigError."""
+    """Return all listeners in `listeners`, including controllers' and those with unmapped protocols. ConfigError."""
     return _parse(KEY, text)
 
 
@@ -102,7 +102,7 @@ def protocol_of(controller: str, protocol_map: str) -> str:
 
 
 def parse_advertised(text: str | None, listeners: Iterable[Listener]) -> dict[str, Listener]:
-    """Return listener name → advertised address, without names that are not bound (a controller's)."""
+    """Return listener name → advertised address. Names that are not bound here (a controller's) are left out."""
     if not text:
         return {}
     names = {item.name for item in listeners}

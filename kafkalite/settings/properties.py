@@ -24,8 +24,8 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def parse_properties(text: str, source: str = "configuration") -> dict[str, str]:
-    r"""Java's .properties syntax: `#` and `!` comments, `=`, `:` or blanks between key and value, `\` at the end of a
-    line, and the escapes `\t \n \r \f \\uXXXX`. The last of several lines for one key counts, as in Java.
+    r"""Parse Java's .properties syntax: `#` and `!` comments, `=`, `:` or blanks between key and value, `\` at the end
+    of a line, and the escapes `\t \n \r \f \\uXXXX`. As in Java, the last of several lines for one key wins.
     """
     values: dict[str, str] = {}
     for number, line in _logical_lines(text):

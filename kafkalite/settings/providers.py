@@ -116,7 +116,7 @@ CLASSES: Final[Mapping[str, type[EnvironmentProvider | FileProvider | DirectoryP
 
 
 def resolve(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings without the providers' keys, variables replaced. ConfigError if one has no value."""
+    """Return the settings with variables replaced, without the providers' keys. ConfigError for a missing value."""
     if not texts.get(PROVIDERS, "").strip():
         return dict(texts)
     providers = _providers(texts)

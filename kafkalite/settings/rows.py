@@ -1,8 +1,8 @@
-"""Define a setting: one row of a settings table, which is parsed from text, validated, rendered and described.
+"""Define `Setting`: one row of a settings table, which is parsed from text, validated, rendered and described.
 
-The tables are dataclasses (`BrokerConfig`, `TopicConfig`), whose fields have the rows as metadata. Values come as text
-from a .properties file, the command line or an AlterConfigs request, and only `Setting.parse` converts them. Everything
-here is immutable, so any thread may use it. Other modules define which settings exist and what they do.
+The tables are the dataclasses `BrokerConfig`, `TopicConfig` and others: each field's metadata is a Setting. Values
+arrive as text from a .properties file, the command line or an AlterConfigs request, and only `Setting.parse` converts
+them. Everything here is immutable, so any thread may use it. Other modules define which settings exist.
 """
 
 from __future__ import annotations
@@ -106,9 +106,10 @@ def ordered_synonyms(
     static: Mapping[str, str],
     defaults: Mapping[str, str | None],
 ) -> tuple[ConfigSynonym, ...]:
-    """Return the values of a broker setting's `names`: of this broker, of the `cluster`, of the file, and the default.
+    """Return the values of a broker setting by precedence: this broker's, the cluster's, the file's, the default.
 
-    They begin with the first one that is named `key`. Source: Kafka's ConfigHelper.
+    `names` are those under which it can be set. The list begins at the first value that is named `key`. Source: Kafka's
+    ConfigHelper.
     """
     places: tuple[tuple[ConfigSource, Mapping[str, str | None]], ...] = (
         (ConfigSource.DYNAMIC_BROKER, dynamic),
@@ -141,7 +142,7 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting. `low` and `high` are inclusive. The default None means unset; then an empty text is valid, too."""
+    """One setting. `low` and `high` are inclusive. The default None means unset, and allows an empty text."""
 
     key: str
     type: ConfigType
@@ -284,7 +285,7 @@ def to_text(value: object) -> str:
 def setting(
     type_: ConfigType, default: Value | Callable[[], Value], doc: str, *, default_text: str = "", **more: Any
 ) -> Any:
-    """A dataclass field that is a setting; its key is the field's name with dots for underscores (see `collect`)."""
+    """Return a dataclass field that is a setting; its key is the field's name, dots for underscores (see `collect`)."""
     row: dict[str, Any] = {"type": type_, "doc": doc, "default_text": default_text, **more}
     if callable(default):
         row["default"] = None
@@ -317,7 +318,7 @@ def parse_all(table: Mapping[str, Setting], texts: Mapping[str, str]) -> dict[st
 
 
 def near_miss(key: str, known: Iterable[str]) -> str:
-    """Return the end of an "unknown setting" error: the closest known key, "" if none is close."""
+    """Return the end of an "unknown setting" error: a hint at the closest known key, or "" if none is close."""
     import difflib  # only what is wrong needs it
 
     close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.75)

@@ -1,4 +1,4 @@
-"""Resolve a topic's settings: its own value, else the broker's (its key is in `broker_keys`), else the default.
+"""Resolve a topic's settings: its own value, else the broker's (under one of `broker_keys`), else the default.
 
 Frozen, so any thread may read them; a change creates a new object.
 """
@@ -66,9 +66,9 @@ class TopicConfig(TopicRows):
         before: Mapping[str, str] = MappingProxyType({}),
         topic: str = "",
     ) -> Self:
-        """Resolve settings that a client requests. ConfigError also for those that Kafka 4 rejects.
+        """Resolve the settings that a client requests. Also raises ConfigError for settings that Kafka 4 rejects.
 
-        A topic keeps its existing settings: they are in `before`. Source: LogConfig.validate of Kafka 4.1.
+        A topic keeps its existing settings, which are in `before`. Source: LogConfig.validate of Kafka 4.1.
         """
         config = cls.resolve(broker, overrides, topic)
         for key in REMOVED & overrides.keys() - before.keys():

@@ -1,4 +1,4 @@
-"""Rows of a topic's settings table, with the broker settings that their defaults come from."""
+"""Define the settings of a topic, with the broker settings that provide their defaults."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VALIDATIONS: Final = ("full", "header")
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class TopicRows:
-    """What a topic may have for itself."""
+    """Settings of a topic."""
 
     __slots__ = ()
 

@@ -1,14 +1,18 @@
-"""Rows of the broker's settings table by area. Each class is a part of BrokerConfig (see `kafkalite.settings.broker`).
+"""Define the broker's settings, one module per area. Each area's class is a base of BrokerConfig (settings/broker.py).
 
-server        who the broker is, what it binds, where its data lives, threads
-connections   bounds of connections, requests, fetch sessions
-security      connections that have not shown yet who they are; what they may do
+server        node id, listeners, data directory, threads
+cluster       controllers, traffic between brokers
+connections   limits of connections, requests and fetch sessions
+security      connections before authentication
+permissions   authorizer and super users
 tls           TLS, for all listeners or for one
-sasl          SASL, for all listeners, one of them, or a mechanism
-quotas        the time windows over which clients' usage is measured
-logs          topics, durability, defaults of topics' settings
+sasl          SASL, for all listeners, one of them, or one mechanism
+quotas        the windows over which quotas are measured
+logs          topics, durability, defaults of topic settings
 cleaner       compaction
-groups        consumer groups, their offsets
-transactions  idempotent producers, transactions
-classic       Kafka 0.7's, for classic topics and its listener
+groups        consumer groups and their offsets
+transactions  idempotent producers and transactions
+replication   replicas of partitions in a cluster
+metrics       metrics and health checks
+classic       Kafka 0.7: classic topics and their listener
 """

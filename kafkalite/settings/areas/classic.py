@@ -1,8 +1,7 @@
-"""Settings of Kafka 0.7: those it has alone, and which of ours its other keys mean.
+"""Define the settings of Kafka 0.7, and translate its keys so that its server.properties works unchanged.
 
-0.7's keys are taken as they are, so that its server.properties can be used. Where the same thing has a newer key, 0.7's
-is another name for it (RENAMED); what has no newer key, or another default, is a row of ClassicRows, which is part
-of the broker's table. Pure functions on text; any thread.
+A 0.7 key whose newer equivalent has the same default is an alias of it (RENAMED). Any other 0.7 key is a setting in
+ClassicRows, which is part of the broker's table. Pure functions on text; any thread.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ that give the default in place of today's (none: today's)."""
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class ClassicRows:
-    """Rows of the broker's settings table that only concern classic topics and the 0.7 listener."""
+    """Settings that affect only classic topics and the 0.7 listener."""
 
     __slots__ = ()
 
@@ -195,7 +194,7 @@ class ClassicRows:
     )
 
     def classic_defaults(self, topic: str) -> dict[str, Value]:
-        """Attribute → value of a classic topic's settings that 0.7 has another default, or a map, for."""
+        """Return attribute → value of the settings for which 0.7 has another default, or a map with this topic."""
         values: dict[str, Value] = {}
         for key, (map_key, factor, broker_keys) in _SOURCES.items():
             mapped = parse_map(getattr(self, attribute_of(map_key))).get(topic) if map_key else None
@@ -207,9 +206,9 @@ class ClassicRows:
         return values
 
     def classic_broker_keys(self, key: str, topic: str, today: list[str]) -> list[str]:
-        """The broker's settings that a classic topic's setting comes from, the one that counts first.
+        """Return the broker settings that a classic topic's setting is taken from, by precedence.
 
-        `today` are those of a topic of today.
+        `today` has those of an ordinary topic.
         """
         map_key, _, broker_keys = _SOURCES.get(key, (None, 1, ()))
         own = [map_key] if map_key and topic in parse_map(getattr(self, attribute_of(map_key))) else []
@@ -218,7 +217,7 @@ class ClassicRows:
 
 @functools.lru_cache(maxsize=16)
 def parse_map(text: str) -> Mapping[str, int]:
-    """`topic:number,topic:number` as 0.7 reads it: a pair that is none is logged (once) and left out."""
+    """Parse `topic:number,topic:number` as 0.7 does: a malformed pair is logged (once) and skipped."""
     found: dict[str, int] = {}
     for pair in filter(None, (item.strip() for item in text.split(","))):
         topic, separator, number = pair.rpartition(":")
@@ -230,7 +229,9 @@ def parse_map(text: str) -> Mapping[str, int]:
 
 
 def translate(texts: Mapping[str, str], notes: list[str]) -> dict[str, str]:
-    """The texts with 0.7's keys replaced by ours; a key whose newer form is given too is left out, with a note."""
+    """Return the texts with 0.7's keys renamed to ours. If both names of a setting are given, 0.7's is dropped, with a
+    note. In a file of 0.7 (with `brokerid`), `port` becomes a listener for 0.7's protocol.
+    """
     result: dict[str, str] = {}
     for key, text in texts.items():
         ours, factor = RENAMED.get(key, (key, 1))
@@ -255,7 +256,7 @@ def translate(texts: Mapping[str, str], notes: list[str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def named_as_given(texts: Mapping[str, str]) -> Iterator[None]:
-    """A ConfigError from within names a setting by 0.7's key, where that is how it was given."""
+    """Make a ConfigError raised inside this context name the 0.7 key, if the setting was given by that key."""
     try:
         yield
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Rows of the broker's settings table: the threads that compact logs, and defaults of topics' compaction."""
+"""Define the broker's settings for log compaction: the cleaner threads, and defaults of topic settings."""
 
 from __future__ import annotations
 

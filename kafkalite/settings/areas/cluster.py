@@ -1,10 +1,10 @@
-"""Rows of the broker's settings table about the cluster it belongs to, and what they mean together.
+"""Define the broker's settings for a cluster, and check them together.
 
-    process.roles                    where                                                 the process is
-    nothing, or broker,controller    the only voter is itself                              a broker that stands alone
-    broker                           controllers of Apache Kafka's are named               a broker of their cluster
+    process.roles                    voters                    the process is
+    empty, or broker,controller      at most itself            a standalone broker
+    broker                           Apache Kafka controllers  a broker in their cluster
 
-kafkalite is no controller: a file that makes it one of a quorum's is refused.
+kafkalite cannot be a controller of a cluster, so a file that makes it one is rejected.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _NO_CONTROLLER: Final = (
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class ClusterRows:
-    """The cluster, where it has controllers of Apache Kafka's."""
+    """Settings of a broker in a cluster of Apache Kafka controllers."""
 
     __slots__ = ()
 
@@ -147,7 +147,7 @@ class ClusterRows:
         return self.process_roles == (BROKER,)
 
     def quorum_voters(self) -> dict[int, tuple[str, int]]:
-        """controller.quorum.voters as id → (host, port); ConfigError."""
+        """Parse controller.quorum.voters into id → (host, port). ConfigError."""
         voters = {}
         for item in self.controller_quorum_voters:
             number, separator, server = item.partition("@")
@@ -157,12 +157,12 @@ class ClusterRows:
         return voters
 
     def quorum_servers(self) -> tuple[tuple[str, int], ...]:
-        """controller.quorum.bootstrap.servers as (host, port); ConfigError."""
+        """Parse controller.quorum.bootstrap.servers into (host, port). ConfigError."""
         return tuple(parse_server(SERVERS_KEY, item) for item in self.controller_quorum_bootstrap_servers)
 
 
 def parse_server(key: str, text: str) -> tuple[str, int]:
-    """host:port, an IPv6 host in brackets; ConfigError."""
+    """Parse host:port; an IPv6 host is in brackets. ConfigError."""
     match = _SERVER.fullmatch(text.strip())
     if match is None or not 0 < int(match[3]) <= 65535:
         raise ConfigError(key, f"must be host:port, not {text[:80]!r}")
@@ -170,7 +170,10 @@ def parse_server(key: str, text: str) -> tuple[str, int]:
 
 
 def check_alone(rows: ClusterRows, node_id: int, controller_ports: frozenset[int]) -> None:
-    """ConfigError for a controller of more than itself; `controller_ports` are those that its listeners would bind."""
+    """Raise ConfigError if the process would be a controller for others than itself.
+
+    `controller_ports` are the ports that its controller listeners would bind.
+    """
     if CONTROLLER not in rows.process_roles:
         return
     if BROKER not in rows.process_roles:
@@ -182,9 +185,10 @@ def check_alone(rows: ClusterRows, node_id: int, controller_ports: frozenset[int
 
 
 def inner_listener(rows: ClusterRows, given: Container[str], listeners: Collection[str]) -> str:
-    """Which of the bound listeners brokers use among themselves; `given` has the keys that are set. ConfigError.
+    """Return the bound listener for traffic between brokers; `given` has the keys that are set. ConfigError.
 
-    Source: AbstractKafkaConfig.interBrokerListenerNameAndSecurityProtocol of Kafka 4.1, whose default has to be there.
+    Source: AbstractKafkaConfig.interBrokerListenerNameAndSecurityProtocol of Kafka 4.1. Unlike there, the first
+    listener is used if neither key is set and no listener has the default name.
     """
     name, key = rows.inter_broker_listener_name, INNER_KEY
     if name and INNER_PROTOCOL_KEY in given:
@@ -199,9 +203,9 @@ def inner_listener(rows: ClusterRows, given: Container[str], listeners: Collecti
 
 
 def check_in_cluster(rows: ClusterRows, node_id: int, inner: str, controller: str | None) -> None:
-    """ConfigError for what a broker in a cluster cannot do or be.
+    """Raise ConfigError if these settings do not suffice for a broker in a cluster, or contradict each other.
 
-    `inner` is the protocol of the listener that brokers use among themselves, `controller` that of the controllers'.
+    `inner` is the protocol of the listener for traffic between brokers, `controller` that of the controllers' listener.
     """
     voters, servers = rows.quorum_voters(), rows.quorum_servers()
     if not voters and not servers:

@@ -1,11 +1,9 @@
-"""Rows of the broker's settings table: bounds of connections, of requests and of fetch sessions.
+"""Define the broker's settings that limit connections, requests and fetch sessions.
 
-    max.connections=…                           all connections
-    listener.name.outside.max.connections=…     those of the listener OUTSIDE besides
+    max.connections=…                           limits all connections together
+    listener.name.outside.max.connections=…     limits those of the listener OUTSIDE in addition
 
-The same goes for max.connection.creation.rate.
-
-Both may change while the broker runs.
+max.connection.creation.rate also has both forms. Both settings can be changed while the broker runs.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ _LISTENER_KEY: Final = re.compile(r"listener\.name\.(?P<name>[^.]+)\.(?P<key>max
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class ConnectionRows:
-    """What connections, requests and fetch sessions may take."""
+    """Limits of connections, requests and fetch sessions."""
 
     __slots__ = ()
 
@@ -178,19 +176,19 @@ _ROWS: Final[dict[str, Setting]] = collect(ConnectionRows)
 
 
 def listener_key(full: str) -> tuple[str, str] | None:
-    """(listener in lower case, key) of `listener.name.<listener>.max.connection…`; None for any other key."""
+    """Split `listener.name.<listener>.max.connection…` into (listener in lower case, key); None for any other key."""
     match = _LISTENER_KEY.fullmatch(full)
     return (match["name"].lower(), match["key"]) if match is not None and match["key"] in OF_LISTENERS else None
 
 
 def row_of(full: str) -> Setting | None:
-    """The row of a listener's own key."""
+    """Return the Setting of a listener's key, or None for any other key."""
     found = listener_key(full)
     return None if found is None else _ROWS[found[1]]
 
 
 def limits_of_listeners(key: str, *texts: Mapping[str, str]) -> dict[str, int]:
-    """Listener in lower case → its own value of one of OF_LISTENERS; later texts count. ConfigError for a bad one."""
+    """Return listener in lower case → its own value of `key`, one of OF_LISTENERS. Later texts win. ConfigError."""
     limits: dict[str, int] = {}
     for full, text in (item for given in texts for item in given.items()):
         found = listener_key(full)

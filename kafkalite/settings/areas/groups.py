@@ -1,4 +1,4 @@
-"""Rows of the broker's settings table: consumer groups of both protocols, and `__consumer_offsets`."""
+"""Define the broker's settings for consumer groups of both protocols, and for `__consumer_offsets`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkalite.settings.rows import INT, INT32_MAX, LIST, LONG, MIB, MINUTE_MS, 
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class GroupRows:
-    """Consumer groups and their offsets."""
+    """Settings of consumer groups and their offsets."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
-"""Rows of the broker's settings table: topics, when logs are flushed, and defaults of topics' settings.
+"""Define the broker's settings for topics and log flushes, and the defaults of topic settings.
 
-What a topic may have for itself stands in `kafkalite.settings.topic_settings_table`; compaction in
-`kafkalite.settings.areas.cleaner`.
+`kafkalite.settings.topic_settings_table` has the settings of single topics, `kafkalite.settings.areas.cleaner` those of
+compaction.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kafkalite.settings.topic_settings_table import CODECS, TIMESTAMP_TYPES
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class LogRows:
-    """Topics, durability, and the defaults of topics' settings."""
+    """Settings of topics and durability, and the defaults of topic settings."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Rows of the broker's settings table about what it tells of itself."""
+"""Define the broker's settings for metrics, health checks and reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkalite.settings.rows import INT, LIST, LONG, STRING, setting
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class MetricRows:
-    """Metrics and health."""
+    """Settings of metrics and health checks."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Rows of the broker's settings table about who may do what."""
+"""Define the broker's settings for authorization: the authorizer and the super users."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAutho
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class PermissionRows:
-    """Permissions."""
+    """Settings of authorization."""
 
     __slots__ = ()
 
@@ -37,14 +37,14 @@ class PermissionRows:
 
     @property
     def asks_rules(self) -> bool:
-        """Whether there is an authoriser; ConfigError for one that is not ours."""
+        """Whether there is an authorizer. ConfigError for a class other than Kafka's standard one."""
         if self.authorizer_class_name not in {"", STANDARD_AUTHORIZER}:
             raise ConfigError("authorizer.class.name", f"only {STANDARD_AUTHORIZER} can be loaded")
         return bool(self.authorizer_class_name)
 
     @property
     def super_user_names(self) -> frozenset[str]:
-        """The principals of super.users; ConfigError for one that is not of the form type:name."""
+        """The principals of super.users. ConfigError if one does not have the form type:name."""
         names = frozenset(filter(None, (text.strip() for text in self.super_users.split(";"))))
         for name in names:
             kind, separator, rest = name.partition(":")

@@ -1,4 +1,4 @@
-"""Rows of the broker's settings table: over which time it is counted what clients do."""
+"""Define the broker's settings for quotas: the windows over which a client's use is measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkalite.settings.rows import INT, setting
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class QuotaRows:
-    """Quotas."""
+    """Settings of quotas."""
 
     __slots__ = ()
 

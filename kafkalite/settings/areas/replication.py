@@ -1,4 +1,4 @@
-"""Rows of the broker's settings table: copies of partitions on several brokers of a cluster."""
+"""Define the broker's settings for replication between the brokers of a cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REPLICATION_KEYS: Final = (
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class ReplicationRows:
-    """Replication, in a cluster."""
+    """Settings of replication."""
 
     __slots__ = ()
 
@@ -88,7 +88,7 @@ class ReplicationRows:
 
 
 def check_replication(rows: ReplicationRows) -> None:
-    """ConfigError for what no single value shows."""
+    """Raise ConfigError if these settings contradict each other."""
     if rows.replica_fetch_wait_max_ms > rows.replica_socket_timeout_ms:
         raise ConfigError(
             "replica.fetch.wait.max.ms", "is above replica.socket.timeout.ms, so every fetch that waits would time out"

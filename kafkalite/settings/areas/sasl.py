@@ -1,11 +1,11 @@
-"""Settings of SASL, by Kafka's names: rows of the broker's table, which a listener or its mechanisms may have too.
+"""Define the settings of SASL, with Kafka's names: for all listeners, for one listener, or for one of its mechanisms.
 
     connections.max.reauth.ms=…                                             every listener with SASL
-    listener.name.outside.connections.max.reauth.ms=…                       the listener OUTSIDE alone
+    listener.name.outside.connections.max.reauth.ms=…                       the listener OUTSIDE
     listener.name.outside.scram-sha-256.connections.max.reauth.ms=…         one of its mechanisms
-    listener.name.outside.plain.sasl.jaas.config=…                          of a mechanism only
+    listener.name.outside.plain.sasl.jaas.config=…                          (only for a mechanism)
 
-What is nearer counts. Pure functions on text; any thread.
+The most specific value wins. Pure functions on text; any thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LISTENER_KEY: Final = re.compile(
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class SaslRows:
-    """SASL."""
+    """Settings of SASL."""
 
     __slots__ = ()
 
@@ -95,7 +95,7 @@ class SaslRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SaslSettings(SaslRows):
-    """Those that hold for one listener, or for one of its mechanisms."""
+    """The values in effect for one listener, or for one of its mechanisms."""
 
 
 SASL_SETTINGS: Final[dict[str, Setting]] = collect(SaslRows)
@@ -111,7 +111,7 @@ JAAS_ROW: Final = Setting(
 
 
 class MechanismSettings(NamedTuple):
-    """What holds for one mechanism of a listener."""
+    """The values in effect for one mechanism of a listener."""
 
     name: str
     settings: SaslSettings
@@ -119,14 +119,14 @@ class MechanismSettings(NamedTuple):
 
 
 class ListenerSaslSettings(NamedTuple):
-    """What holds for a listener with SASL."""
+    """The values in effect for a listener with SASL."""
 
     receive_size_max: int
     mechanisms: tuple[MechanismSettings, ...]
 
     @classmethod
     def of_listener(cls, name: str, static: Mapping[str, str]) -> Self:
-        """From all texts by key; ConfigError for a mechanism that is not served."""
+        """Build the settings of a listener from all texts by key. ConfigError for an unsupported mechanism."""
         own = _settings(static, name)
         found = tuple(
             MechanismSettings(
@@ -161,13 +161,13 @@ def _served(wanted: Iterable[str], name: str) -> tuple[str, ...]:
 
 
 def listener_key(full: str) -> tuple[str, str] | None:
-    """(listener in lower case, key) of `listener.name.<listener>.[<mechanism>.]<key>`; None for any other key."""
+    """Split `listener.name.<listener>.[<mechanism>.]<key>` into (listener in lower case, key); else return None."""
     match = _LISTENER_KEY.fullmatch(full)
     known = match is not None and (match["key"] in SASL_SETTINGS or (match["key"] == JAAS_KEY and match["mechanism"]))
     return (match["name"].lower(), match["key"]) if match is not None and known else None
 
 
 def row_of(full: str) -> Setting | None:
-    """The row of a listener's own key."""
+    """Return the Setting of a listener's key, or None for any other key."""
     found = listener_key(full)
     return None if found is None else SASL_SETTINGS.get(found[1], JAAS_ROW)

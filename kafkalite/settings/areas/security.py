@@ -1,4 +1,4 @@
-"""Rows of the broker's settings table about who clients are and what they may do; TLS and SASL are beside it."""
+"""Define the broker's settings for connections before authentication. Modules next to this one define TLS and SASL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkalite.settings.rows import INT, LONG, MIB, setting
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class SecurityRows:
-    """Connections that have not shown yet who they are."""
+    """Limits of connections before authentication."""
 
     __slots__ = ()
 

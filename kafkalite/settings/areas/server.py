@@ -1,4 +1,4 @@
-"""Rows of the broker's settings table: who it is, what it binds, where its data lives, its threads."""
+"""Define the broker's settings for its identity, listeners, data directory and threads."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from kafkalite.settings.rows import INT, LIST, LONG, MIB, NONE, STRING, setting
 
 
 def _network_threads() -> int:
-    """As many as the cores this process may use, which in a container are fewer than the machine has."""
+    """Return the number of cores that this process may use; in a container, these are fewer than the machine has."""
     return min(4, len(os.sched_getaffinity(0)))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class ServerRows:
-    """Who the broker is, where it listens and keeps its data, how many threads it has."""
+    """Settings of the broker's identity, listeners, data directory and threads."""
 
     __slots__ = ()
 

@@ -1,10 +1,10 @@
-"""Settings of TLS, by Kafka's names: rows of the broker's table, each of which a listener may have for itself.
+"""Define the settings of TLS, with Kafka's names: for all listeners or for one.
 
     ssl.keystore.location=…                      every listener with TLS
-    listener.name.outside.ssl.keystore.location  the listener OUTSIDE alone
+    listener.name.outside.ssl.keystore.location  the listener OUTSIDE
 
-What a listener has of its own counts before what all have. While the broker runs only a listener's own may change, and
-of these the stores (RELOADABLE). Pure functions on text; any thread.
+A listener's own value takes precedence. While the broker runs, only listeners' own key and trust stores can be changed
+(RELOADABLE). Pure functions on text; any thread.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LISTENER_KEY: Final = re.compile(r"listener\.name\.(?P<name>[^.]+)\.(?P<key>ssl
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class TlsRows:
-    """TLS."""
+    """Settings of TLS."""
 
     __slots__ = ()
 
@@ -116,11 +116,11 @@ class TlsRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TlsSettings(TlsRows):
-    """Those that hold for one listener."""
+    """The values in effect for one listener."""
 
     @classmethod
     def of_listener(cls, name: str, static: Mapping[str, str], dynamic: Mapping[str, str]) -> Self:
-        """What holds for this listener; both texts by key, with those of listeners among them."""
+        """Build a listener's settings from the static and dynamic texts by key; keys of other listeners are ignored."""
         texts = {key: text for key, text in static.items() if key in TLS_SETTINGS}
         for changes in (static, dynamic):
             for full, text in changes.items():
@@ -131,7 +131,7 @@ class TlsSettings(TlsRows):
 
     @property
     def versions(self) -> tuple[str, str]:
-        """The oldest and the newest version; ConfigError for one that is not served."""
+        """The oldest and the newest allowed TLS version. ConfigError for an unsupported version."""
         wanted = self.ssl_enabled_protocols
         for version in wanted:
             if version not in PROTOCOLS:
@@ -150,7 +150,7 @@ TLS_SETTINGS: Final[dict[str, Setting]] = collect(TlsRows)
 
 
 def listener_key(full: str) -> tuple[str, str] | None:
-    """(listener in lower case, key) of `listener.name.<listener>.ssl.…`; None for any other key."""
+    """Split `listener.name.<listener>.ssl.…` into (listener in lower case, key); None for any other key."""
     match = _LISTENER_KEY.fullmatch(full)
     if match is None or match["key"] not in TLS_SETTINGS:
         return None
@@ -158,6 +158,6 @@ def listener_key(full: str) -> tuple[str, str] | None:
 
 
 def row_of(full: str) -> Setting | None:
-    """The row of a listener's own key."""
+    """Return the Setting of a listener's key, or None for any other key."""
     found = listener_key(full)
     return None if found is None else TLS_SETTINGS[found[1]]

@@ -1,4 +1,4 @@
-"""Rows of the broker's settings table: idempotent producers, transactions and `__transaction_state`."""
+"""Define the broker's settings for idempotent producers, transactions and `__transaction_state`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkalite.settings.rows import BOOLEAN, DAY_MS, HOUR_MS, INT, MIB, MINUTE_M
 
 @dataclass(frozen=True, kw_only=True, eq=False, init=False, repr=False)
 class TransactionRows:
-    """Idempotent producers and transactions."""
+    """Settings of idempotent producers and transactions."""
 
     __slots__ = ()
 
