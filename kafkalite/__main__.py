@@ -1,4 +1,4 @@
-"""`python -m kafkalite`: the command line."""
+"""Run the `kafkalite` command for `python -m kafkalite`."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Every error code of the Kafka protocol, the exceptions that carry them, and the errors of starting up.
+"""Kafka's error codes, the exceptions that carry them, and the errors of starting a broker.
 
-`ErrorCode` is the table: a row is a code's name, its number, the text that goes out when nothing better is known, and
-whether a client may retry. Native code has the numbers from it too: tools/generate_error_codes.py writes
-ext/kafkalite/_native/wire/error_codes.pxd.
+`ErrorCode` is the table of codes. A row has a code's name, its number, the text for clients when nothing more specific
+is known, and whether a client may retry. tools/generate_error_codes.py writes the numbers for native code
+(ext/kafkalite/_native/wire/error_codes.pxd).
 
-    KafkaError                      anything that has a code on the wire: `code` says which
-        OffsetOutOfRange ...        a class for each code that somebody catches or raises by name
+    KafkaError                      any failure with a code of the protocol, in `code`
+        OffsetOutOfRange ...        a class for each code that some code catches or raises by name
     StartupError                    the broker cannot start; the message is one sentence for a person (exit status 2)
-        ConfigError                 the same, naming the setting
-        ControllersAway             no controller lets it in now (exit status 1)
+        ConfigError                 an invalid setting
+        ControllersAway             no controller accepts the broker at this time (exit status 1)
 
-Raising is for the places that stop; where many partitions answer one request, code passes the bare `ErrorCode`.
+Raise an exception where the error ends the work. A response for many partitions uses plain `ErrorCode` values instead.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class ErrorCode(IntEnum):
 
 
 class KafkaError(Exception):
-    """A failure with a code on the wire.
+    """A failure with an error code of the protocol.
 
     `message` is for people; it may name the topic, the limit or the file. Without one, the code's own text is used.
     """
@@ -202,7 +202,7 @@ class KafkaError(Exception):
 
     @property
     def name(self) -> str:
-        """The code's name in the protocol, `OFFSET_OUT_OF_RANGE` for example."""
+        """The code's name in the protocol, for example `OFFSET_OUT_OF_RANGE`."""
         return self.code.name
 
     @property
@@ -215,10 +215,10 @@ _CLASSES: Final[dict[int, type[KafkaError]]] = {}
 
 
 def error_for(code: int, message: str | None = None) -> KafkaError:
-    """An exception to raise for a code received or computed; 0 has none: ValueError.
+    """Return the exception for an error code. ValueError for 0, which means success.
 
-    It is of the code's class, or a plain KafkaError where the code has none. A code that this release does not know
-    becomes UNKNOWN_SERVER_ERROR, and the text names the number.
+    It has the code's own class, or is a plain KafkaError if the code has none. A code that this release does not know
+    becomes UNKNOWN_SERVER_ERROR, and the message contains its number.
     """
     if code == ErrorCode.NONE:
         raise ValueError("code 0 is success, not an error")
@@ -235,11 +235,11 @@ def error_for(code: int, message: str | None = None) -> KafkaError:
 
 
 class MalformedRequest(ValueError):
-    """A request that follows its schema and yet cannot be one: it has no answer, and its connection is closed."""
+    """A request that matches its schema but is invalid. It gets no response, and its connection is closed."""
 
 
 def reason_of(error: OSError | ValueError) -> str:
-    """Why a file cannot be used, for a sentence that names it: the system's word alone, or what is wrong in it."""
+    """Return why a file cannot be used, without its name: the system's error text, or the ValueError's message."""
     return str((error.strerror or error) if isinstance(error, OSError) else error)
 
 
@@ -248,7 +248,7 @@ class StartupError(Exception):
 
 
 class ControllersAway(StartupError):
-    """No controller lets the broker in now. Another start may do, with nothing changed: exit status 1."""
+    """No controller accepts the broker at this time. A later start may succeed without changes: exit status 1."""
 
 
 class StartGivenUp(StartupError):
@@ -268,7 +268,7 @@ class OffsetOutOfRange(KafkaError, code=ErrorCode.OFFSET_OUT_OF_RANGE): ...
 
 
 class CorruptMessage(KafkaError, code=ErrorCode.CORRUPT_MESSAGE):
-    """`partition` and `offset` of a batch that a reader cannot read, where it was one who says so."""
+    """A corrupt record batch; `partition` and `offset` locate it if a reader set them."""
 
     partition: tuple[str, int] | None = None
     offset: int = -1

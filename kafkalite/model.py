@@ -1,6 +1,6 @@
-"""Small frozen types and the facts about names that several rooms share. No I/O, no locks, nothing mutable.
+"""Small immutable types, and rules for names, that several packages share. No I/O, no locks.
 
-It leaves to others: what a request looks like (`kafkalite.wire.protocol`), what a log is (`kafkalite.broker.log`).
+Requests are in `kafkalite.wire.protocol`, logs in `kafkalite.broker.log`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Endpoint:
 
 
 def topic_name_error(name: str, size_max: int = TOPIC_NAME_SIZE_MAX) -> str | None:
-    """Why a topic may not have this name, in one sentence; None when it may."""
+    """Return why a topic cannot have this name, in one sentence; None if it can."""
     if not name:
         return "a topic name must not be empty"
     if name in {".", ".."}:
@@ -91,12 +91,14 @@ def topic_name_error(name: str, size_max: int = TOPIC_NAME_SIZE_MAX) -> str | No
 
 
 def topic_names_collide(first: str, second: str) -> bool:
-    """True for names that differ in '.' and '_' only: their metric names would be the same, which Kafka refuses."""
+    """Return whether names differ only in '.' and '_'. Kafka refuses such topics, because their metric names would be
+    equal.
+    """
     return len(first) == len(second) and first.replace(".", "_") == second.replace(".", "_")
 
 
 def new_uuid() -> bytes:
-    """16 random bytes for a topic id (version 4), never one that Kafka reserves or prints with a leading '-'."""
+    """Return 16 random bytes for a topic id (version 4): none that Kafka reserves, or that prints with a leading '-'."""
     while True:
         raw = bytearray(randomness.random_bytes(16))
         raw[6] = raw[6] & 0x0F | 0x40
@@ -107,13 +109,13 @@ def new_uuid() -> bytes:
 
 
 def uuid_text(value: bytes) -> str:
-    """An id as Kafka's tools and `partition.metadata` write it: 22 characters of URL-safe base64 without padding."""
+    """Return an id in the form of Kafka's tools and `partition.metadata`: 22 characters of URL-safe base64, no padding."""
     assert len(value) == 16, f"an id has 16 bytes, not {len(value)}"
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode("ascii")
 
 
 def uuid_bytes(text: str) -> bytes:
-    """The 16 bytes of an id as `uuid_text` writes it; ValueError for anything else."""
+    """Return the 16 bytes of an id in the form of `uuid_text`. ValueError for anything else."""
     if len(text) != 22 or not text.isascii():
         raise ValueError(f"{text[:64]!r} is not an id of 22 characters")
     value = base64.b64decode(text + "==", altchars=b"-_", validate=True)

@@ -1,4 +1,4 @@
-"""Which release this is."""
+"""The version of this release."""
 
 from __future__ import annotations
 

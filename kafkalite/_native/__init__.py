@@ -1,12 +1,15 @@
-"""Compiled modules built from ext/kafkalite/_native, by room; each has a .pyi beside its shared object.
+"""Compiled modules, built from ext/kafkalite/_native. Each has a .pyi file next to its shared object.
 
-KAFKALITE_NATIVE_PATH names a directory whose modules are taken instead: a debug build beside the release build.
+The environment variable KAFKALITE_NATIVE_PATH can name a directory with another build, such as the debug build. Its
+modules then replace those of this tree.
 
-Native code has three rings: a `def` shell that checks arguments and raises, a `cdef` core with pointers and status
-codes, and `noexcept nogil` loops. The `.pxd` declares the class, the `.pyi` what Python sees; a test compares them.
-`kl_assert` (ext/c/kl_assert.h) guards changes of offsets, segments, indexes, pins, queues and producer state: the
-debug build prints file, line and condition and aborts, the release build omits it. `assert` is in both builds.
-`kafkalite._native.base.debug.ENABLED` says which build is loaded.
+Native code has three layers. A `def` function checks arguments and raises exceptions. Below it, `cdef` functions use
+pointers and status codes. The innermost loops are `noexcept nogil`. A `.pxd` declares a class for other native modules,
+a `.pyi` for Python; a test compares the two.
+
+`kl_assert` (ext/c/kl_assert.h) guards changes of offsets, segments, indexes, pins, queues and producer state. In the
+debug build a failure prints file, line and condition and aborts; the release build omits the check. `assert` is in both
+builds. `kafkalite._native.base.debug.ENABLED` is true in the debug build.
 """
 
 from __future__ import annotations
@@ -19,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def with_other_build(path: MutableSequence[str], room: str) -> None:
-    """Puts the room of the build that KAFKALITE_NATIVE_PATH names, if it names one, before the room of this tree.
+    """Put the subpackage `room` of the build in KAFKALITE_NATIVE_PATH, if set, at the front of a subpackage's path.
 
-    Each room calls it: a package is searched by its own path, and not by that of the package around it.
+    Each subpackage calls this with its own `__path__`, because Python does not search its parent's.
     """
     if elsewhere := os.environ.get("KAFKALITE_NATIVE_PATH"):
         path.insert(0, os.path.join(os.path.abspath(elsewhere), room))

@@ -1,6 +1,6 @@
-"""ACLs and filters as the fields of DescribeAcls, CreateAcls and DeleteAcls, which name the same things differently.
+"""Convert ACLs and ACL filters to and from the fields of DescribeAcls, CreateAcls and DeleteAcls.
 
-Pure functions; any thread.
+The three APIs name these fields differently. Pure functions; any thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def creation_of(acl: Acl) -> AclCreation:
 
 
 def filter_fields(wanted: Acl | AclFilter) -> dict[str, Any]:
-    """Return the fields of a DescribeAclsRequest or DeleteAclsFilter; those of an ACL match it alone."""
+    """Return the fields of a filter for DescribeAcls and DeleteAcls. Given an ACL, the filter matches only that ACL."""
     return {
         "resource_type_filter": wanted.resource_type,
         "resource_name_filter": wanted.name,
@@ -38,7 +38,9 @@ def filter_fields(wanted: Acl | AclFilter) -> dict[str, Any]:
 
 
 def acl_of(resource: Any, row: Any) -> Acl:
-    """Return the ACL of a response's row; `resource` is the part that names the resource, perhaps the row itself."""
+    """Return an ACL of a response: the principal and operation in `row`, the resource in `resource` (perhaps the same
+    object).
+    """
     return Acl(
         ResourceType(resource.resource_type),
         resource.resource_name,

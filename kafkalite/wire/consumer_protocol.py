@@ -1,14 +1,15 @@
 """Encode and decode the consumer protocol: the subscriptions and assignments inside JoinGroup and SyncGroup.
 
-In a classic group the broker passes them on unread. In a consumer group (KIP-848) it reads the subscriptions of classic
-members and writes their assignments in place of a group leader.
+In a classic group the broker passes these bytes on unread. In a consumer group (KIP-848) that has members with the
+classic protocol, the broker takes the place of the group leader: it reads their subscriptions and writes their
+assignments.
 
     subscription    int16 version · topics · user data · from 1: owned partitions · from 2: generation · from 3: rack
     assignment      int16 version · partitions by topic · user data
 
 Later versions only append fields (KIP-429, KIP-792, KIP-881), so each side reads the fields it knows, whatever the
-version, and ignores the rest. A negative version is invalid. We write subscription version 3 and assignment version 1;
-a broker writes the member's version.
+version, and ignores the rest. A negative version is invalid. Clients write subscription version 3 and assignment
+version 1; the broker writes an assignment in the version of the member's subscription.
 
 Thread rule: functions are pure.
 """
@@ -85,7 +86,7 @@ def decode_assignment(data: bytes) -> tuple[TopicPartition, ...]:
 
 
 def assigned_user_data(data: bytes) -> bytes:
-    """Return the user data that a client-side assignor put into an assignment, empty without any. ValueError."""
+    """Return the user data that a client-side assignor put into an assignment; empty if there is none. ValueError."""
     if not data:
         return b""
     reader = Reader(data)
@@ -95,7 +96,7 @@ def assigned_user_data(data: bytes) -> bytes:
 
 
 def version_of(data: bytes) -> int:
-    """Return a subscription's version, at most the newest we know. ValueError if it has none."""
+    """Return a subscription's version, but at most the newest known one. ValueError if the bytes have no version."""
     return min(Reader(data).version(), NEWEST_VERSION)
 
 
@@ -129,7 +130,7 @@ class Reader:
         return value
 
     def count(self) -> int:
-        """Read the length of an array; at most the number of bytes left."""
+        """Read the length of an array. ValueError if it exceeds the number of bytes left."""
         value = self.int32()
         if value < 0 or value > len(self._data) - self._position:
             raise ValueError(f"an array of {value} items does not fit into {len(self._data)} bytes")

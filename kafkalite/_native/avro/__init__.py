@@ -1,4 +1,4 @@
-"""Avro's bytes to columns and back.
+"""Decode Avro to columns, and encode columns to Avro.
 
 Modules, from the bottom up:
 

@@ -1,4 +1,4 @@
-"""What knows nothing of Kafka: assertions, clocks, checksums, memory that grows, system calls on files, maps that fail.
+"""Native tools that are independent of Kafka: assertions, clocks, checksums, buffers, file operations, mapped files.
 
 Modules, from the bottom up:
 

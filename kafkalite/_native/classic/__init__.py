@@ -1,4 +1,4 @@
-"""Kafka 0.7's bytes, its log's appends and reads, its connections, its consumers' loops.
+"""Kafka 0.7 in native code: message sets, log appends and reads, connections, and the loops of its consumers.
 
 Modules, from the bottom up:
 

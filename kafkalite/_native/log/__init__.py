@@ -1,4 +1,4 @@
-"""One partition on the disk: segments and their index, appends and reads, producers' state, compaction.
+"""A partition's log in native code: segments and their index, appends and reads, producer state, compaction.
 
 Modules, from the bottom up:
 

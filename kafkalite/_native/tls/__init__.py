@@ -1,11 +1,11 @@
-"""OpenSSL as the broker uses it: a listener's certificates, and a connection's session.
+"""TLS with OpenSSL: the certificates of a listener and the session of a connection.
 
 Modules, from the bottom up:
 
     libssl · tls_context · tls_session
 
-The network thread encrypts records. Kernel TLS is not used: root has to load its module, and its handling of key
-updates depends on the kernel.
+The network thread encrypts records. Kernel TLS is not used, because only root can load its module, and because its
+handling of key updates depends on the kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kafka's bytes: fields, error codes, the record batch, columns of records, the protocol's messages.
+"""Encode and decode Kafka's messages and record batches in native code.
 
 Modules, from the bottom up:
 

@@ -6,7 +6,7 @@
     this module                              finds the Program of (API key, version, direction), compiling it once
 
 A message class covers all versions of its message. After decoding, fields that the version lacks have their default.
-When encoding, they are left out; for requests, that is an EncodeError if it would change the meaning.
+Encoding omits such fields. In a request, omitting a field that changes the meaning is an EncodeError.
 
 Thread rule: any thread. If two threads need a Program at once, both compile it and one result is kept.
 """
@@ -92,9 +92,9 @@ def decode_request(
 def decode_response(
     api_key: int, version: int, data: Buffer, *, objects_max: int = 50 * OBJECTS_MAX, views: bool = False
 ) -> Any:
-    """Decode the response in `data`; with `views`, records are memoryviews into it instead of copies.
+    """Decode the response in `data`. With `views`, records are memoryviews into `data` instead of copies.
 
-    `objects_max` is larger than for requests, because a client chose its broker: Metadata may name millions of
+    `objects_max` is larger than for requests, because a client chooses its broker, and Metadata may list millions of
     partitions.
     """
     return response_program(api_key, version).decode(data, objects_max=objects_max, views=views)
@@ -121,6 +121,6 @@ def encode_request_frame(
 def encode_response_frame(
     api_key: int, version: int, correlation_id: int, message: object, pace: Callable[[int], object] | None = None
 ) -> bytes:
-    """Encode length, header and body in one piece; `pace` as in `Program.encode_frame`."""
+    """Encode length, header and body in one piece. `pace` is that of `Program.encode_frame`."""
     program = response_program(api_key, version)
     return program.encode_frame(message, header.encode_response_header(api_key, version, correlation_id), pace)

@@ -1,8 +1,8 @@
-"""The properties of an API: its key, its name, the versions that have a schema, and the first flexible version.
+"""Describe an API of the protocol: its key, its name, the versions with a schema, and the first flexible version.
 
-A schema does not mean that a version is served: for the broker see `kafkalite.broker.handlers.table`, for the client
-the client. This module has only numbers and names, so that importing it is cheap; `kafkalite.wire.protocol` loads
-messages when they are first used.
+A version with a schema need not be supported: `kafkalite.broker.handlers.table` lists the versions that the broker
+supports, and the client has its own. This module contains only numbers and names, so importing it is cheap.
+`kafkalite.wire.protocol` loads messages when they are first used.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
              v1   v0, then a tag buffer: flexible API versions, except ApiVersions, whose response a client must be
                   able to read before it knows the broker's versions (KIP-511)
 
-`_native.serve.connection` parses the headers of requests that the broker receives; of this module it needs only
-`request_body` for them. The other functions serve the client, the broker's requests to other nodes, tests and tools.
+When the broker receives a request, `_native.serve.connection` parses its header and uses only `request_body` from here.
+The other functions are for the client, the broker's requests to other nodes, tests and tools.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The format of the field tables in generated message modules.
 
-A table row is (name, type, versions[, nullable[, tag[, "must fit"]]]):
+A row of a table describes one field: (name, type, versions[, nullable[, tag[, "must fit"]]]).
   type      a wire type ("int8" "int16" "int32" "int64" "uint16" "uint32" "float64" "bool" "uuid" "string" "bytes"
             "records"), a struct's name, or either after "[]"
   versions  "3+", "0-7" or "4": the message versions that have the field

@@ -1,6 +1,7 @@
-"""Record batches as columns for Python, and compression. No I/O, no clock.
+"""Decode record batches to columns, encode columns, and compress, for Python code. No I/O, no clock.
 
 columns.py       records as arrays
-batches.py       arrays ↔ batches, without what a consumer must not see
-compression.py   the five codecs, with bounded output
+batches.py       arrays ↔ batches; reading leaves out what a consumer must not see, such as markers
+compression.py   the five codecs, with a limit on the decompressed size
+message_set.py   Kafka 0.7's compressed message sets
 """

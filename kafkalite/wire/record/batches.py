@@ -73,7 +73,7 @@ def encode_batch(
     producer: Producer = NOBODY,
     base_offset: int = 0,
 ) -> tuple[bytearray, int]:
-    """Encode as many records from `first` as fit into `size_max` bytes, at least one; return (bytes, record count).
+    """Encode records from `first` on, at least one and at most `size_max` bytes; return (batch, record count).
 
     `timestamp`, in ms, applies to all records if the columns have none. ValueError for inconsistent columns, and for a
     record larger than the format's 2 GiB.
@@ -124,7 +124,7 @@ def whole_batches(buffer: Buffer) -> Iterator[tuple[int, BatchInfo]]:
 
 
 class Seen(NamedTuple):
-    """Counts of what a search has examined: records, transaction markers, offsets of aborted transactions."""
+    """What a search has examined: numbers of records, of transaction markers and of aborted transactions' offsets."""
 
     records: int = 0
     markers: int = 0
@@ -135,11 +135,11 @@ NOTHING_SEEN: Final = Seen()
 
 
 class BatchReader:
-    """Decodes fetched bytes into columns, with a decompression buffer that lives as long as the reader.
+    """Decodes fetched bytes into columns. Keeps its decompression buffer until it is closed.
 
-    It reads batches and the message sets of Kafka 0.8 to 0.10 (magic 0 and 1) that brokers serve from old segments.
-    `fields` are the wanted ones of "keys", "values" and "headers"; the others are not copied. With `needles` it takes
-    only records that contain one, and `seen` counts what was examined.
+    It reads record batches, and the message sets of Kafka 0.8 to 0.10 (magic 0 and 1) that brokers serve from old
+    segments. `fields` selects "keys", "values" and "headers"; fields that are not selected are not copied. With
+    `needles` it returns only records that contain one of these byte strings, and `seen` counts the examined records.
 
     1. One thread at a time.
     2. Close it, or leave its `with` block, when done.
@@ -181,7 +181,7 @@ class BatchReader:
 
     @property
     def seen(self) -> Seen:
-        """What was examined since the reader was created; only counted with needles."""
+        """What was examined since the reader was created. Only counted if there are needles."""
         return Seen(self._builder.seen_count, self._builder.marker_count, self._builder.aborted_count)
 
     def read(
@@ -194,11 +194,11 @@ class BatchReader:
         count_max: int = OFFSET_MAX,
         size_max: int = OFFSET_MAX,
     ) -> int:
-        """Collect the records with offset <= their offset < end_offset, and return the next offset to read.
+        """Collect the records from `offset` to before `end_offset`. Return the next offset to read.
 
-        That is `offset` itself if the buffer holds no complete batch. No further batch is started once `count_max`
-        records or `size_max` bytes are collected: take them and read on from the returned offset. BatchError or
-        CompressionError for a damaged batch, which begins at `damaged_at`; records of earlier batches are kept.
+        The next offset is `offset` itself if the buffer has no complete batch. After `count_max` records or `size_max`
+        bytes no further batch is started: take the records and continue at the returned offset. BatchError or
+        CompressionError for a damaged batch, which begins at `damaged_at`; the records of earlier batches are kept.
         """
         end = OFFSET_MAX if end_offset is None else end_offset
         view = memoryview(buffer)
@@ -237,7 +237,7 @@ class BatchReader:
     def _read_compressed(
         self, info: BatchInfo, batch: memoryview, offset: int, end: int, aborted: AbortedFilter | None
     ) -> None:
-        """Read a batch that add_run does not handle."""
+        """Read one batch that the native `add_run` leaves to Python, such as a compressed one."""
         self.damaged_at = max(offset, info.base_offset)
         if self._check_crcs and not crc_matches(batch):
             raise BatchError(BatchError.BAD_CRC)

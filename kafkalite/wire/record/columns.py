@@ -6,7 +6,8 @@
                      timestamp_types: uint8[n] or None
 
 A decoded column has no gaps: starts[i + 1] is ends[i], and both are views of one array of n + 1 offsets, as in Arrow's
-(large) binary array. A column to encode may have gaps, so that the lines of a text are sent from where they lie.
+(large) binary array. A column to encode may have gaps. For example, its items may be lines of a text that are encoded
+without being copied first.
 
 Thread rule: immutable by convention; share freely.
 """
@@ -158,10 +159,10 @@ class HeaderColumns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordColumns:
-    """n records. To send, `offsets` may be empty, and `timestamps` too if all records get the same one.
+    """n records as columns.
 
-    A column that the reader left out has no items. `timestamp_types`, when reading, is 0 if the timestamp is the
-    producer's and 1 if it is the broker's.
+    When encoding, `offsets` may be empty; so may `timestamps`, if all records get the same one. When decoding, columns
+    that were not requested are empty. `timestamp_types` is then 0 for a producer's timestamp and 1 for a broker's.
     """
 
     offsets: NDArray[np.int64]

@@ -6,16 +6,16 @@
     3 lz4      a frame of independent blocks                     any frames
     4 zstd     one frame without content size                   any frames, with or without content size
 
-lz4 blocks are independent because the Java client refuses others. A compressed block may claim to be, or be, far larger
-than memory (a bomb), so output goes into a buffer of fixed size: anonymous memory of which the system allocates only
+lz4 blocks are independent because the Java client refuses others. Compressed data may expand to more than the memory (a
+decompression bomb), so the output buffer has a fixed size. It is anonymous memory, of which the system allocates only
 the pages that are written. Output beyond its end is DecompressedTooLarge; invalid input is CompressionError.
 
 cramjam creates a new zstd context for each call, which for a batch of 12 KB takes four times as long as decompressing
-it. So zstd frames of ordinary size use contexts of zstandard that each thread keeps (100 KB to decompress, 1 to 3 MB to
-compress). Everything else (several frames, damage, large frames, high levels) uses cramjam.
+it. So frames of ordinary size use the library zstandard, with contexts that each thread keeps (100 KB to decompress, 1
+to 3 MB to compress). Several frames, large frames, damaged data and high levels use cramjam.
 
-A broker decompresses in turns: any number of batches of ordinary size at once, but at most LARGE_COUNT larger ones, so
-that memory is bounded for any number of threads.
+A broker decompresses any number of ordinary batches at once, but at most LARGE_COUNT large ones (`in_turns`), so that
+memory is bounded for any number of threads.
 
 Thread rule: functions are pure and run on any thread, without the GIL while a codec works; a Decompressor belongs to
 one thread at a time. The libraries are loaded with the first compressed batch.
@@ -189,17 +189,17 @@ def check_level(codec: int, level: int) -> None:
 
 
 def decompress(codec: int, data: Buffer, size_max: int = DECOMPRESSED_SIZE_MAX) -> bytes:
-    """Return the decompressed records block. For many blocks, a Decompressor saves the copy and the page faults."""
+    """Return the decompressed records block. For many blocks, use a Decompressor, which reuses its buffer."""
     with Decompressor(size_max) as decompressor:
         return bytes(decompressor.decompress(codec, data))
 
 
 class Decompressor:
-    """A reusable output buffer of `size_max` bytes, allocated as it is used.
+    """A reusable output buffer of `size_max` bytes; memory is allocated as it is written.
 
     1. The result of decompress is valid until its next call, or until rest or close.
     2. One thread at a time.
-    3. `in_turns` it waits until fewer than LARGE_COUNT others hold a large batch, and holds its turn as long as 1 says.
+    3. With `in_turns`, a large batch waits until fewer than LARGE_COUNT other large results are valid (see 1).
     """
 
     def __init__(self, size_max: int = DECOMPRESSED_SIZE_MAX, *, in_turns: bool = False) -> None:
@@ -225,7 +225,7 @@ class Decompressor:
         self._end_turn()
 
     def rest(self) -> None:
-        """Free the memory of a large batch, before a pause."""
+        """Free the memory of a large batch, so that it is not kept during a pause."""
         if self._map is not None and self._dirty_size > RETAINED_SIZE:
             self._map.madvise(mmap.MADV_DONTNEED, RETAINED_SIZE)
             self._dirty_size = RETAINED_SIZE
@@ -344,7 +344,7 @@ def snappy_block_into(block: memoryview, output: memoryview) -> int:
 
 
 def mend_old_lz4(data: Buffer) -> Buffer:
-    """Correct the header checksum of an lz4 frame from a message of magic 0, which covers wrong bytes (KAFKA-3160)."""
+    """Correct the header checksum of an lz4 frame in a magic 0 message: old clients compute it wrongly (KAFKA-3160)."""
     frame = bytearray(data)
     if len(frame) <= LZ4_FLAGS_AT + LZ4_DESCRIPTOR_SIZE or frame[:LZ4_FLAGS_AT] != LZ4_MAGIC:
         return data

@@ -1,12 +1,12 @@
-"""Kafka 0.7's compressed message sets: compress, decompress within limits, and validate at every depth.
+"""Compress, decompress and validate message sets of Kafka 0.7, including sets nested in compressed messages.
 
-A wrapper is a message of magic 1 whose payload is a whole message set, compressed as its attributes specify:
+A compressed message (a wrapper) has magic 1, and its payload is a whole message set:
 
     1 gzip     one stream                                   read as any number of members
     2 snappy   snappy-java's stream: a header, then blocks   read as that, or as one raw block
 
-Two limits apply to every set from a client: how deep wrappers may be nested, and the decompressed size of a wrapper
-together with those around it. Pure; the native half is `_native.classic.message_set`.
+Two limits apply to every set from a client: the depth to which wrappers are nested, and the decompressed size of a
+wrapper together with those around it. Pure; the native half is `_native.classic.message_set`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SPLIT_COUNT: Final = 4096
 
 
 class SetSummary(NamedTuple):
-    """The contents of a set, counted at every depth."""
+    """Totals of a set, including all messages inside wrappers."""
 
     valid_size: int  # bytes of whole outer entries
     outer_count: int
@@ -112,10 +112,11 @@ def check_deep(data: Buffer, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: in
 
 
 def fit_wrappers(data: Buffer, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: int = DEPTH_MAX) -> bytes | None:
-    """Split each wrapper of a validated set that holds more messages than bytes; None if there is none.
+    """Return a validated set in which wrappers with more messages than bytes are split; None if there are none.
 
-    A message inside a wrapper gets the wrapper's offset plus its number, which must stay below the next message's
-    offset. At most SPLIT_COUNT messages are held at a time: a wrapper of 100 KB may hold ten million.
+    A message inside a wrapper gets the wrapper's offset plus its own index. That must stay below the next message's
+    offset, which is only possible if the wrapper has at least one byte per message. At most SPLIT_COUNT messages are in
+    memory at a time, because a wrapper of 100 KB may hold ten million.
     """
     parts = []
     changed = False
@@ -132,7 +133,7 @@ def fit_wrappers(data: Buffer, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: 
 
 
 def _wrap_apart(inner: list[Message], codec: int) -> bytes:
-    """Compress messages into few wrappers, halving them until each has at least one byte per message."""
+    """Compress messages into as few wrappers as possible, halving until each has at least one byte per message."""
     wrapper = wrap(encode(inner), codec)
     if len(inner) <= len(wrapper):
         return wrapper
