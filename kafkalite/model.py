@@ -91,14 +91,12 @@ def topic_name_error(name: str, size_max: int = TOPIC_NAME_SIZE_MAX) -> str | No
 
 
 def topic_names_collide(first: str, second: str) -> bool:
-    """Return whether names differ only in '.' and '_'. Kafka refuses such topics, because their metric names would be
-    equal.
-    """
+    """Return whether names differ only in '.' and '_'. Kafka refuses them, as their metric names would be equal."""
     return len(first) == len(second) and first.replace(".", "_") == second.replace(".", "_")
 
 
 def new_uuid() -> bytes:
-    """Return 16 random bytes for a topic id (version 4): none that Kafka reserves, or that prints with a leading '-'."""
+    """Return 16 random bytes for a topic id (version 4), never one that Kafka reserves or prints with a leading '-'."""
     while True:
         raw = bytearray(randomness.random_bytes(16))
         raw[6] = raw[6] & 0x0F | 0x40
@@ -109,7 +107,7 @@ def new_uuid() -> bytes:
 
 
 def uuid_text(value: bytes) -> str:
-    """Return an id in the form of Kafka's tools and `partition.metadata`: 22 characters of URL-safe base64, no padding."""
+    """Return an id as Kafka's tools and `partition.metadata` have it: 22 characters of URL-safe base64, no padding."""
     assert len(value) == 16, f"an id has 16 bytes, not {len(value)}"
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode("ascii")
 

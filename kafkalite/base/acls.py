@@ -3,8 +3,8 @@
     Acl        one ACL: a resource pattern, a principal, a host, an operation, allow or deny
     AclFilter  selects the ACLs to list or delete
 
-The numbers are those of the protocol and the names those of Kafka's tools. `kafkalite.broker.security.acl_check`
-decides requests from ACLs; the broker, the client and the command line share this module.
+Enum values have the numbers of the protocol and the names of Kafka's tools. `kafkalite.broker.security.acl_check`
+checks requests against ACLs; the broker, the client and the command line share this module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CLUSTER_NAME: Final = "kafka-cluster"
 
 
 class _Number(IntEnum):
-    """A number of the protocol; one that has no name becomes UNKNOWN, as in Kafka."""
+    """An enum of the protocol. A number without a name becomes UNKNOWN, as in Kafka."""
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
@@ -53,7 +53,7 @@ class PatternType(_Number):
 
 
 class AclOperation(_Number):
-    """An operation (Kafka's AclOperation). Its bit in a field of authorized operations is 1 << number."""
+    """An operation (Kafka's AclOperation). In a bit field of authorized operations, its bit is 1 << number."""
 
     UNKNOWN = 0
     ANY = 1

@@ -24,7 +24,7 @@ def ram_size() -> int:
 
 
 def cgroup_limit(root: str = _CGROUPS, membership: str = "/proc/self/cgroup") -> int | None:
-    """Return the smallest memory limit in bytes of the process's cgroup and those above it; None without one.
+    """Return the smallest memory limit in bytes of the process's cgroup and its parents; None without a limit.
 
     Version 2: `memory.max` (and `memory.high`, above which the kernel makes the process wait). Version 1:
     `memory.limit_in_bytes` of the memory controller.
@@ -34,13 +34,13 @@ def cgroup_limit(root: str = _CGROUPS, membership: str = "/proc/self/cgroup") ->
 
 
 def available_size() -> int:
-    """Return the bytes that this process can count on: the machine's, or what its cgroup allows."""
+    """Return the bytes that this process can use: the machine's memory, or its cgroup's limit if that is smaller."""
     limit = cgroup_limit()
     return ram_size() if limit is None else min(ram_size(), limit)
 
 
 def default_ceiling() -> int:
-    """Return the default of broker.memory.max: the smaller of 512 MiB and a quarter of what is available."""
+    """Return the default of broker.memory.max: 512 MiB, or a quarter of the available memory if that is smaller."""
     return max(SMALLEST, min(DEFAULT_MAX, available_size() // 4))
 
 

@@ -1,8 +1,8 @@
-"""Time as a parameter: a part that needs the time takes a Clock, so that a test can pass its own.
+"""Define the clocks of a broker as parameters, so that a test can pass its own.
 
-The two clocks are never mixed: wall-clock time for what is stored or sent (record timestamps, retention), monotonic
-time for durations and timeouts. A jump of the wall clock must not expire a session or a timer. Nor may it expire stored
-data before an operator could correct the clock; see ExpiryTime.
+Wall-clock time and monotonic time are never mixed. The wall clock is for what is stored or sent (record timestamps,
+retention), the monotonic clock for durations and timeouts. A jump of the wall clock must not expire a session or a
+timer. It also must not expire stored data before an operator could correct the clock; see ExpiryTime.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SystemClock:
 
 
 class StoredTime(NamedTuple):
-    """The part of the trusted time that a data directory keeps between two runs. All in ms."""
+    """The part of the trusted time (see ExpiryTime) that a data directory keeps between two runs. All in ms."""
 
     time_ms: int
     """The trusted time when it was stored, since 1970-01-01 UTC."""
@@ -55,7 +55,9 @@ class StoredTime(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """How far the wall clock is ahead of the trusted time, and for how long that is still ignored. All in ms."""
+    """How far the wall clock is ahead of the trusted time, and how much longer that is ignored, in ms. See
+    ExpiryTime.
+    """
 
     ahead_ms: int
     """By how much it is ahead of the trusted time."""
@@ -76,14 +78,16 @@ class _Jump(NamedTuple):
 class ExpiryTime:
     """The trusted time: the time by which the broker decides that something has expired.
 
-    Retention compares the times of records with the present. If the wall clock is years ahead, it would delete
-    everything, irrevocably. So while the wall clock is ahead, the trusted time advances with the monotonic clock. It
-    follows once the wall clock has been ahead by the same amount for `hold_ms` of running time. It is never ahead of
-    the wall clock: a clock that is set back is followed at once, which only keeps data longer.
+    Retention compares the times of records with the present. If the wall clock jumped years ahead, retention would
+    delete everything, irrevocably. So the trusted time ignores a jump at first: while the wall clock is ahead, the
+    trusted time advances with the monotonic clock. It accepts the jump once the broker has run for `hold_ms` while the
+    wall clock was ahead by the same amount. A clock that is set back is followed at once, which only keeps data longer.
+    So the trusted time is never ahead of the wall clock.
 
-    A start begins with the earlier of the wall clock and the stored time (`resume`), so downtime is a jump like any
-    other. Downtime does not restart the hold of an earlier jump: a broker that never runs for `hold_ms` at a stretch
-    would otherwise keep everything forever. That hold accepts the amount that it was for; the downtime is held next.
+    A start begins with the earlier of the wall clock and the stored time (`resume`), so downtime is treated like a
+    jump. Downtime does not restart the wait for an earlier jump: otherwise a broker that never runs for `hold_ms` at a
+    stretch would keep everything forever. That wait ends with the acceptance of the earlier jump only; then the wait
+    for the downtime begins.
 
     Thread-safe.
     """

@@ -1,15 +1,15 @@
-"""A response that is completed later: what a handler returns when it must not wait.
+"""A response that is completed later. A handler that must not wait returns one.
 
     handler ─▶ Deferred ─▶ dispatch parks the request ─▶ deliver(response)
                   ▲
                   └─ complete(response), once, from any thread, before or after
 
 No thread is blocked meanwhile. A Deferred that is never completed holds up the later responses of its connection, so
-its creator must complete it in every case, also when the broker stops. If it may wait as long as a client likes, it has
-an `abandoned` callback, which is called when that client has gone.
+its creator must complete it in every case, also when the broker stops. A Deferred without a time limit has an
+`abandoned` callback, which is called when its client has disconnected.
 
-Thread rule: call `complete` and `then` from any thread, each once. The function given to `then` is called without any
-of our locks held: on the completing thread, or at once if the response is already there.
+Thread rule: call `complete` and `then` from any thread, each once. No lock is held while the function given to `then`
+is called. The call is on the completing thread or, if the response is already there, inside `then`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Deferred(Generic[T]):
         return self._response  # type: ignore[return-value]  # done, so it is a T
 
     def map(self, function: Callable[[T], U]) -> Deferred[U]:
-        """Return a Deferred of `function(response)`, which is called at its delivery. Replaces `then`."""
+        """Return a Deferred of `function(response)`, which is called when the response is delivered. Replaces
+        `then`.
+        """
         return _Mapped(self, function)
 
     def complete(self, response: T) -> bool:
@@ -77,12 +79,12 @@ class Deferred(Generic[T]):
         deliver(self._response)  # type: ignore[arg-type]  # done, so it is a T
 
     def then_make(self, deliver: Callable[[Callable[[], T]], object]) -> None:
-        """Like `then`, but pass a function that makes the response, so that its caller runs the functions of `map`."""
+        """Like `then`, but pass a function that returns the response: calling it runs the functions of `map`."""
         self.then(lambda response: deliver(lambda: response))
 
 
 class _Mapped(Deferred[U], Generic[T, U]):
-    """The result of `map`: its source, the function, and the response once it has been made."""
+    """The result of `map`. It calls the function when the response is first needed, and keeps the result."""
 
     __slots__ = ("_function", "_source")
 

@@ -1,11 +1,12 @@
-"""Wait for the end of a long-running command: the first SIGTERM or Ctrl-C, or a failure of the command.
+"""Let a long-running command wait until it must end: by the first SIGTERM or Ctrl-C, or by a failure of its own.
 
     signal ─▶ C handler ─▶ a byte into the socket pair ─▶ wait() returns its number
     failure ─▶ failed() ──▶ a byte 0 ───────────────────▶ wait() returns 0
 
-The byte stays in the pair until wait() takes it, so a signal just before wait() is not lost. (A queue's get would lose
-it: Python runs a handler between two instructions, and sleeps inside one. And the interrupted code may hold the lock of
-an event that the handler would set.) A second signal ends the process at once. Main thread only, except failed().
+The byte stays in the socket pair until wait() reads it, so a signal just before wait() is not lost. A queue or an event
+would not do: Python runs a signal handler between two instructions, so a queue's get could start to sleep just after
+the signal, and the interrupted code may hold the lock of the event. A second signal ends the process at once. Main
+thread only, except failed().
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Ending:
-    """A context: signals are caught inside it, and handled as before after it."""
+    """A context manager that catches signals. On leaving it, the earlier handlers are restored."""
 
     def __init__(self, *, told: Iterable[signal.Signals] = ()) -> None:
-        """`told`: signals that wait() returns too, and that end nothing."""
+        """`told` are further signals that wait() returns; unlike SIGTERM, a second one does not end the process."""
         self._told = tuple(told)
         self._bell, self._ring = socket.socketpair()
         self._ring.setblocking(False)
@@ -48,13 +49,15 @@ class Ending:
         self._ring.close()
 
     def wait(self) -> int:
-        """The number of the signal that came, or 0 after failed()."""
+        """Return the number of the next signal, or 0 after failed()."""
         return self._bell.recv(1)[0]
 
     @contextlib.contextmanager
     def meanwhile(self, stop: Callable[[], object]) -> Iterator[None]:
-        """A context inside a context: SIGTERM or Ctrl-C inside it calls `stop`, from another thread. wait() returns
-        what came all the same, afterwards."""
+        """Return a context for use inside this one. SIGTERM or Ctrl-C inside it calls `stop`, from another thread.
+
+        A later wait() still returns the signal.
+        """
         over, ended = socket.socketpair()
         came = bytearray()
 
@@ -83,7 +86,9 @@ class Ending:
 
 @contextlib.contextmanager
 def on_ending(stop: Callable[[], object]) -> Iterator[Ending]:
-    """A context for a command that works by itself: the first signal inside it calls `stop`, from another thread."""
+    """Return a context for a command that needs no wait(): the first signal inside calls `stop`, from another
+    thread.
+    """
     with Ending() as ending:
 
         def watch() -> None:
@@ -101,7 +106,7 @@ def on_ending(stop: Callable[[], object]) -> Iterator[Ending]:
 
 @contextlib.contextmanager
 def until_stdin_ends(*, wanted: bool) -> Iterator[None]:
-    """Send this process SIGTERM when standard input is closed, which means that its parent has ended or stops it."""
+    """Send this process SIGTERM when standard input is closed: its parent has ended, or wants it to stop."""
 
     def watch() -> None:
         with contextlib.suppress(OSError):
@@ -116,8 +121,10 @@ def until_stdin_ends(*, wanted: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def ended_at_once(last: Callable[[], object]) -> Iterator[None]:
-    """A context for work that may be killed at any moment, and whose libraries make a traceback of KeyboardInterrupt:
-    the first SIGTERM or Ctrl-C inside it calls `last` and ends the process, with the status that shells expect."""
+    """Return a context for work that may be killed at any moment, and whose libraries would print a KeyboardInterrupt.
+
+    The first SIGTERM or Ctrl-C inside it calls `last`, then ends the process with the status that shells expect.
+    """
 
     def end(number: int, _frame: object) -> None:
         with contextlib.suppress(Exception):
@@ -137,9 +144,9 @@ def _on_signal(number: int, _frame: object) -> None:
 
 
 def _on_told(_number: int, _frame: object) -> None:
-    """The byte is in the socket already; without a handler there would be none."""
+    """Do nothing: the C handler has already written the byte, which happens only if Python has a handler, too."""
 
 
 def _abandon(number: int, _frame: object) -> None:
-    """Exit at once on a second signal. Acknowledged records are safe nevertheless."""
+    """Exit at once on a second signal. Acknowledged records are safe."""
     os._exit(128 + number)

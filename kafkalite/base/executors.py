@@ -3,10 +3,11 @@
     worker(name, turn)      runs one turn after another, when called or when the next turn is due
     job(name, work)         runs something once
     each(name, ...)         runs a function for many items concurrently and waits for all results
-    event()                 something that happens once and can be waited for
+    event()                 a flag that threads can wait for, like threading.Event
 
-Parts of a broker take their executors as a parameter, like their clock, and wait only here: a turn ends instead of
-waiting for more work, and a lock is held only while code runs. So one thread can run all of them, in any order.
+Parts of a broker take their executors as a parameter, like their clock, and wait only in `Event.wait`. A turn ends
+instead of waiting for more work, and a lock is held only while code runs. So in a simulation one thread can run all
+parts, in any order.
 """
 
 from __future__ import annotations

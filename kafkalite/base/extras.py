@@ -1,7 +1,8 @@
-"""Build the command that installs one of kafkalite's extras into this installation, from a clone, a wheel or packages.
+"""Build the command that installs an extra, such as `kafkalite[spark]`, into this installation.
 
-kafkalite has no release on a package index, so a distribution with that name there would be someone else's. While
-`RELEASE_INDEX` is None, no message, document or file installs it from an index; a test checks all tracked files.
+kafkalite has no release on a package index, so a package of that name there would be someone else's. While
+`RELEASE_INDEX` is None, no message, document or file installs kafkalite from an index; a test checks all tracked files.
+The command therefore uses the clone, wheel or repository that this installation came from, or names the packages.
 """
 
 from __future__ import annotations
@@ -49,11 +50,12 @@ def _distribution() -> Distribution | None:
 
 
 def pip_arguments(extra: str, place: Path, distribution: Distribution | None, sites: Iterable[str]) -> list[str]:
-    """Return the arguments of `pip install`. The package is in `place`; `sites` are the interpreter's own directories.
+    """Return the arguments of `pip install` for an extra.
 
-    A clone is installed in place. An installed copy gets the extra from the wheel, directory or repository that it came
-    from (PEP 610). If that is not recorded or gone, the arguments name the extra's packages one by one. They are
-    installed next to a copy outside the interpreter's own directories, such as that of the Debian package.
+    `place` is the directory of the package, `sites` are the interpreter's own package directories. A clone is installed
+    in place. An installed copy gets the extra from the wheel, directory or repository that it came from (PEP 610). If
+    that is not recorded or no longer exists, the arguments name the extra's packages one by one. A copy outside the
+    interpreter's directories, such as that of the Debian package, gets them installed next to it.
     """
     if (place / "pyproject.toml").is_file() and (place / "setup.py").is_file():
         return ["-e", f"{place}[{extra}]"]
@@ -69,7 +71,7 @@ def pip_arguments(extra: str, place: Path, distribution: Distribution | None, si
 
 
 def _origin(distribution: Distribution, extra: str) -> str | None:
-    """Return the extra at the origin of the distribution (PEP 610), or None if that is not recorded or gone."""
+    """Return the extra at the place that the distribution came from (PEP 610), or None if that is unknown or gone."""
     try:
         recorded = json.loads(distribution.read_text("direct_url.json") or "null")
         url = urlsplit(str(recorded["url"]))
@@ -85,7 +87,7 @@ def _origin(distribution: Distribution, extra: str) -> str | None:
 
 
 def packages_of(extra: str, requirements: list[str]) -> list[str]:
-    """Return an extra's requirements from a distribution's metadata, including those of extras that it names."""
+    """Return an extra's requirements from a distribution's metadata, including those of extras that it refers to."""
     found: dict[str, None] = {}
     for line in requirements:
         requirement, _, marker = (part.strip() for part in line.partition(";"))

@@ -2,16 +2,17 @@
 
     fork ─▶ in the child: leave() of everything registered ─▶ abandon(): its descriptors become /dev/null
 
-The child has the objects but none of their threads, and its descriptors share sockets, locks and files with the
-parent's. Closing a descriptor is not enough: its object closes it again later, when the number may belong to another
-file. So /dev/null replaces it. EPOLL_CTL_DEL, shutdown and close_notify would reach the parent's sockets, so the child
-uses none of them.
+The child has the objects of its parent but none of the threads, and its descriptors share sockets, locks and files with
+the parent's. EPOLL_CTL_DEL, shutdown and close_notify would affect the parent's sockets, so the child uses none of
+them. Closing a descriptor is not enough, because its object closes it again later, when the number may belong to
+another file. So the child replaces it with /dev/null.
 
-The fork of a C program does not run the hook. So a part also compares process ids (`Origin`) before it stops, flushes
-or sends.
+If C code forks, Python's fork hook does not run. So a part also compares process ids (`Origin`) before it stops,
+flushes or sends.
 
-If another thread was importing a module at the fork, the child can never import that module, because that thread holds
-its lock. So a fork waits for the imports that the broker itself starts (`importing`).
+A thread that imports a module holds the module's lock. If another thread forks at that time, the lock is never released
+in the child, and the child cannot import the module. So a fork waits for imports that the broker itself starts
+(`importing`).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _registered: weakref.WeakSet[Inherited] = weakref.WeakSet()
 
 
 def register(part: Inherited) -> None:
-    """Have a child of this process give up the part. The registration does not keep the part alive."""
+    """Let `leave` of this part be called in each forked child. The registration does not keep the part alive."""
     _registered.add(part)
 
 
@@ -64,7 +65,7 @@ class Origin:
 
     @property
     def is_here(self) -> bool:
-        """Whether that is this process, and not its parent."""
+        """Return whether this is the process that created the part, and not a child of it."""
         return self._process == os.getpid()
 
     def refusal(self, part: str) -> str:
@@ -94,7 +95,7 @@ def abandon(descriptors: Iterable[int]) -> None:
 
 
 def keep_alive(part: object) -> None:
-    """Never destroy an object: its destructors might wait for locks that threads of the parent held."""
+    """Never destroy an object: its destructors might wait for locks that threads of the parent held at the fork."""
     import ctypes
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))
@@ -102,7 +103,7 @@ def keep_alive(part: object) -> None:
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Hold back forks by other threads during an import. Must not be entered by a thread that imports for a program."""
+    """Return a context that delays other threads' forks during an import by the broker itself."""
     with _imports:
         yield
 

@@ -34,7 +34,7 @@ _room: Final = threading.BoundedSemaphore(ASKED_AT_A_TIME_MAX)
 
 
 class _TimedFile(io.RawIOBase):
-    """The bytes of a socket until a deadline on time.monotonic(), then TimeoutError."""
+    """A file object over a socket; reading after a deadline (time.monotonic()) raises TimeoutError."""
 
     def __init__(self, connection: socket.socket, until: float) -> None:
         self._connection = connection
@@ -69,7 +69,7 @@ class _TimedSocket:
 
 
 def timed_response(until: float, connection: socket.socket, *arguments: Any, **more: Any) -> HTTPResponse:
-    """Return a response that must be complete by `until`, or raises TimeoutError: a connection's `response_class`."""
+    """Return a response that is read by `until`, or raises TimeoutError. For use as a connection's `response_class`."""
     timed: Any = _TimedSocket(connection, until)
     return HTTPResponse(timed, *arguments, **more)
 
@@ -144,7 +144,7 @@ def tell(url: str, data: bytes, *, headers: Mapping[str, str], connect_s: float,
 
 
 def _in_time(ask: Callable[[], T], until: float) -> T:
-    """Return or raise what `ask` does, or raise TimeoutError after `until`."""
+    """Run `ask` on its own thread and return or raise its result. TimeoutError after `until`."""
     if not _room.acquire(timeout=max(0.0, until - time.monotonic())):
         raise TimeoutError(f"{ASKED_AT_A_TIME_MAX} HTTP requests are already running, and none finished in time")
     outcome: Future[T] = Future()

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def lazy_names(package: str, where: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` for `package`; `where` maps each name to the full name of its module.
+    """Return `__getattr__` and `__dir__` for `package`. `where` maps each name to the full name of its module.
 
-    After its first use, a name is a plain attribute.
+    After its first use, a name is a plain attribute of the package.
     """
     module = sys.modules[package]
 

@@ -3,8 +3,8 @@
     2026-11-21T09:50:00.123Z INFO  kafkalite.broker.log.manager topic created topic=orders partitions=3
     {"time": "2026-11-21T09:50:00.123Z", "level": "INFO", "logger": "kafkalite.broker.log.manager", "message": ..., ...}
 
-Modules log through the standard library (`logging.getLogger(__name__)`) and pass structure with `fields`. A library
-must not configure logging: only the command line calls `configure`; embedded, the application decides. Any thread may
+Modules log through the standard library (`logging.getLogger(__name__)`) and pass structure with `fields`. Only the
+command line calls `configure`: where kafkalite is used as a library, the application configures logging. Any thread may
 log. Text that a client chose goes through `escaped`, here and in labels of metrics.
 
 Events that a client can cause repeatedly are logged through a `RepeatLogger`: one line per minute of each kind, with a
@@ -41,8 +41,11 @@ VALUE_SIZE_MAX: Final = 1024
 
 
 def escaped(text: str, size_max: int | None = None) -> str:
-    """Escape line breaks, control characters and unprintable characters of a text that a client may have chosen, which
-    might forge a log line or control a terminal; cut it to `size_max` characters."""
+    """Escape and shorten a text that a client may have chosen, for log lines and terminals.
+
+    Line breaks, control characters and unprintable characters might forge a log line or control a terminal. The result
+    has at most `size_max` characters.
+    """
     cut = text if size_max is None or len(text) <= size_max else text[:size_max] + "…"
     if cut.isprintable():
         return cut
@@ -88,10 +91,9 @@ class JsonFormatter(logging.Formatter):
 
 
 class RepeatFilter(logging.Filter):
-    """Writes LINES_PER_SECOND_MAX lines of one message each second, and logs how many it suppressed.
+    """A logging filter that passes LINES_PER_SECOND_MAX lines per message and second, and logs how many it suppressed.
 
-    Its handler calls it without holding its lock, so the counts may be off by a few under contention, which is
-    acceptable for a count of suppressed lines.
+    logging calls it without holding the handler's lock, so under contention the counts may be off by a few.
     """
 
     def __init__(self) -> None:
@@ -151,17 +153,20 @@ _repeats_lock = threading.Lock()
 
 
 def forget_repeats() -> None:
-    """Reset all counts, as in a new process. A starting broker calls it, because several brokers may run one after
-    another in one process."""
+    """Reset all counts, as in a new process.
+
+    A starting broker calls this, because several brokers may run one after another in one process.
+    """
     with _repeats_lock:
         _repeats.clear()
 
 
 class RepeatLogger:
-    """A logger for lines that a client can cause repeatedly: a request, a connection, a mistake.
+    """A logger for lines that a client can cause repeatedly, such as one for each request or connection.
 
-    It writes the first `lines` of a kind at once, then as many in each REPEAT_INTERVAL_S; the first of these says how
-    many were suppressed before. The kind is the message before its values are filled in, so it must be a constant.
+    Lines are limited by kind, which is the message before its values are filled in (so it must be a constant). The
+    first `lines` of a kind are written at once, then as many in each REPEAT_INTERVAL_S. The first line of an interval
+    includes the number of suppressed lines before it.
 
     Logging never raises MemoryError: if there is no memory for a line, the line is lost.
     """
@@ -207,7 +212,7 @@ class RepeatLogger:
             return
 
     def _held_before(self, kind: Hashable) -> int | None:
-        """Return how many lines were suppressed before this one, or None if this one is suppressed, too."""
+        """Return how many lines were suppressed before this one, or None if this line must be suppressed as well."""
         now = time.monotonic()
         with _repeats_lock:
             repeats = _repeats.setdefault(self._logger.name, _Kinds()).get(kind, now)

@@ -1,8 +1,8 @@
-"""Metrics that the parts of a broker provide: numbers with a name and labels, collected at each scrape.
+"""Define the interface by which parts of a broker provide metrics: families of samples, collected at each scrape.
 
-A part keeps plain counters where it works and provides a `Source`: a function that yields families of them. The broker
-collects the sources in `BrokerServices.metric_sources`. Without `metrics.listeners` nothing calls them; with it, each
-scrape does, on a thread of the HTTP server.
+A part counts in plain variables and provides a `Source`, a function that yields `Family` objects. The broker collects
+the sources in `BrokerServices.metric_sources`. Each scrape of `metrics.listeners` calls them, on a thread of the HTTP
+server; without that setting nothing does.
 
     def families(self) -> Iterator[Family]:
         yield Family("kafkalite_queue_jobs", "gauge", "Jobs that …", [(labels(queue=name), 12), …])
@@ -10,7 +10,7 @@ scrape does, on a thread of the HTTP server.
     services.metric_sources.append(queues.families)
 
 Rules: a source must not wait for a disk, and takes only leaf locks. Labels whose values clients choose (client ids,
-users) are bounded by `most`. Names follow Prometheus, but the name of a counter is given here without its `_total`.
+users) are limited by `most`. Names follow Prometheus, but a counter's name has no `_total` here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Source = Callable[[], Iterable[Family]]
 def labels(**values: object) -> str:
     """Return `{topic="a",partition="0"}` in the given order, escaped for the text format; "" without labels.
 
-    Unprintable characters, which only clients send, are escaped so that they harm no terminal or page.
+    Unprintable characters, which can only come from clients, are escaped so that they harm no terminal or page.
     """
     if not values:
         return ""
@@ -57,7 +57,7 @@ def labels(**values: object) -> str:
 
 
 def most(counts: Iterable[tuple[str, float]], limit: int = LABELLED_MAX) -> list[tuple[str, float]]:
-    """Return the largest of (name, count); further ones are summed under the name OTHERS."""
+    """Return the `limit` largest counts as (name, count); all others are summed under the name OTHERS."""
     rows = list(counts)
     if len(rows) <= limit:
         return rows

@@ -1,7 +1,7 @@
-"""Create objects of the classes that settings name: `module:Class`, or a built-in class by its name in Kafka's docs.
+"""Create objects of classes that settings name: `module:Class`, or a built-in class by its name in Kafka's docs.
 
-They are created when the setting is read, so that a wrong name is an error at once and not at first use. The caller
-turns the ValueError into its own error. Any thread.
+An object is created when its setting is read, so that a wrong name is an error at start and not at first use. The
+caller turns the ValueError into its own error. Any thread.
 """
 
 from __future__ import annotations

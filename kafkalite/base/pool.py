@@ -1,11 +1,12 @@
 """The I/O pool: a few threads for work that may wait for a disk, so that network workers never do.
 
 Jobs with the same key run one after another, in order; jobs without a key and jobs with different keys run
-concurrently. `hold` keeps back the jobs of a key while something is awaited that needs no thread. The callers bound the
-queue: a connection has a limited number of outstanding responses, and deferred produce batches are bounded in bytes. An
-exception of a job is logged and ends only that job.
+concurrently. `hold` delays the jobs of a key while the key waits for something that needs no thread. The callers bound
+the queue: a connection has a limited number of outstanding responses, and deferred produce batches are bounded in
+bytes. An exception in a job is logged and ends only that job.
 
-Thread rule: submit from any thread. A job finishes its request through an Answer, which wakes the owning worker.
+Thread rule: submit from any thread. A job completes its request through an Answer, which wakes the network worker of
+the connection.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ logger = RepeatLogger(logging.getLogger("kafkalite.base.pool"))
 
 
 class _Hold:
-    """The place among the jobs of a key that holds back those after it."""
+    """A place in the queue of a key that delays all jobs behind it."""
 
     __slots__ = ()
 
@@ -69,8 +70,10 @@ class IoPool:
                 raise
 
     def hold(self, key: Hashable) -> Callable[[], None]:
-        """Keep back the jobs submitted with this key from now on, until the returned function is called, once. Call it
-        from a job of this key, or while the key has no jobs."""
+        """Delay jobs that are submitted with this key from now on, until the returned function is called (once).
+
+        Call it from a job of this key, or while the key has no jobs.
+        """
         place = _Hold()
         with self._ready:
             strand = self._strands.setdefault(key, deque())
@@ -136,7 +139,7 @@ class IoPool:
             self._ready.notify()
 
     def _grow_locked(self) -> bool:
-        """Return whether another thread was started. If there is no thread at all, a memory shortage is raised."""
+        """Return whether another thread was started. Without any thread, a shortage of memory is raised."""
         if len(self._threads) >= self.size:
             return False
         thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
@@ -173,7 +176,7 @@ class IoPool:
             del job, args
 
     def _run_strand(self, key: Hashable) -> None:
-        """Run one job of a strand and queue the strand again, so that a long strand does not occupy a thread."""
+        """Run one job of a strand (the jobs of one key), then queue the strand again, so that others get their turn."""
         with self._ready:
             first = self._strands[key][0]
         assert not isinstance(first, _Hold), "nothing runs that is kept back"

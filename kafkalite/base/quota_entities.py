@@ -1,7 +1,7 @@
-"""Quota entities and keys, and which quotas are valid (Kafka's ClientQuotaControlManager and QuotaConfig).
+"""Define quota entities and keys, and check quotas (as Kafka's ClientQuotaControlManager and QuotaConfig do).
 
-An entity is a user, a client id, both together, or an IP address. The name None is the default for all entities of that
-type without their own quota. Each key bounds one rate, with a value per second:
+An entity is a user, a client id, both together, or an IP address. The name None stands for all entities of a type that
+have no quota of their own. Each key limits one rate, with a value per second:
 
     producer_byte_rate, consumer_byte_rate      bytes of Produce requests and of Fetch responses; whole numbers
     request_percentage                          thread time: 100 is one thread
@@ -49,7 +49,7 @@ Entity = tuple[tuple[str, str | None], ...]
 
 
 class Change(NamedTuple):
-    """A quota that is set, or removed (value None)."""
+    """A change of one quota: a new value, or None to remove it."""
 
     entity: Entity
     key: str
@@ -76,7 +76,7 @@ class Change(NamedTuple):
 
 
 def entity_of(parts: Iterable[tuple[str, str | None]]) -> Entity:
-    """Return the entity with these types and names; if a type is given twice, the last name counts, as in Kafka."""
+    """Return the entity with these types and names. If a type is given twice, the last name is used, as in Kafka."""
     return tuple(sorted(dict(parts).items()))
 
 
@@ -99,7 +99,7 @@ def check_entity(entity: Entity) -> None:
 
 
 def check_value(change: Change) -> None:
-    """Raise InvalidRequest if the entity cannot have this key, or the key this value."""
+    """Raise InvalidRequest if the key does not apply to the entity, or the value is invalid for the key."""
     keys = ADDRESS_KEYS if change.entity[0][0] == IP else CLIENT_KEYS
     value = change.value
     if value is None:

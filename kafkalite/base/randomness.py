@@ -36,7 +36,7 @@ def below(limit: int) -> int:
 
 @contextlib.contextmanager
 def drawn_from(source: Callable[[int], bytes]) -> Iterator[None]:
-    """Take the bytes from `source(size)` inside the block, in the whole process."""
+    """Return a context in which the whole process takes random bytes from `source(size)`."""
     global _bytes
     _bytes = source
     try:

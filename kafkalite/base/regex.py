@@ -10,7 +10,7 @@ from typing import Any
 
 
 def compiled(expression: str, bytes_max: int | None = None) -> Any:
-    """Compile an expression to at most `bytes_max` bytes (None: RE2's default). Raise ValueError with the reason."""
+    """Compile an expression, using at most `bytes_max` bytes (None: RE2's default). ValueError has the reason."""
     import re2
 
     options = re2.Options()

@@ -1,7 +1,7 @@
 """Keep a thread alive when memory runs out, until other work has freed some.
 
-Python reports a shortage by more errors than MemoryError: if a lock or a thread cannot be allocated it raises
-RuntimeError, and if a system call finds no memory, OSError.
+Python reports a shortage of memory by several errors: usually MemoryError, but RuntimeError if a lock or a thread
+cannot be allocated, and OSError if a system call fails.
 """
 
 from __future__ import annotations

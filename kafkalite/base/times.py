@@ -1,4 +1,4 @@
-"""Parse times that people write, on the command line and in the console. All formats:
+"""Parse times that people write on the command line and in the console. The formats are:
 
     2026-11-21T18:00    a date, or a date and time, as ISO 8601 writes it; UTC unless it says Z, +02:00 …
     -1h                 a duration before now: ms, s, m, h, d (24 h), w, or several as in -1h30m; +5m is after now

@@ -1,4 +1,4 @@
-"""Wake a thread that waits for sockets. A ring before the wait is not lost: the next wait returns at once.
+"""Wake a thread that waits for sockets. A call of `ring` before the wait is not lost: the next wait returns at once.
 
     any thread ─ring()─▶ bytes in a socket pair ─▶ select, poll, wait() ─hush()─▶ silence
 

@@ -38,9 +38,7 @@ def filter_fields(wanted: Acl | AclFilter) -> dict[str, Any]:
 
 
 def acl_of(resource: Any, row: Any) -> Acl:
-    """Return an ACL of a response: the principal and operation in `row`, the resource in `resource` (perhaps the same
-    object).
-    """
+    """Return the ACL in a response; `resource` is the object that names its resource, perhaps `row` itself."""
     return Acl(
         ResourceType(resource.resource_type),
         resource.resource_name,
