@@ -55,8 +55,8 @@ class StoredTime(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """How far the wall clock is ahead of the trusted time, and how much longer that is ignored, in ms. See
-    ExpiryTime.
+    """How far the wall clock is ahead of the trusted time, and how much longer that is ignored: see ExpiryTime. In
+    ms.
     """
 
     ahead_ms: int

@@ -52,9 +52,7 @@ class Deferred(Generic[T]):
         return self._response  # type: ignore[return-value]  # done, so it is a T
 
     def map(self, function: Callable[[T], U]) -> Deferred[U]:
-        """Return a Deferred of `function(response)`, which is called when the response is delivered. Replaces
-        `then`.
-        """
+        """Return a Deferred of `function(response)`. The function is called at the delivery. Replaces `then`."""
         return _Mapped(self, function)
 
     def complete(self, response: T) -> bool:

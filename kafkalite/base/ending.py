@@ -86,9 +86,7 @@ class Ending:
 
 @contextlib.contextmanager
 def on_ending(stop: Callable[[], object]) -> Iterator[Ending]:
-    """Return a context for a command that needs no wait(): the first signal inside calls `stop`, from another
-    thread.
-    """
+    """Return a context for a command that needs no wait(): its first signal calls `stop`, from another thread."""
     with Ending() as ending:
 
         def watch() -> None:

@@ -2,8 +2,8 @@
 
     from kafkalite.classic import Consumer, ConsumerConfig, Producer, ProducerConfig, ProducerData
 
-Names are 0.7's, in snake case; each class names its counterpart in Kafka. They are imported when first used, so that
-using the message sets in this package loads no ZooKeeper client.
+Names are those of Kafka 0.7, in snake case; each class names the class of Kafka that it corresponds to. They are
+imported when first used, so a program that only uses message sets loads no ZooKeeper client.
 """
 
 # How 0.7.2 works. "`kafkalite.classic`, fact 3" in a comment refers to the third of these facts.

@@ -2,12 +2,11 @@
 
     send ─▶ queue (queue.size) ─▶ send thread: batch.size events, or queue.time ms after the last batch ─▶ event handler
 
-If the queue is full, `send` raises QueueFull at once (queue.enqueueTimeout.ms = 0), waits without limit (negative), or
-waits that many milliseconds first. A batch that fails is logged, lost and counted in `failed_count`. Source:
-`kafkalite.classic`, fact 6.
+If the queue is full, `send` raises QueueFull at once (queue.enqueueTimeout.ms = 0), waits for room without limit
+(negative), or waits that many milliseconds first. The events of a batch that cannot be sent are lost; this is logged
+and counted in `failed_count`. Source: `kafkalite.classic`, fact 6.
 
-Thread rule: any thread may send; the callback handler's hooks that have access to the queue are called on the send
-thread.
+Thread rule: any thread may send. The callback handler's hooks after the queue are called on the send thread.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _END: Final = QueueItem(None, "", -1)
 
 
 class AsyncProducer:
-    """kafka.producer.async.AsyncProducer, for one broker. `create` builds one from settings."""
+    """An asynchronous producer for one broker (kafka.producer.async.AsyncProducer); see `create`."""
 
     def __init__(self, producer: SyncProducer, config: QueueSettings, handlers: named.Handlers | None = None) -> None:
         handlers = handlers or named.handlers(config)
@@ -66,8 +65,9 @@ class AsyncProducer:
         event_handler: EventHandler | None = None,
         callback_handler: CallbackHandler | None = None,
     ) -> Self:
-        """Build a producer for the broker with the settings' `host` and `port`. Objects take precedence over named
-        classes.
+        """Build a producer for the broker with the settings' `host` and `port`.
+
+        Objects that are passed take precedence over classes that the settings name.
         """
         if not isinstance(config, AsyncProducerConfig):
             config = AsyncProducerConfig.from_properties(dict(config))
@@ -100,7 +100,7 @@ class AsyncProducer:
         self._callback.after_enqueue(item, added=True)
 
     def leave(self) -> None:
-        """Close in a forked child; the parent sends the queued events."""
+        """Close in a forked child, without sending: the parent sends the queued events."""
         self._closed = True
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """Find live brokers and the partitions of topics for a producer, from ZooKeeper or a fixed list.
 
-With ZooKeeper the results are cached. A watch drops those of a changed topic, or of changed brokers. While the
-connection is lost the cached results are used, so sending continues; after a reconnection they are read again. Source:
-`kafkalite.classic`, facts 3 and 6.
+With ZooKeeper the results are cached. A ZooKeeper watch drops cached results when a topic or the brokers change. While
+the connection is lost the cached results are used, so sending continues; after a reconnection they are read again.
+Source: `kafkalite.classic`, facts 3 and 6.
 
 Thread rule: any thread; a lock guards the caches, and is not held while ZooKeeper is asked. Watches fire on kazoo's
 thread and only drop results.
@@ -57,7 +57,7 @@ class Brokers(Protocol):
 
 
 class FixedBrokers:
-    """`broker.list`: `id:host:port,id:host:port`. The brokers choose the partition."""
+    """Brokers of a fixed list (`broker.list`: `id:host:port,id:host:port`). A broker chooses the partition itself."""
 
     def __init__(self, text: str) -> None:
         self._addresses: dict[int, Address] = {}
@@ -85,7 +85,7 @@ class FixedBrokers:
 
 
 class ZooKeeperBrokers:
-    """`zk.connect`: the brokers registered in ZooKeeper."""
+    """Brokers that are registered in ZooKeeper (`zk.connect`)."""
 
     def __init__(self, config: ProducerConfig) -> None:
         assert config.zk_connect is not None
@@ -101,9 +101,7 @@ class ZooKeeperBrokers:
         self._addresses: dict[int, Address] | None = None
 
     def partitions(self, topic: str) -> list[BrokerPartition]:
-        """Return a topic's partitions, or partition 0 of every live broker for a new topic. Raises
-        NoBrokersForPartition.
-        """
+        """Return a topic's partitions; a new topic has partition 0 on every live broker. NoBrokersForPartition."""
         with self._lock:
             known, version = self._partitions.get(topic), self._version
         if known is None:

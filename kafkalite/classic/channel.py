@@ -1,13 +1,14 @@
-"""A blocking socket to one broker's 0.7 port that sends requests and receives responses.
+"""Send requests to a broker's 0.7 port, and receive responses, through one blocking socket.
 
 The protocol has no correlation ids, so a channel is closed if a request fails half way. Connecting is retried with
 pauses of 1, 10, 100 ... ms, as in 0.7, until connect_timeout_s seconds have passed.
 
-The kernel enforces the timeouts of a connected socket (SO_SNDTIMEO, SO_RCVTIMEO), so a frame takes one system call and
-a response two, each with one release of the GIL. A timeout expires when not a single byte was sent or received in it.
+The kernel enforces the timeouts of a connected socket (SO_SNDTIMEO, SO_RCVTIMEO), so sending a request takes one system
+call and receiving a response two, each with one release of the GIL. A timeout expires if not a single byte is sent or
+received within it.
 
-Thread rule: one thread at a time; users that share a channel need a lock. Only `interrupt` may be called from another
-thread; it is final.
+Thread rule: one thread at a time; threads that share a channel need a lock. Only `interrupt` may be called from another
+thread. After it the channel cannot be used any more.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _TIMEVAL: Final = struct.Struct("@ll")
 
 
 class Channel:
-    """A connection that opens at its first use."""
+    """A connection to one broker, which opens at its first use."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Settings of the 0.7 clients: 0.7's keys, defaults and ranges, from a properties file, a mapping, or by attribute.
+"""Define the settings of the 0.7 clients, with the keys, defaults and ranges of Kafka 0.7.
 
     ConsumerConfig.from_properties({"groupid": "g", "zk.connect": "127.0.0.1:2181"})
     ConsumerConfig(groupid="g", zk_connect="127.0.0.1:2181")         '.' becomes '_', camel case snake case
@@ -65,7 +65,7 @@ def csv_map(key: str, text: str) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The base of the settings below."""
+    """The base class of all settings of 0.7 clients."""
 
     def __post_init__(self) -> None:
         for row in fields(self):
@@ -73,7 +73,7 @@ class Settings:
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], **more: Any) -> Self:
-        """Build settings from 0.7's keys; `more`, by attribute, takes precedence."""
+        """Build settings from 0.7's keys. The keyword arguments `more`, named like attributes, take precedence."""
         values: dict[str, Any] = {}
         for row in fields(cls):
             key = row.metadata["key"]
@@ -94,7 +94,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooKeeperSettings(Settings):
-    """Keys that brokers, producers and consumers share."""
+    """ZooKeeper settings, which brokers, producers and consumers share."""
 
     zk_connect: str | None = _setting("zk.connect", None)
     zk_session_timeout_ms: int = _setting("zk.sessiontimeout.ms", 6000, low=1)
@@ -114,7 +114,7 @@ class ZooKeeperSettings(Settings):
 # The next two have no slots: ProducerConfig could not inherit from two bases with slots.
 @dataclass(frozen=True, kw_only=True)
 class SendSettings(Settings):
-    """Keys for the connections of all producers."""
+    """Settings for the connections of all producers."""
 
     buffer_size: int = _setting("buffer.size", 102_400, low=1)
     connect_timeout_ms: int = _setting("connect.timeout.ms", 5000, low=1)
@@ -126,7 +126,7 @@ class SendSettings(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class QueueSettings(SendSettings):
-    """Keys of asynchronous producers, and class names: see `kafkalite.classic.handlers`."""
+    """Settings of asynchronous producers, and names of extension classes (see `kafkalite.classic.handlers`)."""
 
     compression_codec: int = _setting("compression.codec", 0, low=0, high=max(CODECS))
     compressed_topics: tuple[str, ...] = _setting("compressed.topics", ())
@@ -144,7 +144,7 @@ class QueueSettings(SendSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class SyncProducerConfig(SendSettings):
-    """kafka.producer.SyncProducerConfig: one broker."""
+    """Settings of a synchronous producer for one broker (kafka.producer.SyncProducerConfig)."""
 
     host: str = _setting("host", "")
     port: int = _setting("port", 0, low=0, high=PORT_MAX)
@@ -156,7 +156,7 @@ class SyncProducerConfig(SendSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class AsyncProducerConfig(QueueSettings):
-    """kafka.producer.async.AsyncProducerConfig: one broker."""
+    """Settings of an asynchronous producer for one broker (kafka.producer.async.AsyncProducerConfig)."""
 
     host: str = _setting("host", "")
     port: int = _setting("port", 0, low=0, high=PORT_MAX)
@@ -168,7 +168,7 @@ class AsyncProducerConfig(QueueSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig(ZooKeeperSettings, QueueSettings):
-    """kafka.producer.ProducerConfig."""
+    """Settings of a Producer (kafka.producer.ProducerConfig)."""
 
     broker_list: str | None = _setting("broker.list", None)
     producer_type: str = _setting("producer.type", "sync")
@@ -190,7 +190,7 @@ class ProducerConfig(ZooKeeperSettings, QueueSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConfig(ZooKeeperSettings):
-    """kafka.consumer.ConsumerConfig."""
+    """Settings of a Consumer (kafka.consumer.ConsumerConfig)."""
 
     groupid: str = _setting("groupid", "")
     consumerid: str | None = _setting("consumerid", None)

@@ -4,16 +4,15 @@
                                             ▲    │
           a node changed, a session lost ───┘    └─ fails: pause, again, rebalance.retries.max times
 
-A rebalance stops the fetchers, clears the streams, commits (always), reads the group again, releases the owner nodes,
-claims its share, and starts fetchers. Changes during a rebalance cause one more. A rebalance whose attempts all failed
-is started again after RETRY_S. After a lost session the member registers and rebalances again. If the connection is
-lost for longer than the session may last, the fetchers stop, because other members may own the partitions by then;
-before that a lost connection changes nothing. Source: `kafkalite.classic`, fact 5 and the list of differences after the
-facts.
+A rebalance stops the fetchers, clears the streams and commits offsets (even without auto-commit). Then it reads the
+group again, releases the owner nodes, claims its share, and starts fetchers. Changes during a rebalance cause one more.
+If all attempts of a rebalance fail, the next one starts after RETRY_S. After a lost session the member registers and
+rebalances again. A lost connection changes nothing at first. After the session timeout the fetchers stop, because other
+members may own the partitions by then. Source: `kafkalite.classic`, fact 5 and the list of differences after the facts.
 
 Thread rule: any thread may commit or shut down. `_rebalancing` is held through a rebalance; `_wake` guards the flags
-that kazoo's callbacks set. Threads: one watcher, one committer, one fetcher per broker, and at the end one that leaves
-the group, so that an unresponsive ZooKeeper delays a shutdown by at most LEAVE_TIMEOUT_S.
+that kazoo's callbacks set. Threads: one watcher, one committer, and one fetcher per broker. At shutdown another thread
+leaves the group, so that an unresponsive ZooKeeper delays the shutdown by at most LEAVE_TIMEOUT_S.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ LEAVE_TIMEOUT_S: Final = 6.0
 
 
 class ConsumerConnector:
-    """kafka.consumer.ConsumerConnector."""
+    """A consumer's membership in its group (kafka.consumer.ConsumerConnector)."""
 
     def __init__(self, config: ConsumerConfig) -> None:
         if not config.zk_connect:
@@ -95,9 +94,7 @@ class ConsumerConnector:
     def create_message_streams(
         self, topic_counts: Mapping[str, int], decoder: Decoder | None = None
     ) -> dict[str, list[KafkaStream]]:
-        """Return topic → streams of the given number. Once per connector. Raises RebalanceFailed if the group does not
-        settle.
-        """
+        """Return topic → streams, as many as given. Callable once. RebalanceFailed if the group does not settle."""
         if not topic_counts or any(count < 1 for count in topic_counts.values()):
             raise InvalidConfig("expected a map from topics to stream counts of at least 1")
         streams: dict[str, list[KafkaStream]] = {}
@@ -141,8 +138,8 @@ class ConsumerConnector:
     def shutdown(self) -> None:
         """End the streams, commit if auto-commit is on, and leave the group. Idempotent.
 
-        If ZooKeeper does not respond within LEAVE_TIMEOUT_S seconds, a daemon thread continues: the session then
-        expires, and uncommitted messages are delivered again. In a forked child nothing happens.
+        If ZooKeeper does not respond within LEAVE_TIMEOUT_S seconds, this returns while a daemon thread continues. The
+        session then expires, and uncommitted messages are delivered again. In a forked child this does nothing.
         """
         if not self._origin.is_here:
             return
@@ -181,7 +178,7 @@ class ConsumerConnector:
         self.shutdown()
 
     def _leave(self, caller: threading.Thread) -> None:
-        """Do the part of a shutdown that waits for ZooKeeper."""
+        """Commit and leave the group: the steps of a shutdown that wait for ZooKeeper."""
         try:
             for thread in self._threads:
                 if thread is not caller:
@@ -275,8 +272,9 @@ class ConsumerConnector:
             )
 
     def _give_back(self) -> None:
-        """Release the owner nodes after a failure, so that no member waits for us; the next attempt releases what
-        remains.
+        """Release owner nodes after a failure, so that no member waits for them.
+
+        The next attempt releases nodes that could not be released now.
         """
         try:
             ownership.release(self._client, self._group, self._owners)
@@ -336,10 +334,10 @@ class ConsumerConnector:
             self._was_stored(topic, partition, offset)
 
     def _was_placed(self, offsets: Mapping[tuple[str, BrokerPartition], int]) -> None:
-        """Note the offsets from which partitions are read. For a subclass."""
+        """Called with the offsets at which reading of partitions begins. For a subclass."""
 
     def _was_stored(self, topic: str, partition: BrokerPartition, offset: int) -> None:
-        """Note an offset that ZooKeeper has stored. For a subclass."""
+        """Called with an offset that was stored in ZooKeeper. For a subclass."""
 
     def _commit_often(self) -> None:
         interval_s = self._config.auto_commit_interval_ms / 1000
@@ -389,7 +387,7 @@ class ConsumerConnector:
         return True
 
     def _drop(self) -> None:
-        """Hand out nothing more and commit nothing, because other members may own the partitions by now."""
+        """Stop handing out messages and forget uncommitted offsets: other members may own the partitions by now."""
         self._positions = {}
         self._stop_fetchers()
         for stream in self._streams:

@@ -1,10 +1,10 @@
-"""Kafka 0.7's consumer: groups that divide the partitions of topics through ZooKeeper alone.
+"""Create a Kafka 0.7 consumer: a member of a group that divides the partitions of topics through ZooKeeper alone.
 
     config = ConsumerConfig(groupid="g", zk_connect="127.0.0.1:2181")
     with Consumer.create(config) as connector:
         streams = connector.create_message_streams({"events": 2})["events"]
 
-See `kafkalite.classic.connector`.
+`kafkalite.classic.connector` describes the result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Consumer:
-    """kafka.consumer.Consumer."""
+    """Creates connectors to groups (kafka.consumer.Consumer)."""
 
     @staticmethod
     def create(config: ConsumerConfig | Mapping[str, str]) -> ConsumerConnector:

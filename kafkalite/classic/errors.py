@@ -1,6 +1,6 @@
-"""Errors of the 0.7 API: a class for each error code of its protocol, and for each exception of its clients.
+"""Define the errors of the 0.7 API: one class for each error code of the protocol, and each exception of the clients.
 
-0.7's error codes are the first of Kafka's present table, some with another name.
+0.7's error codes are the first ones of Kafka's current table; some have another name there.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class QueueFull(ClassicError):
 
 
 class QueueClosed(ClassicError):
-    """The producer was closed (kafka.producer.async.QueueClosedException)."""
+    """An event was sent after the producer was closed (kafka.producer.async.QueueClosedException)."""
 
 
 class ConsumerTimeout(ClassicError):
@@ -78,7 +78,7 @@ class ConnectionFailed(ClassicError):
 
 
 class Unreachable(ConnectionFailed):
-    """The broker was never reached: nothing was sent to it."""
+    """No connection to the broker could be made, so nothing was sent to it."""
 
 
 _BY_CODE: Final[dict[int, type[ClassicError]]] = {

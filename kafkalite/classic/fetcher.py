@@ -3,12 +3,12 @@
     MULTIFETCH of every partition ─▶ chunk for each with messages ─▶ queue of its stream (waits for room)
              └─ no messages ─▶ fetcher.backoff.ms
 
-An offset out of range is reset according to autooffset.reset, and stored. A message larger than fetch.size is refetched
-alone, each time with twice the size, up to fetch.size.max; 0.7's design document describes that, its code lacks it. Any
-other error of a partition goes to its stream, and the partition is not read until the next rebalance; the others are. A
-lost connection is retried after the backoff. Source: `kafkalite.classic`, fact 5.
+An offset out of range is replaced according to autooffset.reset, and the new offset is stored. A message larger than
+fetch.size is fetched alone, with a size that doubles up to fetch.size.max. (0.7's design document describes this, but
+its code lacks it.) Any other error of a partition is passed to its stream, and that partition is not read until the
+next rebalance. After a lost connection the thread reconnects after the backoff. Source: `kafkalite.classic`, fact 5.
 
-Thread rule: its own thread; other threads call `interrupt`, and `join`, which returns when the thread has ended.
+Thread rule: each fetcher has its own thread. Other threads may call only `interrupt` and `join`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RESET_TIMES: Final = {SMALLEST: wire.EARLIEST, LARGEST: wire.LATEST}
 
 
 def reset_offset(consumer: SimpleConsumer, topic: str, partition: int, policy: str) -> int:
-    """Return the offset for autooffset.reset. Raises InvalidConfig unless it is smallest or largest."""
+    """Return the offset that autooffset.reset selects. Raises InvalidConfig unless it is smallest or largest."""
     time_ms = RESET_TIMES.get(policy)
     if time_ms is None:
         raise InvalidConfig(f"no stored offset to start at, and autooffset.reset is {policy!r}")
@@ -137,7 +137,7 @@ class Fetcher:
         return found
 
     def _take(self, position: ConsumedPosition, data: memoryview) -> bool:
-        """Queue the whole messages of a fetched set; return whether there were any."""
+        """Put the whole messages of a fetched set into the stream's queue; return whether there were any."""
         size = whole_size(data)
         if not size and len(data):
             data = self._fetch_larger(position)
@@ -175,7 +175,7 @@ class Fetcher:
             self._stopping.set()  # a rebalance has cleared the streams
 
     def _reset(self, position: ConsumedPosition) -> bool:
-        """Continue at the offset for autooffset.reset. Returns False if the broker could not be asked now."""
+        """Continue at the offset that autooffset.reset selects. Returns False if the broker did not respond."""
         policy = self._config.auto_offset_reset
         try:
             offset = reset_offset(self._consumer, position.topic, position.partition.partition, policy)

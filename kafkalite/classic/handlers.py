@@ -6,7 +6,8 @@
                                                                                     └─▶ before_sending_data ─▶ socket
     close ─▶ CallbackHandler.close ─▶ drain ─▶ last_batch_before_close ─▶ EventHandler.close
 
-Source: `kafkalite.classic`, fact 6. Hooks run on the caller's thread (the first two) or on the send thread of a broker.
+`before_enqueue` and `after_enqueue` run on the caller's thread, all other hooks on the send thread of a broker. Source:
+`kafkalite.classic`, fact 6.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ logger = logging.getLogger(__name__)
 
 
 class Encoder(Protocol):
-    """kafka.serializer.Encoder."""
+    """Encodes an event as a message (kafka.serializer.Encoder)."""
 
     def to_message(self, event: Any) -> Message: ...
 
 
 class Decoder(Protocol):
-    """kafka.serializer.Decoder."""
+    """Decodes a message for the application (kafka.serializer.Decoder)."""
 
     def to_event(self, message: Message) -> Any: ...
 
@@ -87,7 +88,7 @@ class QueueItem(NamedTuple):
 
 
 class CallbackHandler:
-    """kafka.producer.async.CallbackHandler: override the hooks you need."""
+    """Hooks of the asynchronous producer; override those you need (kafka.producer.async.CallbackHandler)."""
 
     def init(self, properties: Mapping[str, str]) -> None:
         """Called once, with callback.handler.props."""
@@ -97,10 +98,10 @@ class CallbackHandler:
         return item
 
     def after_enqueue(self, item: QueueItem, added: bool) -> None:
-        """Called with whether the event was queued."""
+        """Called after an attempt to queue an event; `added` is whether it was queued."""
 
     def after_dequeuing_existing_data(self, item: QueueItem | None) -> Iterable[QueueItem]:
-        """Called on each turn of the send thread, with None if no event came. Return the events for the batch."""
+        """Return the events for the batch. Called on each turn of the send thread, with None if no event came."""
         return () if item is None else (item,)
 
     def before_sending_data(self, items: list[QueueItem]) -> list[QueueItem]:
@@ -116,7 +117,7 @@ class CallbackHandler:
 
 
 class EventHandler(Protocol):
-    """kafka.producer.async.EventHandler."""
+    """Sends the batches of an asynchronous producer (kafka.producer.async.EventHandler)."""
 
     def init(self, properties: Mapping[str, str]) -> None: ...
 
@@ -161,7 +162,10 @@ class DefaultEventHandler:
         """Do nothing."""
 
     def _codec(self, topic: str) -> int:
-        """Return the codec for a topic. compressed.topics applies only to asynchronous producers; empty means all."""
+        """Return the codec for a topic. If compressed.topics is empty, all topics are compressed.
+
+        Only asynchronous producers use compressed.topics.
+        """
         chosen = self._config.compressed_topics
         return self._config.compression_codec if not chosen or topic in chosen else 0
 

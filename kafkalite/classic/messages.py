@@ -1,7 +1,8 @@
 """Encode and decode message sets of Kafka 0.7, and find how much of a fetched set is complete.
 
-`_native.classic.message_set` handles the bytes and `kafkalite.wire.record.message_set` the wrappers; faults become the
-0.7 API's errors here. Thread rule: a set may be shared, an iterator belongs to one thread at a time.
+`_native.classic.message_set` handles the bytes, and `kafkalite.wire.record.message_set` the compressed messages
+(wrappers). This module turns their errors into those of the 0.7 API. Thread rule: a set may be shared, an iterator
+belongs to one thread at a time.
 """
 
 from __future__ import annotations
@@ -33,22 +34,24 @@ __all__ = [
 
 
 class MessageAndOffset(NamedTuple):
-    """kafka.message.MessageAndOffset: `offset` is where to fetch after the message."""
+    """A message and the offset at which to fetch after it (kafka.message.MessageAndOffset)."""
 
     message: Message
     offset: int
 
 
 def encode_message_set(messages: Sequence[Message | bytes], codec: int = 0) -> bytes:
-    """Encode a message set of magic 1, in one wrapper if there is a codec (1 gzip, 2 snappy); no messages give no
-    bytes.
+    """Encode a message set of magic 1. With a codec (1 gzip, 2 snappy) it is compressed into one wrapper message.
+
+    Without messages the result is empty.
     """
     return wrap(native.encode(list(messages)), codec)
 
 
 def valid_size(data: Buffer) -> int:
-    """Return the size of the whole outer entries of a fetched set. Raises InvalidMessageSize if not even the first is
-    whole.
+    """Return the size of the complete outer entries of a fetched set.
+
+    Raises InvalidMessageSize if not even the first entry is complete.
     """
     size, _, _, _, fault = native.check(data, verify=False)
     if fault:
@@ -57,7 +60,7 @@ def valid_size(data: Buffer) -> int:
 
 
 def whole_size(data: Buffer) -> int:
-    """Return the size as valid_size, but 0 if the first entry is incomplete, so that more must be fetched."""
+    """Like `valid_size`, but return 0 if the first entry is incomplete, so that more must be fetched."""
     size, _, _, _, fault = native.check(data, verify=False)
     if fault and fault != native.PARTIAL:
         raise _fault(fault, size)
@@ -79,11 +82,10 @@ def _open_wrapper(codec: int, payload: bytes, _depth: int) -> bytes:
 
 
 class MessageIterator(native.MessageIterator):
-    """Iterates over the messages of a fetched set. Raises InvalidMessage or InvalidMessageSize at the first invalid
-    one.
+    """Iterates over the messages of a fetched set. InvalidMessage or InvalidMessageSize for the first invalid one.
 
-    `next_offset` is where to fetch after the last message handed out: inside a wrapper the wrapper's start, except
-    after its last message. `shallow` returns wrappers unopened.
+    `next_offset` is where to fetch after the last message that was handed out. Inside a wrapper that is the start of
+    the wrapper, except after its last message. With `shallow` the iterator returns wrappers unopened.
     """
 
     def __init__(self, data: Buffer, offset: int = 0, *, shallow: bool = False) -> None:
@@ -91,7 +93,7 @@ class MessageIterator(native.MessageIterator):
 
 
 class MessageSet:
-    """kafka.message.ByteBufferMessageSet: the data of one fetch, whose first byte is at `offset`."""
+    """The data of one fetch, whose first byte is at `offset` (kafka.message.ByteBufferMessageSet)."""
 
     def __init__(self, data: Buffer, offset: int = 0) -> None:
         self.data = memoryview(data)
@@ -109,7 +111,7 @@ class MessageSet:
 
     @property
     def valid_size(self) -> int:
-        """The size of its whole outer messages; the next fetch begins after them. Raises InvalidMessageSize."""
+        """The size of the complete outer messages; the next fetch begins after them. Raises InvalidMessageSize."""
         return valid_size(self.data)
 
 

@@ -1,11 +1,11 @@
-"""Load the classes named in producer settings: serializer.class, partitioner.class, event.handler, callback.handler.
+"""Load the extension classes that producer settings name, such as serializer.class and partitioner.class.
 
-    event.handler=my_module:MyHandler          imported, and made without arguments, as 0.7 makes its classes
+    event.handler=my_module:MyHandler          imported, and created without arguments, as in 0.7
     serializer.class=kafka.serializer.StringEncoder          one of 0.7's names for built-in classes
     callback.handler.props=file=/tmp/x,level=2               the argument of its init()
 
-Any other name raises InvalidConfig: without its partitioner a producer would silently send keys elsewhere. An
-object that the program passes takes precedence over the setting. Source: `kafkalite.classic`, fact 6.
+Any other name raises InvalidConfig, because a producer without its partitioner would silently send keys to other
+partitions. An object that the program passes takes precedence over the setting. Source: `kafkalite.classic`, fact 6.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CALLBACKS: Final = tuple(name for name in vars(CallbackHandler) if not name.sta
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """The application's extension objects of a producer."""
+    """The extension objects of a producer."""
 
     encoder: Encoder
     event_handler: EventHandler
@@ -52,7 +52,7 @@ def handlers(
     callback_handler: CallbackHandler | None = None,
     callback_handler_properties: Mapping[str, str] | None = None,
 ) -> Handlers:
-    """Return the given objects, else those that the settings name, else the defaults; calls the handlers' init()."""
+    """Return the given objects, else those that the settings name, else the defaults. Calls the handlers' init()."""
     if encoder is None:
         name = config.serializer_class
         encoder = _make("serializer.class", name, ENCODERS, ["to_message"]) if name else DefaultEncoder()

@@ -2,10 +2,10 @@
 
     read subscriptions, partitions, brokers ─▶ assign (pure) ─▶ owner nodes ─▶ offsets ─▶ ConsumerShare
 
-Every member does this itself when something changes; owner nodes decide while two of them disagree. 0.7 reads the
-offsets before it claims. Here the claim comes first, because the previous owner stores its last offset before it
-releases a partition. Any error is raised; the connector then releases what was claimed and tries again. Source:
-`kafkalite.classic`, fact 5.
+Every member does this itself when something changes. If two members disagree for a while, the owner nodes decide. 0.7
+reads the offsets before it claims partitions. Here the claim comes first, because the previous owner stores its last
+offset before it releases a partition. After an error the connector releases the claimed partitions and tries again.
+Source: `kafkalite.classic`, fact 5.
 
 Thread rule: the connector calls it from one thread at a time.
 """
@@ -41,7 +41,7 @@ ASK_CONNECT_TIMEOUT_S: Final = 1.0
 
 @dataclass(slots=True)
 class ConsumerShare:
-    """The result of an attempt for this consumer."""
+    """The partitions that this consumer gets in one attempt."""
 
     owners: dict[tuple[str, BrokerPartition], str] = field(default_factory=dict)
     """(topic, partition) → the thread of this consumer that owns it."""
@@ -89,15 +89,19 @@ def find_offsets(client: KazooClient, group: GroupPaths, share: ConsumerShare, c
 
 
 def claim(client: KazooClient, group: GroupPaths, share: ConsumerShare) -> None:
-    """Create every owner node. Raises NodeConflict if another consumer has one; the caller then releases them."""
+    """Create the owner node of each partition of the share. Raises NodeConflict if another consumer has one.
+
+    The caller then releases the nodes that were created.
+    """
     for (topic, partition), thread in share.owners.items():
         zookeeper.create_ephemeral(client, group.owner(topic, partition), thread.encode())
 
 
 def release(client: KazooClient, group: GroupPaths, owners: dict[tuple[str, BrokerPartition], str]) -> None:
-    """Release owner nodes; a node that another consumer has by now, or that was never created, stays as it is.
+    """Release owner nodes. A node that another consumer has by now, or that was never created, is left alone.
 
-    Each is removed from `owners` once it is released, so that nodes left by a lost connection can be released later.
+    Each node is removed from `owners` once it is released, so that a later call can release those left by a lost
+    connection.
     """
     for (topic, partition), thread in list(owners.items()):
         if nodes.owner(client, group, topic, partition) == thread:

@@ -1,4 +1,4 @@
-"""Choose the partition of an event: 0.7's Partitioner, and the default by Java's hash codes.
+"""Choose the partition of an event: the interface Partitioner, and the default, which uses Java's hash codes.
 
 A partitioner is any object with `partition(key, partition_count) -> int`; its result is an index into the sorted list
 of (broker, partition) of the topic. Source: `kafkalite.classic`, fact 6. Pure, any thread.
@@ -14,7 +14,7 @@ _UINT32: Final = (1 << 32) - 1
 
 
 class Partitioner(Protocol):
-    """kafka.producer.Partitioner."""
+    """Chooses the partition of an event (kafka.producer.Partitioner)."""
 
     def partition(self, key: Any, partition_count: int) -> int:
         """Return a number from 0 to partition_count - 1."""
@@ -22,7 +22,7 @@ class Partitioner(Protocol):
 
 
 class DefaultPartitioner:
-    """The key's hash code modulo the number of partitions (kafka.producer.DefaultPartitioner)."""
+    """Uses the key's hash code modulo the number of partitions (kafka.producer.DefaultPartitioner)."""
 
     def partition(self, key: Any, partition_count: int) -> int:
         # 0.7 failed for the one hash code without a positive counterpart; here it gives the first partition.

@@ -3,10 +3,10 @@
     ProducerData(topic, key, events) ─▶ partitioner picks (broker, partition) ─┬─ sync:  PRODUCE or MULTIPRODUCE
                                                                                └─ async: the broker's queue
 
-Nothing is acknowledged: a produce request has no response. With a fixed list the broker chooses the partition unless
-the events name it, and keys have no effect. Source: `kafkalite.classic`, fact 6.
+Nothing is acknowledged, because a produce request has no response. With a fixed list of brokers, keys have no effect:
+the broker chooses the partition, except for events that name one. Source: `kafkalite.classic`, fact 6.
 
-Thread rule: any thread may send. Connections are made when a broker is first written to.
+Thread rule: any thread may send. A connection is made with the first send to its broker.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 class ProducerData:
     """Events for one topic (kafka.javaapi.producer.ProducerData).
 
-    `partition` is their destination: a number, on any broker that has it, or a BrokerPartition. Otherwise the key
-    chooses it; without a key it is random.
+    `partition` is their destination: a number, on any broker that has it, or a BrokerPartition. If it is None, the key
+    determines the partition; without a key it is random.
     """
 
     topic: str
@@ -52,7 +52,7 @@ class ProducerData:
 
 
 class Producer:
-    """kafka.producer.Producer."""
+    """Sends events to a topic's partitions (kafka.producer.Producer)."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Producer:
         callback_handler: CallbackHandler | None = None,
         callback_handler_properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Raises InvalidConfig for invalid settings, and StartupError if ZooKeeper does not respond.
+        """Create the producer. InvalidConfig for invalid settings, StartupError if ZooKeeper does not respond.
 
         A given encoder, partitioner or handler takes precedence over the one in the settings (`serializer.class`,
         `partitioner.class`, `event.handler`, `callback.handler`), and its properties over theirs.
@@ -164,22 +164,20 @@ class Producer:
         self.close()
 
     def _send_plainly(self, item: ProducerData) -> None:
-        """Send one PRODUCE without compression, the common case: the frame is built at once, and each payload copied
-        once.
-        """
+        """Send one PRODUCE without compression, the common case, copying each payload only once."""
         address, partition = self._place(item)
         frame, largest = encode_produce(wire.produce_head(item.topic, partition), self._messages(item))
         check_size(largest, self._config.max_message_size)
         self._producer_of(address).send_frame(frame)
 
     def _messages(self, item: ProducerData) -> list[Any]:
-        """Return messages and payloads; the encoder of message sets turns payloads into messages."""
+        """Return the encoded messages. With the default encoder, payloads are not wrapped in messages first."""
         if self._plain:
             return item.data if type(item.data) is list else list(item.data)
         return [self._encoder.to_message(event) for event in item.data]
 
     def _place(self, item: ProducerData) -> tuple[Address, int]:
-        """Return the broker and partition for some events; ask ZooKeeper again while the chosen broker is unknown."""
+        """Return the broker and partition for some events. If the chosen broker is unknown, ask ZooKeeper again."""
         for _ in range(self._config.zk_read_num_retries + 1):
             choices = self._brokers.partitions(item.topic)
             chosen = self._choose(item, choices)
@@ -220,9 +218,9 @@ class Producer:
 
 
 def named_partitions(choices: Sequence[BrokerPartition], wanted: int | BrokerPartition) -> list[BrokerPartition]:
-    """Return those of a topic's partitions that a number or a BrokerPartition selects.
+    """Return the partitions of a topic that a number or a BrokerPartition selects.
 
-    A fixed list has no partitions, so each of its brokers is assumed to have it.
+    With a fixed list the partitions are unknown, so each of its brokers is assumed to have the number.
     """
     broker_id, number = wanted if isinstance(wanted, BrokerPartition) else (None, wanted)
     return [

@@ -1,7 +1,7 @@
-"""Progress of 0.7 groups: owner, stored offset and log end of each partition, from ZooKeeper and the brokers.
+"""Report the progress of 0.7 groups: owner, stored offset and log end of each partition.
 
-Offsets are bytes, and so is lag (kafka.tools.ConsumerOffsetChecker). Thread rule: any thread except ZooKeeper's own; a
-`Logs` belongs to one thread.
+The data comes from ZooKeeper and the brokers. Offsets and lag are in bytes (kafka.tools.ConsumerOffsetChecker). Thread
+rule: any thread except ZooKeeper's own; a `Logs` belongs to one thread.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ ANSWER_TIMEOUT_S: Final = 10.0
 
 
 class PartitionProgress(NamedTuple):
-    """A group's progress in a partition; None without an owner, a stored offset, or a live broker with its log."""
+    """A group's progress in a partition. Unknown values are None: without an owner, a stored offset, or a live
+    broker.
+    """
 
     topic: str
     partition: BrokerPartition
@@ -41,12 +43,12 @@ class PartitionProgress(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """In bytes."""
+        """The bytes between the stored offset and the log end."""
         return None if self.offset is None or self.end is None else self.end - self.offset
 
 
 class Logs:
-    """The bounds of logs on live brokers. A broker that failed to respond is not asked again."""
+    """Looks up starts and ends of logs on live brokers. A broker that failed to respond is not asked again."""
 
     def __init__(self, brokers: Mapping[int, BrokerNode]) -> None:
         self.brokers = brokers

@@ -1,7 +1,7 @@
 """Read message sets from one broker, by offset: 0.7's SimpleConsumer.
 
-Offsets are byte positions; partitions are those of the broker. After an I/O error it reconnects and asks once more.
-Source: `kafkalite.classic`, facts 1 and 2.
+Offsets are byte positions; partitions are those of the broker. After an I/O error the request is repeated once, on a
+new connection. Source: `kafkalite.classic`, facts 1 and 2.
 
 Thread rule: any thread; a lock lets one request through at a time.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class SimpleConsumer:
-    """kafka.consumer.SimpleConsumer."""
+    """Fetches from one broker (kafka.consumer.SimpleConsumer)."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class SimpleConsumer:
         buffer_size: int | None = None,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
     ) -> None:
-        """`buffer_size` is the socket's in bytes; by default the kernel adapts it to the reader."""
+        """Connect lazily. `buffer_size` is the socket's in bytes; by default the kernel adapts it to the reader."""
         self._channel = Channel(
             host,
             port,
@@ -46,7 +46,7 @@ class SimpleConsumer:
         self._closed = False
 
     def fetch(self, topic: str, partition: int, offset: int, size_max: int) -> MessageSet:
-        """Fetch at most size_max bytes from an offset; empty at the end. Raises OffsetOutOfRange, InvalidPartition."""
+        """Fetch at most size_max bytes from an offset; empty at the log's end. OffsetOutOfRange, InvalidPartition."""
         request = FetchRequest(topic, partition, offset, size_max)
         body = self._ask(lambda: self._channel.request(wire.encode_fetch(request)))
         return MessageSet(wire.decode_fetch(body, request), offset)

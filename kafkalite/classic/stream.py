@@ -3,8 +3,8 @@
     fetcher ─▶ ChunkQueue (queuedchunks.max) ─▶ KafkaStream: chunk ─▶ messages ─▶ application
                   ▲ cleared by a rebalance          └─▶ ConsumedPosition.consumed moves as each message is handed out
 
-A chunk is the result of one fetch of one partition. Iterating blocks. With consumer.timeout.ms it raises
-ConsumerTimeout if no message came, and may be continued. It ends when the connector is shut down.
+A chunk is the result of one fetch of one partition. Iteration waits for messages, and ends when the connector is shut
+down. With consumer.timeout.ms it raises ConsumerTimeout if no message came in time; the program may then iterate again.
 
 Thread rule: one thread iterates a stream; any other may clear or end it. The committer reads positions while the
 iterator moves them: each is one reference or integer, replaced as a whole.
@@ -33,7 +33,7 @@ __all__ = ["ChunkQueue", "ConsumedPosition", "FetchedChunk", "KafkaStream", "Mes
 
 
 class ConsumedPosition:
-    """The position in one owned partition (kafka.consumer.PartitionTopicInfo)."""
+    """How far the application has read an owned partition (kafka.consumer.PartitionTopicInfo)."""
 
     __slots__ = ("_iterator", "_offset", "fetched", "partition", "queue", "topic")
 
@@ -90,7 +90,7 @@ class ChunkQueue:
 
     @property
     def generation(self) -> int:
-        """Rises with each clearing."""
+        """A number that increases each time the queue is cleared."""
         return self._generation
 
     def put(self, chunk: FetchedChunk, generation: int) -> bool:
@@ -138,7 +138,7 @@ class ChunkQueue:
 
 
 class KafkaStream(MessageStream):
-    """kafka.consumer.KafkaStream: iterate over it."""
+    """An iterator over the messages of one stream (kafka.consumer.KafkaStream)."""
 
     def __init__(self, queue: ChunkQueue, decoder: Decoder, *, timeout_ms: int, shallow: bool) -> None:
         super().__init__(_to_event(decoder))
@@ -149,7 +149,7 @@ class KafkaStream(MessageStream):
 
     @property
     def idle(self) -> bool:
-        """Whether no further chunk waits, so that it is a good time to flush processed messages."""
+        """Whether no further chunk waits, so that a program can use the time to flush what it has processed."""
         return len(self._queue) == 0
 
     def clear(self) -> None:
@@ -177,7 +177,7 @@ class KafkaStream(MessageStream):
 
 
 def _to_event(decoder: Decoder) -> Callable[[Message], Any] | str | None:
-    """Return what the inner loop calls, or a shortcut for the two decoders that it knows."""
+    """Return the function that turns a message into an event, or a marker for one of the two built-in decoders."""
     if type(decoder) is DefaultDecoder:
         return None
     return PAYLOAD if type(decoder) is PayloadDecoder else decoder.to_event

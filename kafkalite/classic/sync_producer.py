@@ -1,9 +1,9 @@
 """Send message sets to one broker, on one connection: 0.7's SyncProducer.
 
-The protocol has no acknowledgements: after a send the message was only handed to the kernel. After reconnect_interval
-sends or reconnect_time_interval_ms the connection is recreated, so that a load balancer may choose again; that clock
-starts at a random point in the past, so that many producers do not reconnect at once. A failed send is not repeated.
-Source: `kafkalite.classic`, fact 6.
+The protocol has no acknowledgements: when a send returns, only the kernel has the message. The producer reconnects
+after reconnect_interval sends or after reconnect_time_interval_ms, so that a load balancer can choose another broker.
+The first time interval is shortened at random, so that many producers do not reconnect at the same time. A failed send
+is not repeated. Source: `kafkalite.classic`, fact 6.
 
 Thread rule: any thread; a lock keeps frames whole.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class SyncProducer:
-    """kafka.producer.SyncProducer."""
+    """Sends message sets to one broker (kafka.producer.SyncProducer)."""
 
     def __init__(self, host: str, port: int, config: SendSettings | None = None) -> None:
         self._config = config = config or SendSettings()
@@ -57,8 +57,8 @@ class SyncProducer:
     ) -> None:
         """Send one PRODUCE request with messages and payloads, or an encoded set (a MessageSet or its bytes).
 
-        Raises ConnectionFailed if it could not be handed to the kernel. Before sending, raises MessageSizeTooLarge, and
-        InvalidMessageSize for a set that does not end with its last message.
+        Raises ConnectionFailed if the kernel did not accept the request. Before sending, raises MessageSizeTooLarge,
+        and InvalidMessageSize for a set that does not end with its last message.
         """
         self.send_frame(wire.encode_produce(wire.ProduceRequest(topic, partition, self._checked(messages))))
 
@@ -90,9 +90,7 @@ class SyncProducer:
         return data
 
     def send_frame(self, frame: bytes) -> None:
-        """Send one request that is encoded and checked. Raises ConnectionFailed if it could not be handed to the
-        kernel.
-        """
+        """Send one encoded and checked request. Raises ConnectionFailed if the kernel did not accept it."""
         with self._lock:
             self._channel.send(frame)
             self._sent_count += 1

@@ -147,7 +147,7 @@ def _string(text: str) -> bytes:
 
 
 def _produce_parts(request: ProduceRequest) -> tuple[bytes, ...]:
-    """Return the parts separately, so that the message set is copied only once, into the frame."""
+    """Return a PRODUCE body in parts, so that the message set is copied only once, into the frame."""
     return _string(request.topic), _PART.pack(request.partition, len(request.message_set)), request.message_set
 
 
