@@ -55,9 +55,7 @@ class StoredTime(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """How far the wall clock is ahead of the trusted time, and how much longer that is ignored: see ExpiryTime. In
-    ms.
-    """
+    """How far the wall clock is ahead of the trusted time, and for how much longer that is ignored, in ms."""
 
     ahead_ms: int
     """By how much it is ahead of the trusted time."""

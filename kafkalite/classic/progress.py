@@ -29,9 +29,7 @@ ANSWER_TIMEOUT_S: Final = 10.0
 
 
 class PartitionProgress(NamedTuple):
-    """A group's progress in a partition. Unknown values are None: without an owner, a stored offset, or a live
-    broker.
-    """
+    """A group's progress in a partition. Values are None without an owner, a stored offset, or a live broker."""
 
     topic: str
     partition: BrokerPartition

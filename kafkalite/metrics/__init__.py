@@ -1,11 +1,11 @@
-"""Metrics over HTTP, for a broker and for commands: the pages, their text format, and a parser.
+"""Serve metrics and health checks over HTTP, for a broker and for long-running commands.
 
 page.py       the paths `/metrics`, `/health/live`, `/health/ready`
-command.py    the page of a long-running command
-text.py       families to text, in both formats
+command.py    the server of a long-running command
+text.py       renders metric families in Prometheus's and OpenMetrics's format
 process.py    metrics of the process
-latency.py    quantiles of the last minutes from histograms
-reading.py    the reverse of text.py, and rates between two readings
+latency.py    quantiles of the last minutes, computed from histograms
+reading.py    parses the text format again, and computes rates between two readings
 
 `kafkalite.broker.metrics` has the broker's own metrics.
 """

@@ -2,8 +2,8 @@
 
     CommandPage("127.0.0.1:9645", [families], ready=not_ready)   binds when created, serves inside `with`
 
-On a loopback address no login is required; any other address requires a users file (`kafkalite web`). The process's
-own metrics (`process_…`) are added to the command's. waitress serves the page, as everywhere.
+On a loopback address no sign-in is required; any other address requires a users file (`kafkalite web`). The process's
+own metrics (`process_…`) are added to the command's.
 
 Threads: sources and checks are called on threads of the HTTP server, so they must guard the data they read.
 """
@@ -32,16 +32,16 @@ PORT: Final = 9645
 
 
 def nothing_wrong() -> list[str]:
-    """Return no reasons: the check of a command that has none."""
+    """Return an empty list: the health check of a command that has none."""
     return []
 
 
 class CommandPage:
-    """The page of a command.
+    """The HTTP server of a command's metrics and health checks.
 
     `address`        HOST:PORT; port 0 selects a free port
     `sources`        called at each scrape; one that fails is logged and left out
-    `alive`, `ready` return reasons why the command is not alive or ready, none if it is
+    `alive`, `ready` return the reasons why the command is not alive or not ready; an empty list if it is
     `users`          the users file
     """
 
@@ -54,7 +54,7 @@ class CommandPage:
         ready: Callable[[], list[str]] = nothing_wrong,
         users: str | None = None,
     ) -> None:
-        """ValueError if the address is invalid, or open to other machines without `users`. StartupError."""
+        """Bind. ValueError for an invalid address, or one open to other machines without `users`; StartupError."""
         where = parse_address(f"http://{address}", PORT)
         if users is None and open_addresses([where]):
             raise ValueError(

@@ -1,8 +1,8 @@
-"""Compute quantiles of the last minutes from histograms that count since the start.
+"""Compute quantiles of the last few minutes from histograms that only ever count up.
 
-Each scrape keeps a snapshot of the histograms, and later scrapes subtract it. A quantile covers the requests since the
-oldest snapshot that is at most WINDOW_S old, or, if all are older, since the last one. Kafka's histograms forget values
-older than about five minutes.
+Each scrape keeps a snapshot of the histograms, and a later scrape subtracts it. A quantile covers the requests since
+the oldest snapshot of the last WINDOW_S seconds or, without one, since the latest snapshot. For comparison: Kafka's
+histograms forget values older than about five minutes.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ NOTHING: Final[Numbers] = (0, (0,) * BUCKETS)
 
 
 def added(numbers: Iterable[Numbers]) -> Numbers:
-    """Return the sum of several workers' numbers."""
+    """Return the sum of the histograms of several workers."""
     found = list(numbers)
     return sum(total for total, _ in found), tuple(map(sum, zip(*(counts for _, counts in found), strict=True)))
 
 
 def quantile(counts: Sequence[int], share: float) -> float:
-    """Return the value below which a share of the counted values lies, in the histogram's unit; NaN without values.
+    """Return the value below which this share of the counted values lies, in the histogram's unit; NaN without values.
 
-    Values are assumed to be spread evenly within a bucket, and those of the last bucket to equal its lower bound.
+    Assumes that values are spread evenly within a bucket, and that those of the last bucket equal its lower bound.
     """
     total = sum(counts)
     if total == 0:
@@ -53,7 +53,7 @@ def quantile(counts: Sequence[int], share: float) -> float:
 
 
 def cumulative(counts: Sequence[int], scale: float = 1e-6) -> Iterator[tuple[str, int]]:
-    """Yield (`le` of a bucket, number of values up to it), the last one +Inf; `scale` converts µs to seconds."""
+    """Yield (`le` of a bucket, number of values up to it), ending with +Inf. `scale` converts µs to seconds."""
     below = 0
     for at, count in enumerate(counts):
         below += count
@@ -69,7 +69,7 @@ class Window:
         self._looks: deque[tuple[float, Mapping[Hashable, Numbers]]] = deque([(now, {})])
 
     def recent(self, now: float, numbers: Mapping[Hashable, Numbers]) -> dict[Hashable, tuple[int, ...]]:
-        """Return the bucket counts since the window began, or since the last snapshot if that is older."""
+        """Return the bucket counts of the last WINDOW_S, or since the last snapshot if that is older."""
         with self._lock:
             while len(self._looks) > 1 and self._looks[0][0] < now - WINDOW_S:
                 self._looks.popleft()

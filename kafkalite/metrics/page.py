@@ -43,9 +43,9 @@ class Page:
     """The WSGI application; see the module.
 
     `families`       called at each scrape
-    `alive`, `ready` return reasons why the process is not alive or ready, none if it is; a supervisor restarts a
-                     process that is not alive
-    `notes`          returns remarks that do not affect readiness, reported with it
+    `alive`, `ready` return the reasons why the process is not alive or not ready; an empty list if it is. A supervisor
+                     restarts a process that is not alive
+    `notes`          returns remarks for the readiness page that do not make the process unready
     """
 
     def __init__(
@@ -117,7 +117,7 @@ def told(sources: Iterable[Source]) -> Iterator[Family]:
 
 
 def takes_gzip(accept_encoding: str) -> bool:
-    """Return whether an Accept-Encoding header includes gzip, and not with q=0."""
+    """Return whether an Accept-Encoding header accepts gzip (and not with q=0)."""
     for part in accept_encoding.split(","):
         name, _, rest = part.partition(";")
         if name.strip().lower() in {"gzip", "*"}:

@@ -1,4 +1,4 @@
-"""Yield metrics of this process from the kernel, with the names of Prometheus's client libraries."""
+"""Report CPU, memory and I/O of this process, from the kernel, under the names of Prometheus's client libraries."""
 
 from __future__ import annotations
 

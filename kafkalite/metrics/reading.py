@@ -1,4 +1,4 @@
-"""Parse `/metrics`, and compute rates between two readings, for `kafkalite top`.
+"""Parse `/metrics`, and compute rates between two readings for `kafkalite top`.
 
 Pure functions on text and numbers.
 """
@@ -20,7 +20,7 @@ BROKER_TOPIC: Final = "kafka_server_brokertopicmetrics"
 
 
 class Read(NamedTuple):
-    """The samples of a page at one moment."""
+    """The samples of one page, and the time of reading."""
 
     at: float
     """Monotonic seconds."""
@@ -28,7 +28,7 @@ class Read(NamedTuple):
     """Name → (labels, value)."""
 
     def total(self, name: str, **labels: str) -> float:
-        """Return the sum of the samples of a name that have these labels; "" matches samples without the label."""
+        """Return the sum of a metric's samples that have these labels; "" matches samples without the label."""
         return sum(
             value
             for given, value in self.samples.get(name, ())
@@ -36,7 +36,7 @@ class Read(NamedTuple):
         )
 
     def values(self, name: str, label: str) -> list[str]:
-        """Return the distinct values of a label in the samples of a name, in order."""
+        """Return the distinct values of a label in a metric's samples, in order."""
         return list(dict.fromkeys(given[label] for given, _ in self.samples.get(name, ()) if label in given))
 
 
@@ -139,7 +139,7 @@ def _rate(change: float, seconds: float) -> float:
 
 
 def _bucket_counts(before: Read, now: Read, api: str) -> list[int]:
-    """Return the requests between the readings by bucket; the buckets' bounds are powers of two of µs."""
+    """Return the number of requests per latency bucket between the readings. Bounds are powers of two of µs."""
     return [
         max(0, round(value - old))
         for value, old in zip(_steps(now, api), _steps(before, api) or [0.0] * len(_steps(now, api)), strict=True)

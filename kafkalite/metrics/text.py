@@ -1,7 +1,7 @@
 """Render metric families as text: Prometheus's format 0.0.4, or OpenMetrics 1.0 if the client accepts it.
 
-The text is yielded in pieces of at most 1000 samples of one family. The thread releases the GIL after it has collected
-a family and after each piece, so a network worker waits for at most one family or piece. Any thread.
+The text is yielded in pieces of at most 1000 samples of one family. The thread releases the GIL after each family that
+it collects and each piece that it renders, so a network worker waits for at most one of these. Any thread.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GZIP_BITS: Final = 31
 
 
 def breathe() -> None:
-    """Release the GIL to threads that wait for it."""
+    """Release the GIL briefly, so that waiting threads can run."""
     time.sleep(BREATH_S)
 
 

@@ -6,20 +6,20 @@
         ...
 
     plugin          fixtures and hooks of pytest
-    broker          KafkaBroker: what a test does with a broker, in either place
+    broker          KafkaBroker: the interface for tests, whether the broker has its own process or runs in pytest's
     in_process      the broker itself, with restarts, crashes and faults
-    faults          makes requests fail before they are served
-    own_process     starts the broker's process, asks it over a pipe and ends it
-    child           what runs in that process
-    control         the frames on the pipe; errors keep their class and text
-    captured_log    what brokers log, for pytest's report
-    unpatched       functions of the system that a test's tools do not replace
+    faults          faults for requests, which take effect before a request is served
+    own_process     starts the broker's process, sends it requests over a pipe, and ends it
+    child           the program of that process
+    control         the messages on the pipe; errors keep their class and text
+    captured_log    the log of brokers, for pytest's report
+    unpatched       functions of the operating system, protected from replacement by a test's tools
 
          pytest ──┬─ KafkaBroker ── OwnProcess ══ pipes ══ child ─┬─ InProcessBroker ── Faults
                   └─ in_process=True ─────────────────────────────┘
 
-Names are imported when first used: every pytest run with kafkalite installed loads the plugin, and no more until a
-fixture is used; the broker's process loads everything but pytest and the plugin.
+Names are imported when first used. Every pytest run with kafkalite installed loads the plugin, but nothing else until a
+fixture is used. The broker's process loads everything except pytest and the plugin.
 """
 
 from __future__ import annotations

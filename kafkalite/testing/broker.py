@@ -5,8 +5,9 @@
         broker.fail("Produce", "NOT_LEADER_OR_FOLLOWER", times=2)
         broker.restart(kill=True)
 
-The fixture `kafka_broker` is one. In its own process, no test that fakes time, files or sockets, or that forks, affects
-it. In this process, `logs` and `config` are available, and arguments may be objects.
+The fixture `kafka_broker` is a KafkaBroker. By default the broker runs in its own process, so that tests which fake
+time, files or sockets, or which fork, do not affect it. In pytest's process (`in_process=True`), `logs` and `config`
+are available, and arguments may be objects.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ OBJECTS: Final = ("clock", "companions", "retention_policies")
 
 @runtime_checkable
 class Fault(Protocol):
-    """A fault that a test asked for: `end`, or the end of a `with`, removes it."""
+    """A fault that a test has requested. `end`, or leaving a `with` block, removes it."""
 
     key: int
 
     @property
     def count(self) -> int:
-        """How many requests met it."""
+        """The number of requests that this fault has affected."""
 
     @property
     def ended(self) -> bool:
-        """Whether no further request meets it."""
+        """Whether the fault has affected all its `times` requests. Removing the fault does not change this."""
 
     def end(self) -> None:
-        """Remove it. Idempotent."""
+        """Remove the fault. Idempotent."""
 
     def __enter__(self) -> Self: ...
 
@@ -57,11 +58,11 @@ class Fault(Protocol):
 class KafkaBroker:
     """A broker that a test can restart, kill and make fail.
 
-    It takes the arguments of `kafkalite.Broker` and has its members, and runs in its own process. With
-    `in_process=True` it runs in this one: `logs` and `config`, and arguments that are objects, require that.
+    It takes the arguments of `kafkalite.Broker` and has its members. By default it runs in its own process; with
+    `in_process=True` it runs in this one, which `logs`, `config` and arguments that are objects require.
 
-    The fixture's broker answers acks=all from the page cache (`flush_on_acks_all=False`), since tests need no power
-    cut; one that is made by hand answers from the disk, as any Broker does.
+    The fixture's broker acknowledges acks=all from the page cache (`flush_on_acks_all=False`), because tests do not
+    survive a power failure anyway. A KafkaBroker that a test creates syncs to disk first, like any Broker.
     """
 
     def __init__(
@@ -109,19 +110,19 @@ class KafkaBroker:
         return self
 
     def stop(self, reason: str = "stop was called") -> None:
-        """Stop; its process ends, and the port is free again. Idempotent; the log has the reason."""
+        """Stop. The process ends, and the port is free again. The log contains the reason. Idempotent."""
         self._do("stop", reason)
 
     def restart(self, *, kill: bool = False) -> None:
-        """Stop and start again, on the same port with the same data; clients lose their connections.
+        """Stop and start again, on the same port and with the same data. Clients lose their connections.
 
-        `kill` stops the broker as a crash of its process does: nothing is flushed or written down, no client gets
-        another answer, and the start recovers. What was acknowledged is there all the same.
+        `kill` stops the broker as a crash of its process would: nothing is flushed, no client gets another response,
+        and the start runs recovery. Acknowledged records are not lost.
         """
         self._do("restart", kill=kill)
 
     def give_up_start(self) -> None:
-        """End a start that waits for a cluster, by StartGivenUp. Any thread."""
+        """Abort a start that is waiting for a cluster: `start` raises StartGivenUp. Any thread."""
         self._do("give_up_start")
 
     def fail(
@@ -129,12 +130,12 @@ class KafkaBroker:
     ) -> Fault:
         """Answer the next `times` requests of an API with an error, without executing them.
 
-        `api` is its name as Kafka spells it ("Produce", "OffsetCommit") or its key; `code` the error's name, its number
-        or one of kafkalite's exceptions. `times=None`: until it is ended. The fault is armed when this returns, and
-        counts the requests that met it. ValueError for an unknown API or error.
+        `api` is Kafka's name ("Produce", "OffsetCommit") or the API key. `code` is the error's name, its number, or one
+        of kafkalite's exceptions. With `times=None` the fault lasts until it is ended. When this returns, the fault is
+        active; it counts the requests that it affects. ValueError for an unknown API or error.
 
-        Each topic, partition or group of the request gets the code. A Produce with acks=0 has no answer, so its
-        connection is closed, as Kafka does.
+        Each topic, partition or group of the request gets the error. A Produce with acks=0 has no response, so its
+        connection is closed, as in Kafka.
         """
         return self._fault("fail", api, code, times)
 
@@ -143,18 +144,20 @@ class KafkaBroker:
         return self._fault("disconnect", api, times)
 
     def delay(self, api: str | int, seconds: float, times: int | None = None) -> Fault:
-        """Delay answers of an API, and the later answers of their connections. The requests take effect at once.
+        """Delay the responses to an API, and later responses of the same connections. Requests are executed at once.
 
-        `times=None`: until it is ended.
+        With `times=None` the delay lasts until it is ended.
         """
         return self._fault("delay", api, seconds, times)
 
     def heal(self) -> None:
-        """End every fault; delayed answers leave at once."""
+        """End every fault. Delayed responses are sent at once."""
         self._do("heal")
 
     def create_topic(self, name: str, partitions: int = 1, **settings: object) -> None:
-        """Create a topic; settings are Kafka's with underscores: `retention_ms=1000`. KafkaError if it cannot be."""
+        """Create a topic; settings have Kafka's names with underscores: `retention_ms=1000`. KafkaError if that
+        fails.
+        """
         self._do("create_topic", name, partitions, **settings)
 
     def delete_topic(self, name: str) -> None:
@@ -170,7 +173,7 @@ class KafkaBroker:
         self._do("reload_certificates")
 
     def loops_turned(self) -> threading.Event | RemoteEvent:
-        """An event that is set once every network worker has turned since now."""
+        """Return an event that is set once the loop of every network worker has turned after this call."""
         event: threading.Event | RemoteEvent = self._do("loops_turned")
         return event
 
@@ -186,7 +189,7 @@ class KafkaBroker:
 
     @property
     def endpoints(self) -> dict[str, Endpoint]:
-        """The address that clients get, by the listener's name in capitals."""
+        """The address that clients receive, by listener name in upper case."""
         found: dict[str, Endpoint] = self._get("endpoints")
         return found
 
@@ -203,7 +206,7 @@ class KafkaBroker:
 
     @property
     def progress(self) -> str:
-        """How far a start is, in words; empty if there is nothing to say. Any thread."""
+        """The progress of a start, in words; empty if there is nothing to report. Any thread."""
         return str(self._get("progress"))
 
     @property
@@ -213,7 +216,7 @@ class KafkaBroker:
 
     @property
     def connection_count(self) -> int:
-        """Client connections that are open now."""
+        """The number of open client connections."""
         return int(self._get("connection_count"))
 
     @property
@@ -238,7 +241,7 @@ class KafkaBroker:
 
     @property
     def flushes_on_acks_all(self) -> bool:
-        """Whether acks=all is answered from the disk (`flush.on.acks.all`)."""
+        """Whether acks=all is acknowledged only after a sync to disk (`flush.on.acks.all`)."""
         return self._here.config.flush_on_acks_all if self._here is not None else bool(self._process.get("flushes"))
 
     @property

@@ -1,7 +1,7 @@
-"""Capture stdout and stderr of brokers in their own processes for pytest's reports.
+"""Capture the log of brokers that have their own processes, for pytest's reports.
 
-The output goes to an anonymous file without a reader thread: pytest's hooks read what is new. Without pytest nothing is
-captured, and a broker's log goes to this program's stderr.
+The processes write stdout and stderr to anonymous files. pytest's hooks read what is new, so no reader thread is
+needed. Outside pytest nothing is captured, and a broker logs to this program's stderr.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class CapturedLog:
         _logs.append(self)
 
     def end(self) -> None:
-        """Note that the process has ended: what is new is reported once more, and the file is closed."""
+        """Note that the process has ended. Its remaining output is reported once more, then the file is closed."""
         self._ended = True
 
     def news(self) -> str:
@@ -53,7 +53,7 @@ class CapturedLog:
 
 
 def capture(level: str) -> None:
-    """Capture the log of every broker that is started from now on, from this level."""
+    """Capture the log of every broker that is started from now on, from this level upwards."""
     global _level
     _level = level
 

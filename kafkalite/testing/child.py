@@ -1,12 +1,13 @@
-"""Run the broker in its own process: execute requests from a pipe, and exit with the process that started it.
+"""Run a test's broker in its own process: execute requests from a pipe, and exit with the parent.
 
-    descriptor 3   requests, the first of which describes the broker (kafkalite.testing.control)
+    descriptor 3   requests; the first one describes the broker (kafkalite.testing.control)
     descriptor 4   answers
     1 and 2        the log
 
-The main thread serves requests one by one. Start, stop and restart may take long, so each runs in its own thread; the
-parent polls until it is done, and other threads of a test are served meanwhile. The process exits when the pipe is
-closed or its parent has ended. The parent is watched because a program that a test forked may keep the pipe open.
+The main thread serves requests one by one. Start, stop and restart may take long, so each runs in its own thread. The
+parent asks repeatedly whether it is done, so that other threads of the test can send requests meanwhile. The process
+exits when the pipe is closed or its parent has ended. The pipe alone is not enough, because a program that a test
+forked may keep it open.
 """
 
 from __future__ import annotations
@@ -69,13 +70,13 @@ def main() -> None:
 
 
 def exit_late() -> None:
-    """Exit although the broker's stop has not returned: the tests have ended."""
+    """Exit although the broker has not stopped yet, because the tests have ended."""
     time.sleep(STOP_S_MAX)
     os._exit(1)
 
 
 def send(message: object) -> None:
-    """Write an answer. If the parent is gone, the reader of requests notices it."""
+    """Write an answer. Ignore that the parent has ended: the thread that reads requests notices it."""
     left = frame(message)
     with contextlib.suppress(BrokenPipeError):
         while left:
@@ -83,7 +84,7 @@ def send(message: object) -> None:
 
 
 def close_from(first: int) -> None:
-    """Close all descriptors from `first` on: libraries of the parent may have opened inheritable ones."""
+    """Close all descriptors from `first` on, because the parent may have had inheritable ones."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) >= first:
             with contextlib.suppress(OSError):  # the directory's own descriptor

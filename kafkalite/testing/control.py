@@ -1,10 +1,10 @@
-"""Encode messages between a test and its broker's process: the size, then JSON. Errors keep class, arguments and text.
+"""Encode messages between a test and its broker's process: a size, then JSON. Errors keep class, arguments, text.
 
     request   {"id": [process, number], "call": NAME, "arguments": [...], "named": {...}}
     answer    {"id": the same, "value": ...}    or    {"id": the same, "error": {...}}
 
-The id contains the requesting process and a number: if a timeout or Ctrl-C interrupts an exchange, its answer stays in
-the pipe, and the next exchange skips it.
+The id contains the requesting process and a number. If a timeout or Ctrl-C interrupts a request, its answer stays in
+the pipe. The next request recognizes it by the id and skips it.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
     frame ─▶ FaultyConnection ─▶ meet ─▶ an armed failure or disconnection: it is the answer
                                    └──▶ a delay: a place in the queue of answers, held for its time
 
-A request that a fault answers has no effect. A delayed request takes effect at once, and only its answer is late: a
-client whose request timed out has to cope with that. Kafka 0.7's port has no faults.
+A request that fails or is disconnected is not executed. A delayed request is executed at once, and only its answer is
+late: a client that times out finds the request executed. Kafka 0.7's port has no faults.
 
 Thread rule: `meet` runs on network workers, everything else on any thread.
 """
@@ -40,7 +40,7 @@ _TEXT: Final = "a fault that the test asked for"
 
 
 class Fault:
-    """One fault that a test requested. `count` requests met it; `end`, or the end of a `with`, removes it."""
+    """One fault that a test has requested. It has affected `count` requests; `end`, or leaving a `with`, removes it."""
 
     def __init__(self, faults: Faults, key: int, times: int | None) -> None:
         if times is not None and times < 1:
@@ -54,11 +54,11 @@ class Fault:
 
     @property
     def ended(self) -> bool:
-        """Whether no further request meets it."""
+        """Whether the fault has affected all its `times` requests. Removing the fault does not change this."""
         return self._times is not None and self.count >= self._times
 
     def end(self) -> None:
-        """Remove it. Idempotent."""
+        """Remove the fault. Idempotent."""
         self._faults.end(self)
 
     def __enter__(self) -> Self:
@@ -73,7 +73,7 @@ class Fault:
 
 
 class Failure(Fault):
-    """Requests are answered with an error."""
+    """Answers requests with an error."""
 
     def __init__(self, faults: Faults, key: int, times: int | None, code: int) -> None:
         super().__init__(faults, key, times)
@@ -81,7 +81,7 @@ class Failure(Fault):
 
 
 class Disconnection(Fault):
-    """Closes the connection of requests instead of answering them."""
+    """Closes the connections of requests without an answer."""
 
 
 class Delay(Fault):
@@ -139,7 +139,7 @@ class Faults:
             self._complete(place)
 
     def meet(self, connection: Connection, frame: bytes) -> bytes | str | None:
-        """Return what a request gets instead of being served: an answer, or why its connection is closed; or None."""
+        """Return a fault's answer to a request, or the reason to close its connection; None if no fault applies."""
         try:
             head = header.decode_request_header(frame)
             row = table.find(head.api_key)
@@ -168,7 +168,7 @@ class Faults:
         return protocol.encode_response_frame(row.key, head.api_version, head.correlation_id, answer)
 
     def _hold(self, place: Answer, seconds: float) -> None:
-        """Hold a place in the queue of answers; later answers of the connection wait for it."""
+        """Reserve the answer's place in its connection's queue for `seconds`; later answers wait for it."""
         timer = threading.Timer(seconds, self._complete, [place])
         timer.daemon = True
         with self._lock:
@@ -192,7 +192,7 @@ class Faults:
             return any(isinstance(fault, kind) and fault.key == key for fault in self._faults)
 
     def _take(self, kind: type[Fault] | tuple[type[Fault], ...], key: int) -> Fault | None:
-        """Return the oldest fault of a kind for an API, None without one, and count the request."""
+        """Return the oldest fault of a kind for an API, and count the request. None without one."""
         with self._lock:
             for fault in self._faults:
                 if fault.key == key and isinstance(fault, kind):

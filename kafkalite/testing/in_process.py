@@ -1,7 +1,8 @@
-"""The test kit's broker: a Broker that tests can restart in place, kill, and make fail.
+"""The broker of the test kit: a Broker that tests can restart in place, kill, and make fail.
 
-It runs in the process of a test (`in_process=True`) or in its own process (kafkalite.testing.child). While it is down,
-it keeps its port so that no other program takes it: clients are refused, and find the broker at the same address later.
+It runs in the process of a test (`in_process=True`) or in its own process (kafkalite.testing.child). While it is
+stopped, it keeps its port bound, so that no other program takes it. Clients are refused meanwhile, and find the broker
+at the same address later.
 """
 
 from __future__ import annotations

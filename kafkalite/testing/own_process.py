@@ -1,11 +1,11 @@
 """Start a broker in its own process, send it requests over two pipes, and end it.
 
-The process imports the same kafkalite, ignores Ctrl-C, has its own process group and exits with this process, even if
-this one is killed (kafkalite.testing.child). A child that a test forks may send requests, too; a file lock, which
-belongs to a process, separates their exchanges. Only the process that started the broker ends it.
+The process imports the same kafkalite, ignores Ctrl-C, and has its own process group. It exits when this process ends,
+even if this one is killed (kafkalite.testing.child). A child that a test forks may send requests, too; a file lock
+keeps the requests of different processes apart. Only the process that started the broker ends it.
 
-The broker's process is not affected by a test's tools, and this side calls the system only through `Unpatched`. It has
-no thread.
+Tools of a test, such as pyfakefs, do not affect the broker's process. On this side, the module calls the system only
+through `Unpatched`, so they do not affect it either. It has no thread.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ FAULTS: Final = frozenset({"delay", "disconnect", "fail"})
 
 
 class Process:
-    """The process: its pipes, its log and its end."""
+    """The broker's process: its pipes, its log, and how to end it."""
 
     def __init__(self) -> None:
         if not sys.executable:
@@ -101,7 +101,7 @@ class Process:
         forks.register(self)
 
     def leave(self) -> None:
-        """Called in a forked child: a thread that does not exist here may have held the lock."""
+        """Called in a forked child: replace the lock, which a thread of the parent may have held."""
         self._lock = threading.Lock()
 
     def ask(self, call: str, arguments: tuple[object, ...], named: Mapping[str, object]) -> Any:
@@ -168,7 +168,7 @@ class RemoteEvent:
         self._is_set = is_set
 
     def is_set(self) -> bool:
-        """Return whether it is set. If the process has ended by itself, it is."""
+        """Return whether the event is set. It counts as set if the process has ended by itself."""
         return self._is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -183,7 +183,7 @@ class RemoteEvent:
 
 
 class RemoteFault:
-    """A fault in the broker's process. `count` requests met it; `end`, or the end of a `with`, removes it."""
+    """A fault in the broker's process. It has affected `count` requests; `end`, or leaving a `with`, removes it."""
 
     def __init__(self, broker: OwnProcess, kind: str, number: int, key: int) -> None:
         self._broker = broker
@@ -193,17 +193,17 @@ class RemoteFault:
 
     @property
     def count(self) -> int:
-        """How many requests met it."""
+        """The number of requests that this fault has affected."""
         count: int = self._broker.do("fault", self._number)[0]
         return count
 
     @property
     def ended(self) -> bool:
-        """Whether no further request meets it."""
+        """Whether the fault has affected all its `times` requests. Removing the fault does not change this."""
         return bool(self._broker.do("fault", self._number)[1])
 
     def end(self) -> None:
-        """Remove it. Idempotent."""
+        """Remove the fault. Idempotent."""
         self._broker.do("end_fault", self._number)
 
     def __enter__(self) -> Self:
@@ -311,14 +311,14 @@ class OwnProcess:
 
 
 def _above(descriptor: int) -> int:
-    """Duplicate a descriptor to a number that the process does not receive."""
+    """Duplicate a descriptor to a number above those that the process uses for its pipes."""
     raised = Unpatched.control_file(descriptor, F_DUPFD_CLOEXEC, DESCRIPTOR_MIN)
     Unpatched.close(descriptor)
     return raised
 
 
 def _flags() -> list[str]:
-    """Return the interpreter flags that the environment may have set, since -I ignores it."""
+    """Return interpreter flags that stand for environment variables, because -I makes the interpreter ignore those."""
     prefix = [] if sys.pycache_prefix is None else ["-X", f"pycache_prefix={sys.pycache_prefix}"]
     return (["-B"] if sys.dont_write_bytecode else []) + prefix
 

@@ -1,17 +1,17 @@
-"""The pytest plugin: fixtures with a broker, its log in reports, and the durability in header and summary.
+"""Provide pytest fixtures with a broker, and show the broker's log and durability in pytest's reports.
 
-    kafka_broker            a running KafkaBroker, one for a pytest process (so one for each pytest-xdist worker), on a
-                            free port of 127.0.0.1, in a temporary directory that pytest removes
-    kafka_topic             the name of a fresh topic with one partition, for one test
-    kafka_topic_factory     makes more of them: kafka_topic_factory(3, cleanup_policy="compact")
-    kafka_registry          a running schema registry in front of it; `kafka_registry.url`
+    kafka_broker            a running KafkaBroker, one per pytest process (so one per pytest-xdist worker), on a free
+                            port of 127.0.0.1, in a temporary directory that pytest removes
+    kafka_topic             the name of a new topic with one partition, for one test
+    kafka_topic_factory     creates more topics: kafka_topic_factory(3, cleanup_policy="compact")
+    kafka_registry          a running schema registry that stores schemas in the broker; `kafka_registry.url`
     kafka_broker_settings   settings of the broker, to be overridden in a conftest.py with the same scope
 
-Settings that need no code are in pytest's own file, one a line, as `kafkalite_settings`. acks=all is answered from the
-page cache unless they say `flush.on.acks.all=true`: records survive a killed process, not a power cut, which no test
-needs. Faults end with the test that asked for them.
+Settings that need no code can be set in pytest's configuration file as `kafkalite_settings`, one per line. acks=all is
+acknowledged from the page cache, which survives a killed process but not a power failure; the setting
+`flush.on.acks.all=true` changes that. Faults end with the test that requested them.
 
-Only pytest is imported here until a fixture is used, since every pytest run with kafkalite installed loads this file.
+Until a fixture is used, this file imports only pytest, because every pytest run with kafkalite installed loads it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def kafka_broker_settings() -> Mapping[str, object]:
 def kafka_broker(
     kafka_broker_settings: Mapping[str, object], tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator[KafkaBroker]:
-    """A running broker; `kafka_broker.bootstrap_servers` is its address."""
+    """Return a running broker; `kafka_broker.bootstrap_servers` is its address."""
     from kafkalite.testing.broker import KafkaBroker
 
     settings: dict[str, object] = {
@@ -84,9 +84,9 @@ def kafka_broker(
 
 @pytest.fixture
 def kafka_topic_factory(kafka_broker: KafkaBroker, request: pytest.FixtureRequest) -> TopicFactory:
-    """Creates topics named after the test: `kafka_topic_factory(3, retention_ms=1000)`.
+    """Return a function that creates topics named after the test: `kafka_topic_factory(3, retention_ms=1000)`.
 
-    They exist until the broker stops, so that clients that are still closing see no deletion.
+    The topics exist until the broker stops, so that clients which are still closing see no deletion.
     """
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "-", request.node.name).strip("-.") or "topic"
 
@@ -100,13 +100,13 @@ def kafka_topic_factory(kafka_broker: KafkaBroker, request: pytest.FixtureReques
 
 @pytest.fixture
 def kafka_topic(kafka_topic_factory: TopicFactory) -> str:
-    """The name of a fresh topic with one partition, named after the test."""
+    """Return the name of a new topic with one partition, named after the test."""
     return kafka_topic_factory()
 
 
 @pytest.fixture(scope="session")
 def kafka_registry(kafka_broker: KafkaBroker) -> Iterator[RegistryServer]:
-    """A running schema registry, stored in `kafka_broker`; `kafka_registry.url` is its address.
+    """Return a running schema registry that stores schemas in `kafka_broker`; `kafka_registry.url` is its address.
 
     Requires the extra `registry`. Faults of Produce and Fetch affect it too, because it is a client of the broker.
     """
@@ -124,7 +124,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Import kafkalite's modules without assertion rewriting, and capture the log of brokers.
 
-    pytest parses and rewrites all modules of a plugin's package. That is of no use here, and a broker imports some
+    pytest parses and rewrites all modules of a plugin's package. That is useless here, and a broker imports some
     modules in its threads, where CPython 3.11 sometimes fails if two threads parse at once.
     """
     level = str(config.getoption("log_level") or config.getini("log_level") or "").lower()
@@ -137,7 +137,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """One line, so that a report shows which broker the tests run on."""
+    """Return the line of pytest's header that shows which broker the tests use."""
     from kafkalite.version import VERSION
 
     flush = str(_ini_settings(config).get(FLUSH, "false")).lower() == "true"
@@ -162,7 +162,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    """End faults with the test that asked for them, before its fixtures; show the broker's log of the teardown."""
+    """End the faults of the test before its fixtures are torn down, and show the broker's log of the teardown."""
     broker = item.config.stash.get(_BROKER, None)
     if broker is not None and broker.running:
         broker.heal()
@@ -171,7 +171,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Send the durability in force from a pytest-xdist worker to its controller."""
+    """Send the durability in effect from a pytest-xdist worker to its controller."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output[INI_SETTINGS] = sorted(_in_force(session.config))
@@ -179,7 +179,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: object, error: object) -> None:
-    """Receive the durability in force from a worker."""
+    """Receive the durability in effect from a pytest-xdist worker."""
     del error
     told = getattr(node, "workeroutput", {}).get(INI_SETTINGS, [])
     config: pytest.Config = node.config  # type: ignore[attr-defined]  # an xdist WorkerController
@@ -187,7 +187,7 @@ def pytest_testnodedown(node: object, error: object) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Report the durability in force, if the header could not know it."""
+    """Report the durability in effect, if the header could not know it."""
     for text in sorted(_in_force(config)):
         terminalreporter.write_line(f"kafkalite: kafka_broker {text}")
 

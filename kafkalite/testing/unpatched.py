@@ -1,7 +1,7 @@
-"""Keep functions of the operating system as they were when the plugin was loaded, before any test.
+"""Keep the operating system's functions as they were when the plugin was loaded, before a test could replace them.
 
 pyfakefs replaces modules and functions in the namespaces of all modules; pytest-socket and gevent replace functions in
-their own modules. Attributes of a class are not replaced.
+their own modules. None of them replaces attributes of a class, so the functions are kept there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 
 
 class Unpatched:
-    """The functions that the parent of a broker's process calls, as attributes that tests' tools do not replace."""
+    """The functions that the parent of a broker's process calls, as class attributes, which no test tool replaces."""
 
     close = staticmethod(os.close)
     control_file = staticmethod(fcntl.fcntl)

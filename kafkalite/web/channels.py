@@ -2,10 +2,10 @@
 
     bytes ─▶ TlsSocket ─▶ Channel ─▶ waitress
 
-waitress closes silent connections only. A client that sends a byte now and then, or that reads nothing of its response,
-could hold a connection indefinitely: here both are closed. Pipelined requests are served one by one, each after the
-previous response was sent. Otherwise the responses for a client that does not read would pile up, until a worker
-blocks. Only server.py imports this module, because it checks first whether waitress is installed.
+waitress closes only connections without any traffic. A client could keep a connection forever by sending a byte now and
+then, or by not reading its response, so this module closes such connections, too. Pipelined requests are served one by
+one: each waits until the previous response is sent. Otherwise the responses for a client that does not read would pile
+up until a worker blocks. Only server.py imports this module, because it checks first whether waitress is installed.
 
 Threads: the I/O thread receives; the I/O thread or a worker sends.
 """
@@ -34,10 +34,11 @@ RECORD_SIZE: Final = 16 * 1024
 
 
 class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
-    """Parses a request's head. A request line without a version, or not with HTTP/1.0 or 1.1, gets a 400.
+    """Parses the head of a request. A request line without HTTP/1.0 or HTTP/1.1 is answered with status 400.
 
-    waitress would treat a request line without a version as HTTP/0.9 and omit the response's head. A client of another
-    protocol, perhaps one misled by an attacker, could then take the body for its own protocol (RFC 9112, 2.3 and A).
+    waitress would treat a request line without a version as HTTP/0.9, and would send the body without a response head.
+    A client of another protocol that an attacker has misled could mistake that body for a response of its own protocol
+    (RFC 9112, 2.3 and A).
     """
 
     def parse_header(self, header_plus: bytes) -> None:
@@ -47,7 +48,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
 
 
 class Task(WSGITask):  # type: ignore[misc]  # waitress has no types
-    """A request, whose environ includes the client's certificate."""
+    """A request with its response. Adds the client's certificate to the WSGI environ."""
 
     def get_environment(self) -> dict[str, Any]:
         environ: dict[str, Any] = super().get_environment()
@@ -96,7 +97,7 @@ class TlsChannel(Channel):
         self.waits_since = time.monotonic()
 
     def handle_read(self) -> None:
-        """Read all available records. waitress would treat "not yet" as the end, and would read only once."""
+        """Read all decrypted data. waitress would read only once, and would treat "no data yet" as the end."""
         while True:
             try:
                 data = self.recv(RECORD_SIZE)

@@ -1,11 +1,13 @@
-"""Check requests before an application: Host, Origin and sign-in; and add security headers to its responses.
+"""Protect an application: check Host, Origin and sign-in of each request, and add security headers to its response.
 
     known Host, or sign-in? ─▶ cross-site change? ─▶ signed in, if required? ─▶ the application ─▶ security headers
 
-Host: without sign-in, a web page could reach a server on a private address through a DNS name that it points there
-(DNS rebinding). Therefore a server without sign-in accepts only known names, IP addresses and an empty Host; the
-allowed name `*` disables the check. Origin: a browser reports where a request comes from (Sec-Fetch-Site, else
-Origin), and only pages of this server may make changes. Programs send neither header, and are accepted.
+Host. An attacker's web page can point its DNS name at a private address and then send requests to the server there (DNS
+rebinding). A server that requires sign-in is safe from this. One without sign-in accepts only known host names, IP
+addresses and an empty Host. The allowed name `*` disables the check.
+
+Origin. A browser reports which site a request comes from (Sec-Fetch-Site, else Origin). Requests that change something
+are accepted only from pages of this server, and from programs, which send neither header.
 
 Any thread.
 """
@@ -55,7 +57,7 @@ REASONS: Final = {
 
 
 def known_names(addresses: Iterable[Address], allowed: Iterable[str] = ()) -> frozenset[str]:
-    """Return the names of this machine, of the bound addresses and those in `allowed`, in lower case."""
+    """Return the known host names, in lower case: this machine's, those of the bound addresses, and `allowed`."""
     names = {*LOOPBACK_NAMES, socket.gethostname(), *allowed}
     names.update(address.host for address in addresses if address.host)
     return frozenset(name.lower().rstrip(".") for name in names)
@@ -75,10 +77,10 @@ def guarded_server(
     users: Users | None = None,
     allowed_hosts: Iterable[str] = (),
 ) -> WebServer:
-    """Return a server for an application behind a Guard, and log a warning for each address open to the network.
+    """Return a server for an application behind a Guard. Log a warning for each address that other machines can reach.
 
-    `name` is the package's extra that brings waitress, and is in the realm that browsers show. Without `users` no
-    client has to sign in. ValueError: https without `tls`.
+    `name` is the package's extra that installs waitress, and is part of the realm that browsers show. Without `users`
+    no client has to sign in. ValueError for an https address without `tls`.
     """
     sign_in = None if users is None else SignIn(users, certificate_name=None if tls is None else tls.name_of)
     names = known_names(addresses, allowed_hosts)
@@ -99,10 +101,10 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """The WSGI layer of this module."""
+    """The WSGI middleware of this module."""
 
     def __init__(self, application: Application, *, names: frozenset[str], sign_in: SignIn | None, realm: str) -> None:
-        """`names` from `known_names`, checked only without `sign_in`; `realm` is shown by browsers."""
+        """`names` is the result of `known_names`, and is used only without `sign_in`. Browsers show `realm`."""
         self._application = application
         self._names = names
         self._sign_in = sign_in
@@ -157,7 +159,7 @@ def user_in(environ: Mapping[str, Any]) -> User | None:
 
 
 def is_foreign(environ: dict[str, Any], host: str) -> bool:
-    """Return whether the browser reports that the request comes from another site's page."""
+    """Return whether the browser reports that a page of another site sent the request."""
     site = environ.get("HTTP_SEC_FETCH_SITE")
     if site is not None:
         return site not in {"same-origin", "none"}
@@ -166,7 +168,7 @@ def is_foreign(environ: dict[str, Any], host: str) -> bool:
 
 
 def is_own(environ: Mapping[str, Any]) -> bool:
-    """Return whether the browser reports that the request comes from this server's page; False without a report."""
+    """Return whether the browser reports that a page of this server sent the request. False without a report."""
     site = environ.get("HTTP_SEC_FETCH_SITE")
     if site is not None:
         return bool(site == "same-origin")

@@ -1,6 +1,6 @@
 """Serve an application under a path prefix, for a reverse proxy that publishes it at https://example.com/kafka/.
 
-    /kafka/topics (a proxy that passes the prefix on) ─┬▶ the application, which knows it as /topics
+        /kafka/topics (a proxy that passes the prefix on) ─┬▶ the application sees /topics
     /topics       (a proxy that strips it)            ─┘
     Location: /topics ─▶ Location: /kafka/topics
 
@@ -58,10 +58,10 @@ def call_under(
 
 
 def with_prefix(application: WSGI, prefix: str, own: Iterable[str]) -> WSGI:
-    """Return the application under a prefix of `parse_base_path`.
+    """Return the application under a prefix in the form of `parse_base_path`.
 
-    `own` are the first parts of the application's paths. StartupError if the prefix begins with one of them: after a
-    proxy has stripped the prefix, such a path would be ambiguous.
+    `own` has the first parts of the application's own paths. StartupError if the prefix begins with one of them: if a
+    proxy strips the prefix, such a path would be ambiguous.
     """
     if not prefix:
         return application

@@ -2,8 +2,8 @@
 
     Routes([("/subjects/{}", {"GET": get_subject, "DELETE": delete_subject}), ...])
 
-A `{}` matches one part of the path. The part is decoded only for the handler, because it may contain an encoded slash.
-HEAD is handled as GET; the application omits the body. Pure functions on WSGI's environ; any thread.
+A `{}` matches one part of the path. A part may contain an encoded slash, so parts are decoded after matching. HEAD is
+handled as GET; the application omits the body. Pure functions on WSGI's environ; any thread.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Routes(Generic[H]):
     """A routing table with handlers of type H."""
 
     def __init__(self, rows: Iterable[tuple[str, Mapping[str, H]]]) -> None:
-        """Rows of (path, method → handler); the first path that matches wins. A trailing slash is ignored."""
+        """Create the table from rows of (path, method → handler). The first match wins; a final slash is ignored."""
         rows = list(rows)
         self.first_parts = frozenset(path.split("/")[1] for path, _ in rows) - {""}
         """The first part of each path, such as `subjects`."""

@@ -2,10 +2,10 @@
 
     waitress: one thread for all sockets ─▶ whole requests ─▶ `threads` workers ─▶ the application
 
-waitress reads and writes all connections in one thread, so a slow client occupies a connection but no worker. There are
-limits for connections, body and header sizes, idle time, the time in which a request must arrive, and the time in which
-a response makes no progress. waitress is pure Python, has no dependencies and is optional: this package imports it only
-when a server is started.
+waitress reads and writes all connections in one thread, so a slow client occupies a connection but no worker. The
+number of connections, the sizes of headers and bodies, the idle time, the time for a request to arrive, and the time
+without progress of a response are limited. waitress is pure Python and has no dependencies. It is optional: this
+package imports it only when a server is started.
 
 `bind` binds the ports and `start` serves. `stop` accepts no more connections, lets requests in progress finish, and
 closes the rest.
@@ -102,10 +102,7 @@ class WebServer:
         limits: Limits = Limits(),  # noqa: B008  # immutable
         extra: str = "web",
     ) -> None:
-        """`tls` is required for https addresses; `extra` names the package extra that installs waitress.
-
-        ValueError for an https address without `tls`.
-        """
+        """`tls` is required for https addresses (else ValueError). `extra` names the extra that installs waitress."""
         self.addresses = list(addresses)
         """The bound addresses after `bind`."""
         self._application = application
@@ -157,7 +154,7 @@ class WebServer:
         return True
 
     def descriptors(self) -> list[int]:
-        """Return the descriptors of its sockets, its connections, and the pipe that wakes its thread."""
+        """Return the file descriptors of the server's sockets, its connections, and the pipe that wakes its thread."""
         return [*(listener.fileno() for listener in self._sockets), *self._map]
 
     def _close_sockets(self) -> None:

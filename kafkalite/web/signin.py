@@ -1,10 +1,10 @@
-"""Authenticate requests by client certificate, token or password. There are no sessions and no cookies.
+"""Authenticate each request by client certificate, token or password. There are no sessions and no cookies.
 
-    certificate of the connection ─▶ by its name
-    Authorization: Bearer <token> ─▶ by its hash
-    Authorization: Basic <name:password> ─▶ by its hash, or by the digest of a password that was correct before
+    certificate of the connection ─▶ the user with the certificate's name
+    Authorization: Bearer <token> ─▶ the user with the token's hash
+    Authorization: Basic <name:password> ─▶ this user, if the password's hash matches, or was remembered as correct
 
-After too many failures, requests with a secret from the same address are refused for a while. Any thread.
+After too many failures, requests with a password or token from the same address are refused for a while. Any thread.
 """
 
 from __future__ import annotations

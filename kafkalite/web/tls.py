@@ -1,4 +1,4 @@
-"""TLS for HTTPS listeners: build a context from Kafka's settings, and reload it when its files change.
+"""Build the TLS context of an HTTPS listener from Kafka's settings, and reload it when its files change.
 
     ssl.keystore.location=server.pem        the key and certificates of the server
     ssl.truststore.location=ca.pem          the CAs that client certificates are checked against
@@ -7,8 +7,8 @@
 A changed file is noticed within RELOAD_S. If it cannot be loaded, this is logged once and the old context stays in
 use. Existing connections keep the context of their handshake.
 
-Threads: the server's I/O thread checks for changes; any thread may call `reload`. An SSL object may be used by one
-thread at a time, so each step of a `TlsSocket` takes its lock. No step waits: the socket is non-blocking.
+Threads: the server's I/O thread checks for changes; any thread may call `reload`. Only one thread at a time may use an
+SSL object, so each operation of a `TlsSocket` takes its lock. No operation waits, because the socket is non-blocking.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class TlsSocket:
                 raise not_yet() from None
 
     def pending(self) -> int:
-        """Return the number of decrypted bytes that can be read although no selector reports the socket."""
+        """Return the number of decrypted bytes that are waiting. A selector does not report them."""
         with self._lock:
             return self._tls.pending()
 
@@ -138,7 +138,7 @@ class Tls:
         return self._rules.name_of(java_text(subject_of(certificate)))
 
     def look(self) -> None:
-        """Reload if a file changed; the server calls this periodically."""
+        """Reload if a file has changed. The server calls this periodically."""
         now = time.monotonic()
         if now - self._looked >= RELOAD_S:
             self._looked = now

@@ -1,12 +1,12 @@
-"""Read and write the users file of an HTTP server: one user per line, with hashes instead of secrets.
+"""Read and write the users file of an HTTP server: one user per line, with hashes of passwords and tokens.
 
     # name : role : how it is checked
     alice:admin:scrypt$15$8$1$<salt>$<hash>       a password (RFC 7914); salt and hash in base64
     ci:operator:sha256$<hash>                     a token of random bytes, for which a plain hash is enough
-    CN=web-1,O=Example:viewer:certificate         a client certificate, by the name that the mapping rules give it
+    CN=web-1,O=Example:viewer:certificate         a client certificate, by its name after the mapping rules
 
 Roles: a `viewer` reads, an `operator` changes data, an `admin` changes everything. The table is immutable. A correct
-password is remembered as a digest, so a client with many requests costs one scrypt. Any thread.
+password is remembered as a digest, so that only a client's first request takes the time of scrypt. Any thread.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FILE_SIZE_MAX: Final = 4 * 1024 * 1024
 
 
 class Role(IntEnum):
-    """What a user may do; each role includes the ones before it."""
+    """The permissions of a user. Each role includes those before it."""
 
     VIEWER = 1
     OPERATOR = 2
@@ -102,9 +102,9 @@ class Users:
             raise ConfigError(KEY, f"{path} is not UTF-8") from error
 
     def by_password(self, name: str, password: str) -> User | None:
-        """Return the user if the password is correct.
+        """Return the user if the password is correct, else None.
 
-        An unknown name takes as long as a wrong password: about 60 ms of CPU. A remembered password takes no such time.
+        A wrong password and an unknown name both take about 60 ms of CPU. A remembered password takes almost none.
         """
         raw = password.encode()
         if len(raw) > PASSWORD_SIZE_MAX:
@@ -124,7 +124,7 @@ class Users:
         return self._tokens.get(hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest())
 
     def by_certificate(self, name: str) -> User | None:
-        """Return the user with this name, which the mapping rules made from a certificate."""
+        """Return the user with the name that the mapping rules produced from a certificate."""
         return self._certificates.get(name)
 
     def _add(self, number: int, text: str) -> None:
@@ -169,7 +169,7 @@ def password_line(name: str, role: Role, password: str) -> str:
 
 
 def token_line(name: str, role: Role) -> tuple[str, str]:
-    """Return the line of a program and its new token, which is stored nowhere else. ValueError for an invalid name."""
+    """Return a program's line and its new token. The token is stored nowhere else. ValueError for an invalid name."""
     _check_name(name)
     token = secrets.token_urlsafe(TOKEN_BYTES)
     return f"{name}:{role.name.lower()}:sha256${_encoded(hashlib.sha256(token.encode()).digest())}", token

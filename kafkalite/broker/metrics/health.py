@@ -1,7 +1,8 @@
-"""Explain why a broker is not alive, or not ready: a list of sentences, empty if it is.
+"""Report why a broker is not alive or not ready: a list of sentences, which is empty if it is.
 
-Alive: every network worker's loop has turned within LIVE_S. A supervisor restarts a process that is not alive. Ready:
-clients are served as they expect. A broker that starts, stops, or has a full disk is not ready, which may change.
+A broker is alive if the loop of every network worker has turned within LIVE_S; a supervisor restarts a process that is
+not alive. A broker is ready if it can serve clients normally. It is not ready while it starts or stops, or while its
+disk is full.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ DISK_FREE_MIN: Final = 1024 * 1024
 
 
 def not_alive(parts: Parts) -> list[str]:
-    """Return why the broker is not alive. A broker that still starts is alive."""
+    """Return why the broker is not alive. A broker that is still starting or stopping counts as alive."""
     if parts.stopping or not parts.accepting:
         return []
     now = time.monotonic()  # the clock that workers use, not the broker's
