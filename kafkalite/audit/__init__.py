@@ -1,4 +1,8 @@
-"""Audit that messages from producers arrive everywhere exactly once: marks in messages, reported counts, a comparison.
+"""Verify that each message of a producer arrives in every later stage exactly once.
+
+A producer gives each message a mark, and reports the number of its messages by time window. A stage is a place that
+messages reach: a broker, a mirror's target, a group of consumers, loaded files. The audit reads the marks in each stage
+and compares them with the reported numbers.
 
     producer ─▶ tally.py ──mark in a header──▶ topic ─▶ broker ─▶ mirror ─▶ broker ─▶ loaded files
                    │                                      ├─▶ consumers       │            │
@@ -8,16 +12,17 @@
                                               ▼                           │
                                           events.py ────▶ judge.py ◀──────┘   missing, duplicated, unreported
 
-    marks.py       run, sequence, time and server of a message as bytes of one header; fields.py: in fields of payloads
+    marks.py       the mark as bytes of one header: run, sequence, time and server; fields.py: as a payload field
     tally.py       assigns marks, and counts them by window until they are reported
-    producers.py   AuditedProducer, AuditedWriter: kafkalite.client with a tally; librdkafka.py: confluent-kafka's;
-                   classic.py: Kafka 0.7's
-    taken.py       offsets that consumers processed; consumers.py: kafkalite.client's; foreign_consumers.py: of other
-                   libraries; classic_consumers.py: Kafka 0.7's
+    producers.py   AuditedProducer, AuditedWriter: kafkalite.client's producers with a tally
+                   librdkafka.py: confluent-kafka's; classic.py: Kafka 0.7's
+    taken.py       reports of the offsets that consumers processed
+    consumers.py   kafkalite.client's consumers with these reports
+                   foreign_consumers.py: those of other libraries; classic_consumers.py: Kafka 0.7's
     events.py      the messages of the audit topic, and their sum
     counts.py      which marks a stage has, and how often
     stages.py      reads stages: brokers, a mirror's progress, loaded files
-    judge.py       the comparison; run.py does it once, following.py continuously
+    judge.py       the comparison; run.py runs it once, following.py continuously
 
 Names are imported when first used; clients of other libraries are not needed unless they are wrapped.
 """

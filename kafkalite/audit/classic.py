@@ -1,13 +1,14 @@
-"""Kafka 0.7's producer with audit: messages carry marks in a payload field and are counted.
+"""Wrap Kafka 0.7's producer so that its messages are audited: each gets a mark in a payload field, and is counted.
 
     producer = AuditedClassicProducer({"broker.list": "0:live:9093"}, mark_field="audit", server="web1")
     producer.send(ProducerData("clicks", [b'{"page": "/"}']))
 
-0.7 messages have neither headers nor keys, so the mark goes into the payload: into a field of JSON objects, or where
-`put` puts it. Counts go to a topic in 0.7's format, kafkalite.audit.classic. `send` sends them once `report_interval_s`
-has passed; `flush` and `close` always do.
+Messages of 0.7 have neither headers nor keys, so the mark becomes a field of JSON objects, or `put` inserts it into
+another format. The counts go to the topic kafkalite.audit.classic, which is in 0.7's format. `send` sends them once
+`report_interval_s` has passed; `flush` and `close` always do.
 
-A message counts once it was handed over, since 0.7 has no acknowledgements. Thread rule: as kafkalite.classic.Producer.
+0.7 has no acknowledgements, so a message is counted when it is passed to the producer. Thread rule: as
+kafkalite.classic.Producer.
 """
 
 from __future__ import annotations
@@ -29,15 +30,16 @@ if TYPE_CHECKING:
 
 
 class AuditedClassicProducer:
-    """See the module.
+    """A producer for Kafka 0.7 whose messages are audited; see the module.
 
     `producer`           a kafkalite.classic.Producer with the default encoder, or the configuration for one
     `mark_field`         the field of JSON objects that gets the mark
-    `put`                instead: returns the bytes to send, such as an Avro record, for an event and a mark (text)
+    `put`                instead: a function that returns the bytes to send, such as an Avro record, for an event and a
+                         mark (text)
     `server`             the origin of the messages (default: this host's name)
-    `audit_topic`        the topic of counts of current producers, from which the name of 0.7's is derived
+    `audit_topic`        the topic of counts of current producers; the name of 0.7's topic is derived from it
     `window_s`           length of a window
-    `report_interval_s`  how long counts wait at most while the producer is used
+    `report_interval_s`  the longest time that counts wait while the producer is used
     """
 
     def __init__(
@@ -72,9 +74,7 @@ class AuditedClassicProducer:
         self.close()
 
     def send(self, *data: ProducerData) -> None:
-        """Send as Producer.send does, with the current time. If `put` refuses a message, raise ValueError and send
-        nothing.
-        """
+        """Send as Producer.send does, with the current time. ValueError if `put` refuses one, and nothing is sent."""
         now = time.time_ns() // 1_000_000
         for item in data:
             for event in item.data:

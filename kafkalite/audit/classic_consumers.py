@@ -1,13 +1,14 @@
-"""Kafka 0.7's consumers with audit: they report the messages they took as a stage.
+"""Wrap Kafka 0.7's consumers so that they report the messages that they processed, as a stage of the audit.
 
     with AuditedClassicConnector(ConsumerConfig(groupid="hadoop", zk_connect="zk:2181")) as connector:
         (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
 
-A stream hands out messages without gaps, so the taken range is that from the offset at which reading began to the one
-stored in ZooKeeper. Reports follow explicit and automatic commits and go to the topic of counts in 0.7's format.
-ZooKeeper stores only an offset, so after a crash between commit and report the messages of the last commit are missing.
+A stream has no gaps, so one range per partition is reported: from the offset at which reading began to the offset
+stored in ZooKeeper. A report follows each explicit and automatic commit, in the topic of counts in 0.7's format.
+ZooKeeper stores only an offset. So after a crash between a commit and its report, the messages of that commit are
+missing in the stage.
 
-Partitions are those of one broker: the one that the audit calls live, which has the 0.7 topics.
+All partitions are on one broker: the one that the audit calls live, which has the 0.7 topics.
 
 Thread rule: as ConsumerConnector; `_reporting` guards the tally, and one report is sent at a time.
 """
@@ -34,10 +35,10 @@ logger = logging.getLogger(__name__)
 
 
 class AuditedClassicConnector(ConsumerConnector):
-    """A ConsumerConnector whose messages are audited; see the module.
+    """A ConsumerConnector that reports its messages to the audit; see the module.
 
     `stage`        the name of the stage (default: the group's)
-    `audit_topic`  the topic of counts of current clients, from which the name of 0.7's is derived
+    `audit_topic`  the topic of counts of current clients; the name of 0.7's topic is derived from it
     """
 
     def __init__(self, config: ConsumerConfig, *, stage: str | None = None, audit_topic: str = AUDIT_TOPIC) -> None:
@@ -65,9 +66,7 @@ class AuditedClassicConnector(ConsumerConnector):
             self._report()
 
     def _report(self) -> None:
-        """Send the reports. Those that cannot be sent now wait for the next commit; a failure is only logged, as in
-        0.7.
-        """
+        """Send the reports. A failure is logged, as in 0.7, and the reports wait for the next commit."""
         records = self.tally.reports()
         if not records:
             return

@@ -1,12 +1,13 @@
-"""`kafkalite.client`'s GroupReader with audit: it reports the records it took as a stage.
+"""Wrap `kafkalite.client`'s GroupReader so that it reports the records that it processed, as a stage of the audit.
 
     with AuditedGroupReader(client, "billing", "orders") as reader:
         for chunk in reader:
             …
             reader.commit()
 
-Reports follow explicit and automatic commits (kafkalite.audit.taken describes recovery from a crash between the two). A
-waiting commit sends them; after other commits, the next `poll` or the end does.
+A report follows each explicit and automatic commit; kafkalite.audit.taken describes recovery from a crash between the
+two. A commit that waits for its response sends the report itself. After other commits, the next `poll` or `close` sends
+it.
 
 Thread rule: as GroupReader.
 """
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class AuditedGroupReader(GroupReader):
-    """A GroupReader whose records are audited; see the module.
+    """A GroupReader that reports its records to the audit; see the module.
 
     `stage`        the name of the stage (default: the group's)
     `audit_topic`  the topic for reports; created with one partition if missing
@@ -55,14 +56,14 @@ class AuditedGroupReader(GroupReader):
         self._reporter: Producer | None = None
 
     def __iter__(self) -> Iterator[Chunk]:
-        """Iterate as GroupReader does; a chunk counts as taken once it is returned."""
+        """Iterate as GroupReader does. The records of a chunk count as processed once the chunk is returned."""
         for chunk in super().__iter__():
             self.tally.took(chunk.partition, chunk.columns.offsets)
             self._report()
             yield chunk
 
     def poll(self, timeout_s: float = 1.0) -> list[Chunk]:
-        """Poll as GroupReader.poll does; send the reports of commits that did not wait."""
+        """Poll as GroupReader.poll does, and send the reports of commits that did not wait for their response."""
         chunks = super().poll(timeout_s)
         for chunk in chunks:
             self.tally.took(chunk.partition, chunk.columns.offsets)

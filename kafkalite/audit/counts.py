@@ -1,10 +1,10 @@
-"""Count a stage's marks: distinct, duplicated and unreported messages by topic, run and window.
+"""Count the marks in a stage: distinct, duplicated and unreported messages by topic, run (of a producer) and window.
 
     chunk of records ─▶ marks, sorted by run and sequence ─▶ pages of bits ─▶ counts of windows
                                                               65,536 sequences each
 
-Each seen message takes one bit, 8 KiB per page, so a billion messages take 125 MB in any order of arrival. A chunk's
-messages are processed at once; only runs and pages are iterated.
+Each message takes one bit, in pages of 8 KiB, so a billion messages take 125 MB in any order of arrival. NumPy
+processes a chunk's messages together; Python iterates only over runs and pages.
 
 Thread rule: one thread at a time.
 """
@@ -38,7 +38,7 @@ RANGES_MAX: Final = 20
 
 
 class Window(NamedTuple):
-    """The messages of one run in one window of a topic."""
+    """The messages of one run in one time window of a topic."""
 
     topic: str
     run: int
@@ -58,9 +58,9 @@ class SeenCounts:
 
 
 class Count:
-    """See the module. Fill it with `add`, then read `windows`, `unmarked` and `missing_ranges`.
+    """The marks that were found in one stage. Fill it with `add`, then read `windows`, `unmarked` and `missing_ranges`.
 
-    `window_ms`  for runs without reports
+    `window_ms`  the window length of runs without reports
     `since_ms`   older messages are ignored
     """
 
@@ -83,7 +83,7 @@ class Count:
         return self._reported.windows_ms.get(run, self._window_ms)
 
     def may_take(self, newest_us: int | None) -> bool:
-        """Return whether records up to this time (µs since 1970; None if unknown) can include counted ones."""
+        """Return whether records up to this time (µs since 1970; None if unknown) can include messages to count."""
         return self._since_ms is None or newest_us is None or newest_us >= self._since_ms * 1000
 
     def add(self, topic: str, headers: HeaderColumns | None, count: int) -> None:
@@ -133,25 +133,25 @@ class Count:
             self._note_unreported(topic, run, sequences[strange], starts[strange])
 
     def _note_unreported(self, topic: str, run: int, sequences: NDArray[np.int64], starts: NDArray[np.int64]) -> None:
-        """Note sequences of one page without an increment, with the starts of their windows. For a subclass."""
+        """Called with sequences of a page that no increment covers, and the starts of their windows. For a subclass."""
 
     def _remember_twice(self, key: tuple[str, int], sequences: list[int]) -> None:
-        """Note the duplicates to list, and how often each came again."""
+        """Note duplicates for the list of duplicates, with the number of additional records of each."""
         known = self._twice.setdefault(key, {})
         for sequence in sequences:
             if sequence in known or len(known) < RANGES_MAX:
                 known[sequence] = known.get(sequence, 0) + 1
 
     def duplicated_sequences(self, topic: str, run: int) -> dict[int, int]:
-        """Return the first RANGES_MAX duplicated sequences found, with the number of their further records."""
+        """Return the first RANGES_MAX duplicated sequences, with the number of additional records of each."""
         return dict(sorted(self._twice.get((topic, run), {}).items()))
 
     def missing_ranges(
         self, topic: str, run: int, spans: list[tuple[int, int]] | None = None
     ) -> Iterator[tuple[int, int]]:
-        """Yield in order the ranges [first, end) of reported sequences (or of `spans`) that were not seen.
+        """Yield, in order, the ranges [first, end) of reported sequences (or of `spans`) that the stage lacks.
 
-        With `since_ms` this includes older ones.
+        With `since_ms`, this also includes older messages.
         """
         pages = sorted(page for of_topic, of_run, page in self._pages if (of_topic, of_run) == (topic, run))
         open_range: tuple[int, int] | None = None
@@ -167,7 +167,7 @@ class Count:
             yield open_range
 
     def _gaps(self, topic: str, run: int, first: int, end: int, pages: list[int]) -> Iterator[tuple[int, int]]:
-        """Yield the unseen ranges of a span of any length; only `pages`, which have seen messages, are examined."""
+        """Yield the ranges of a span without messages. Only `pages`, which have messages, are examined."""
         reached = first
         for index in range(bisect.bisect_left(pages, first >> PAGE_BITS), len(pages)):
             page = pages[index]
@@ -186,7 +186,7 @@ class Count:
 
 
 def segments(runs: NDArray[np.uint64], sequences: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """Yield (start, end) of rows with equal run and page; rows are sorted by run and sequence."""
+    """Yield (start, end) of consecutive rows with equal run and page. Rows are sorted by run and sequence."""
     if not len(runs):
         return
     pages = sequences >> PAGE_BITS

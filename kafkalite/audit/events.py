@@ -1,12 +1,13 @@
-"""Encode and decode the messages of the audit topic: how many messages of a span of sequences are in which window.
+"""Encode and decode the messages of the audit topic, by which producers report their numbers of messages.
 
     topic   kafkalite.audit
     key     RUN/FIRST/PART/TOPIC, run in hex
     value   {"version": 1, "run": "00c5…", "server": "web1", "topic": "logs", "window_ms": 60000,
              "first": 0, "end": 40000, "part": 0, "counts": [[window's start in ms, messages], …]}      JSON
 
-Increments add up. One that was sent twice counts once, identified by run, topic, first sequence and part. Readers
-ignore fields that they do not know.
+Such a message is an increment: the messages with sequences [first, end), counted by window. Increments are summed. An
+increment that arrives twice counts once, because run, topic, first sequence and part identify it. Readers ignore fields
+that they do not know.
 
 Thread rule: values; one thread fills a Reported, then any may read it.
 """
@@ -31,7 +32,7 @@ INT64_MAX: Final = 2**63 - 1
 
 
 class Increment(NamedTuple):
-    """The messages handed to a producer since its last increment, by window."""
+    """The messages passed to a producer since its last increment, counted by window."""
 
     run: int
     server: str
@@ -61,7 +62,7 @@ class Increment(NamedTuple):
 
 
 def classic_topic(audit_topic: str) -> str:
-    """Return the topic for counts of Kafka 0.7's producers, which is in 0.7's format."""
+    """Return the name of the topic in 0.7's format, in which Kafka 0.7's producers report their counts."""
     return f"{audit_topic}.classic"
 
 
@@ -100,8 +101,8 @@ def number(value: object, *, least: int = 0) -> int:
 class Reported:
     """The sum of all increments.
 
-    `expected`                 messages by topic and run, and in these by window start in ms
-    `servers`, `windows_ms`    of each run
+    `expected`                 numbers of messages by (topic, run), then by window start in ms
+    `servers`, `windows_ms`    server and window length of each run
     """
 
     def __init__(self) -> None:
@@ -115,8 +116,9 @@ class Reported:
         self._sorted: dict[tuple[str, int], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
     def add(self, increment: Increment) -> bool:
-        """Add an increment unless it is known; return whether it was added. A run keeps its first server and window
-        length.
+        """Add an increment unless it is known; return whether it was added.
+
+        The server and window length of a run are those of its first increment.
         """
         identity = (increment.run, increment.topic, increment.first, increment.part)
         if identity in self._known:

@@ -1,4 +1,6 @@
-"""Read marks from a named payload field, for Kafka 0.7, which has no headers, and for producers that set none.
+"""Read the marks of messages that have them in a named payload field instead of a header.
+
+Kafka 0.7 has no headers, and some producers do not set any.
 
     value ─┬─ begins with 0x00 and a schema id ─▶ Avro, by the registry ───┐
            ├─ a schema was given for the topic ─▶ bare Avro ───────────────┼─▶ the field's text ─▶ marks.py
@@ -35,10 +37,10 @@ JSON_FAULTS: Final = (ValueError, RecursionError)
 
 
 class MarkFields:
-    """Finds the field of a topic's marks and reads the marks of its values; see the module.
+    """Knows the field of each topic that contains marks, and reads them from values; see the module.
 
     `fields`    topic → field; None → all other topics
-    `registry`  for values in its format
+    `registry`  for values in the registry's wire format
     `schemas`   topic → schema of values that are bare Avro records; None → all other topics with a field
     """
 
@@ -55,7 +57,7 @@ class MarkFields:
         self._decoders: dict[tuple[str | None, int, str], Any] = {}
 
     def field(self, topic: str) -> str | None:
-        """Return the field of a topic's marks, or None if they are only in headers."""
+        """Return the field that contains a topic's marks, or None if they are in headers only."""
         return self._fields.get(topic, self._fields.get(None))
 
     def marks(self, topic: str, headers: HeaderColumns | None, values: BytesColumn) -> Marks:
@@ -123,7 +125,7 @@ class MarkFields:
 
 
 class OneSchema:
-    """A registry with only one schema, that of a topic whose values are bare records."""
+    """A registry with a single schema, for topics whose values are bare Avro records."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
@@ -155,7 +157,7 @@ def json_text(value: bytes, field: str) -> bytes | None:
 
 
 def with_field(value: bytes | None, field: str, mark: str) -> bytes:
-    """Add the mark as the last field of a JSON object. Raises ValueError if the value is not one."""
+    """Append the mark as the last field of a JSON object. Raises ValueError if the value is not one."""
     body = b"" if value is None else value.rstrip()
     if not body.lstrip().startswith(b"{") or not body.endswith(b"}"):
         raise ValueError("the value is not a JSON object, so it cannot hold a mark")
@@ -165,7 +167,7 @@ def with_field(value: bytes | None, field: str, mark: str) -> bytes:
 
 
 def merged(headers: HeaderColumns | None, texts: Mapping[int, bytes]) -> Marks:
-    """Return marks from headers, and from texts (by record) for records without one."""
+    """Return the marks from headers; for records without one, the marks from field texts (indexed by record)."""
     one = read_marks(headers)
     if not texts:
         return one

@@ -1,12 +1,12 @@
-"""Run a continuous audit: count new records in rounds, judge windows once they are closed, and report later changes.
+"""Run a continuous audit: count new records in rounds, compare windows once they are closed, and report later changes.
 
     round: counts ─▶ live, mirror, offline, consumers, loaded, each from its position ─▶ verdicts ─▶ forget ─▶ save
              │                    │
              └── unreadable? nothing is judged     └── unreadable? it is judged once it is readable again
 
-A window is judged in a stage once its end plus the stage's grace precede the start of the last read of both counts and
-stage. Faults are reported at that time. A window that was judged in every stage is reported as a whole. Records and
-counts that come later, within `keep_s`, are reported as changes.
+A window is judged in a stage once its grace period is over: its end plus the stage's grace must lie before the last
+read of the counts and of the stage began. Faults are reported at that time. Once a window is judged in every stage, its
+overall result is reported. Records and counts that arrive later, within `keep_s`, are reported as changes.
 
 Positions, counts and reports are saved together (kafkalite.audit.saved), so that a restart counts nothing twice.
 
@@ -60,7 +60,7 @@ class WindowName(NamedTuple):
 
 
 class Wrong(NamedTuple):
-    """New or changed faults in a stage; `before` is what was reported earlier, or None."""
+    """An event: a stage has new or changed faults. `before` is what was reported earlier, or None."""
 
     difference: Difference
     before: tuple[int, int, int] | None
@@ -71,7 +71,7 @@ class Wrong(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """Event: a window has been judged in every stage, or a later change made it complete or incomplete."""
+    """An event: a window has been judged in every stage, or a later change made it complete or incomplete."""
 
     window: WindowName
     expected: int
@@ -81,7 +81,7 @@ class Closed(NamedTuple):
 
 
 class Away(NamedTuple):
-    """A stage, or the counts, became unreadable, or readable again if there is no reason."""
+    """An event: a stage, or the counts, became unreadable, or (without a reason) readable again."""
 
     stage: str
     reason: str | None
@@ -109,12 +109,12 @@ class Numbers:
 
 
 class Follower:
-    """See the module.
+    """A continuous audit; see the module.
 
     `plan`        what to compare; its times are ignored, and its grace is the default of stages
     `tell`        called with each event, in order
     `graces_s`    grace by stage name
-    `interval_s`  between rounds
+    `interval_s`  the time between rounds
     `keep_s`      how long windows are kept after their end
     `recounts`    count a stage again if its log was restored; otherwise `run` raises LogTruncated
     """
@@ -190,11 +190,11 @@ class Follower:
         self._note()
 
     def beat(self) -> None:
-        """Note progress of the round."""
+        """Note that the round makes progress; without it, the audit is reported as stuck."""
         self._beat = time.monotonic()
 
     def _try(self, name: str, attempt: Callable[..., object], stop: Event) -> bool:
-        """Return whether an attempt completed. A failure is reported once while it lasts."""
+        """Run a step of the round; return whether it completed. A failure is reported once while it lasts."""
         try:
             attempt()
         except LogTruncated:
@@ -223,7 +223,7 @@ class Follower:
         self._counts_read_ms = began
 
     def _read_reports(self, whose: str, client: Client) -> bool:
-        """Read one cluster's topics of counts; return whether there are any."""
+        """Read the topics of counts in one cluster; return whether there are any."""
         there = topics_of_counts(client, self._plan.counts)
         known = self.positions.setdefault(whose, {})
         keys = [TopicPartition(name, partition) for name in there for partition in client.partitions(name)]
@@ -367,7 +367,7 @@ class Follower:
         return [f"no progress for {stuck_s:.0f} s"] if stuck_s > max(STUCK_S, 3 * self._interval_s) else []
 
     def not_ready(self) -> list[str]:
-        """Return what cannot be read, or else what was not read yet."""
+        """Return the stages that cannot be read, or else those that were not read yet."""
         away = [f"{name}: {reason}" for name, reason in sorted(self._away.copy().items())]
         return away or [f"{name} was not read yet" for name, stage in self.stages.items() if not stage.read_at_ms]
 

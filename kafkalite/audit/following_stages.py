@@ -1,14 +1,14 @@
-"""Read the stages of a continuous audit: each stage keeps its positions and continues from there.
+"""Read the stages of a continuous audit. Each stage keeps its positions, and continues there in the next round.
 
     BrokerStage     a broker's committed records
     MirrorStage     the live broker's records, up to the mirror's progress
     ConsumerStage   records that consumers have reported and that were not counted yet, at any offset
-    LoadedStage     newly published files; of a file made by compaction, only the rows that were not counted yet
+        LoadedStage     newly published files; in a file made by compaction, only rows that were not counted yet
 
 Positions advance together with the counts, a chunk or a file at a time, so a round may end anywhere.
 
-If a log was restored, truncated or recreated below the offset that a stage has counted, the audit ends (LogTruncated),
-or the stage counts everything again from the horizon on.
+A log may be restored, truncated or recreated so that it ends below the offset that a stage has counted. Then the audit
+ends (LogTruncated), or the stage counts everything again from the horizon on.
 
 Thread rule: one thread at a time.
 """
@@ -58,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 
 class Stage(abc.ABC):
-    """The base of all stages; see the module. `read` counts new records of some topics, and raises if it cannot."""
+    """The base class of all stages; see the module. `read` counts new records of some topics, or raises."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Stage(abc.ABC):
         """Count new records. Raises KafkaError, ClientError, OSError and NothingToCompare; earlier counts are kept."""
 
     def _is_other_history(self, client: Client, positions: Mapping[TopicPartition, int]) -> bool:
-        """Return whether a log diverged and the stage starts again. Raises LogTruncated if that is not enabled."""
+        """Return whether a log has diverged, so that the stage starts again. LogTruncated if that is not enabled."""
         parted = self._histories.parted(client, positions)
         if not parted:
             return False
@@ -120,7 +120,7 @@ class BrokerStage(Stage):
         self._topic_ids: dict[str, str] = {}
 
     def limits(self) -> Mapping[TopicPartition, int] | None:
-        """Return offsets up to which to read each partition; None for all committed records."""
+        """Return the offset up to which to read each partition; None for all committed records."""
         return None
 
     def read(self, topics: list[str], stop: Event) -> None:
@@ -249,7 +249,7 @@ class ConsumerStage(Stage):
 
 
 class CountedFile(NamedTuple):
-    """A counted file: its topic and hour, and the first and last offset of each partition."""
+    """A file that was counted: its topic and hour, and the first and last offset of each partition in it."""
 
     place: tuple[str, str | None, int | None]
     shares: dict[int, tuple[int, int]]
@@ -305,7 +305,7 @@ def place_of(file: DataFile) -> tuple[str, str | None, int | None]:
 
 
 def rows_of(files: Sequence[CountedFile]) -> Callable[[DataFile, Any], NDArray[np.bool_]]:
-    """Return a function that selects the rows of a batch that replaced files contained, which were counted."""
+    """Return a function that selects the rows of a batch that replaced files contained; they were counted already."""
     spans: dict[int, Spans] = {}
     for file in files:
         for number, (first, last) in file.shares.items():
@@ -323,7 +323,7 @@ def rows_of(files: Sequence[CountedFile]) -> Callable[[DataFile, Any], NDArray[n
 
 
 def without(ranges: Sequence[tuple[int, int]], taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the parts of `ranges` that are in none of `taken`. Both are sorted, without touching ranges."""
+    """Return the parts of `ranges` that are in no range of `taken`. Both are sorted and have no touching ranges."""
     found, at = [], 0
     for first, end in ranges:
         reached = first

@@ -1,13 +1,13 @@
-"""Consumers of confluent-kafka, kafka-python and aiokafka with audit: they report the records they took as a stage.
+"""Wrap consumers of confluent-kafka, kafka-python and aiokafka so that they report processed records to the audit.
 
     consumer = AuditedConfluentConsumer({"bootstrap.servers": …, "group.id": "billing", "enable.auto.commit": False})
     consumer = AuditedKafkaPythonConsumer(KafkaConsumer(…, group_id="billing", enable_auto_commit=False), "billing")
     consumer = AuditedAioKafkaConsumer(AIOKafkaConsumer(…, enable_auto_commit=False), producer, "billing")
 
-Other attributes are the wrapped consumer's. The program commits, since a report follows a commit. A commit covers the
-records handed out, or the given offsets, and its metadata contains the taken ranges. If a consumer dies before its
-report, the partition's next consumer sends it (kafkalite.audit.taken). aiokafka cannot read that metadata, so with it
-the last commit of a consumer that dies before its report is missing.
+All other attributes are those of the wrapped consumer. The program must commit explicitly, because a report follows a
+commit. A commit covers the returned records, or the given offsets, and its metadata contains the ranges to report. If a
+consumer dies between commit and report, the partition's next consumer sends the report (kafkalite.audit.taken).
+aiokafka cannot read that metadata, so with aiokafka the records of that last commit are missing.
 
 Thread rule: as the consumers, one thread or task at a time.
 """
@@ -35,7 +35,7 @@ SEND_TIMEOUT_S: Final = 30.0
 
 
 class AuditedConfluentConsumer:
-    """See the module. `poll`, `consume`, `commit`, `subscribe`, `assign` and `close` are as confluent_kafka.Consumer's.
+    """A confluent_kafka.Consumer that reports to the audit. `poll`, `commit` and others are as in that class.
 
     `config`       of that consumer; enable.auto.commit must be False
     `stage`        the name of the stage (default: the group's)
@@ -167,7 +167,7 @@ class AuditedConfluentConsumer:
 
 
 class AuditedKafkaPythonConsumer:
-    """See the module. `poll`, iteration, `commit`, `subscribe`, `assign` and `close` are as kafka.KafkaConsumer's.
+    """A kafka.KafkaConsumer that reports to the audit. `poll`, `commit` and others are as in that class.
 
     `consumer`     a KafkaConsumer with enable_auto_commit=False
     `stage`        the name of the stage (default: the group's)
@@ -253,7 +253,7 @@ class AuditedKafkaPythonConsumer:
 
 
 class AuditedAioKafkaConsumer:
-    """See the module. `getone`, `getmany`, iteration, `commit` and `stop` are as aiokafka.AIOKafkaConsumer's.
+    """An AIOKafkaConsumer that reports to the audit. Reading, `commit` and `stop` are as in that class.
 
     `consumer`     an AIOKafkaConsumer with enable_auto_commit=False
     `producer`     a started AIOKafkaProducer on the same cluster, which the caller stops

@@ -1,4 +1,4 @@
-"""Detect logs that were restored, truncated or recreated below the offset up to which an audit has read them.
+"""Detect that a log was restored, truncated or recreated, so that it ends below the offset that an audit has read.
 
 Thread rule: one thread at a time.
 """
@@ -20,20 +20,21 @@ if TYPE_CHECKING:
 
 
 class Histories:
-    """See the module."""
+    """The positions up to which an audit has read logs, with marks that identify the last record batches."""
 
     def __init__(self) -> None:
         self._rows: dict[TopicPartition, Position] = {}
 
     def note(self, reader: Reader, chunk: Chunk) -> None:
-        """Note the position and mark at the end of a counted chunk, if it completes a response."""
+        """Note the position and mark (identity of the last batch) after a chunk, if the chunk completes a response."""
         key = chunk.partition
         if reader.position(key) == chunk.next_offset:
             self._rows[key] = Position(chunk.next_offset, reader.mark(key))
 
     def parted(self, client: Client, positions: Mapping[TopicPartition, int]) -> list[Divergence]:
-        """Return the positions whose log has diverged. A position without a mark diverges only if its log ends before
-        it.
+        """Return the positions whose log has diverged.
+
+        Without a mark, a divergence is only detected if the log ends before the position.
         """
         known = {key: Position(offset) for key, offset in positions.items() if offset > 0}
         known |= {

@@ -4,8 +4,8 @@
     duplicated   a second or later record of the same message
     unreported   in the stage, but in no increment: its producer died, or will report it soon
 
-A window is closed once a grace period after its end has passed; open windows are not judged. Messages are identified
-individually, so seven lost and seven duplicated messages in a window do not cancel out.
+A window is closed when the grace period after its end is over; open windows are not judged. Messages are identified
+individually, so that lost messages and duplicates in a window do not cancel each other out.
 
 Pure functions.
 """
@@ -57,12 +57,12 @@ class Verdict:
 
     @property
     def complete(self) -> bool:
-        """Whether windows were judged and every stage has every message in them once."""
+        """Whether windows were judged, and every stage has each of their messages exactly once."""
         return self.window_count > 0 and not self.differences
 
 
 class Selection(NamedTuple):
-    """The windows to judge: those that end by `closed_ms` and lie between the other times."""
+    """The windows to judge: those that end by `closed_ms` and lie within the other times."""
 
     topics: frozenset[str]
     closed_ms: int
@@ -70,7 +70,7 @@ class Selection(NamedTuple):
     until_ms: int | None = None
 
     def takes(self, topic: str, start_ms: int, end_ms: int) -> bool:
-        """Return whether a window is selected, closed or not."""
+        """Return whether a window lies within the selected times, even if it is not closed yet."""
         return (
             topic in self.topics
             and (self.since_ms is None or start_ms >= self.since_ms)
@@ -124,9 +124,7 @@ def expected_of(reported: Reported) -> dict[Window, int]:
 
 
 def judge(reported: Reported, stages: Mapping[str, Count], selection: Selection) -> Verdict:
-    """Judge every window with reported messages or messages in a stage. The result is sorted by stage, topic and
-    window.
-    """
+    """Judge every window with messages, reported or in a stage. Sort the result by stage, topic and window."""
     verdict = Verdict(topics=sorted(selection.topics))
     closed: set[tuple[str, int, int]] = set()
     still_open: set[tuple[str, int, int]] = set()

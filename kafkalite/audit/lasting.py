@@ -1,10 +1,11 @@
-"""Count marks continuously: accept late reports, forget old windows, and keep memory bounded.
+"""Count marks in a continuous audit: accept late reports, forget old windows, and bound the memory.
 
     marks ─▶ unknown run? ─▶ held until its first increment gives the window length
         └──▶ bits, windows ─▶ no increment yet? ─▶ unclaimed ◀──claim── a later increment
 
-Data older than the horizon is dropped in whole windows; records that arrive after that count as late. All full pages
-share one page, so a billion messages take about a megabyte.
+Marks that no increment covers yet are unclaimed; a later increment claims them. Windows older than the horizon are
+dropped; records that arrive for them count as late. All full pages of bits share one page, so a billion messages take
+about a megabyte.
 
 Pages, windows and held marks are limited, so that a broken or hostile program cannot exhaust memory. Records beyond a
 limit count as untracked.
@@ -44,7 +45,7 @@ AHEAD_MS: Final = 24 * 3600 * 1000
 
 
 class Unclaimed:
-    """Sequences without an increment, as ranges of one window each."""
+    """Sequences that no increment covers yet, as ranges within one window each."""
 
     def __init__(self) -> None:
         self.rows: NDArray[np.int64] = np.empty((0, 3), np.int64)
@@ -87,7 +88,7 @@ def joined(rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 class LastingReported(Reported):
-    """The sum of increments since the horizon."""
+    """The sum of the increments since the horizon."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,7 +97,9 @@ class LastingReported(Reported):
         self._identities: dict[tuple[Key, int], list[tuple[int, str, int, int]]] = {}
 
     def take(self, increment: Increment, horizon_ms: int, ahead_ms: int) -> bool:
-        """Add an increment; return whether it was new. One that ended before the horizon or is too far ahead is not."""
+        """Add an increment, and return whether it was added. It must be new, after the horizon and not too far
+        ahead.
+        """
         starts = [start for start, _ in increment.counts]
         newest = max(starts, default=horizon_ms) + increment.window_ms
         if newest <= horizon_ms or newest > ahead_ms + increment.window_ms or not self.add(increment):
@@ -109,7 +112,7 @@ class LastingReported(Reported):
         return True
 
     def spans_of(self, topic: str, run: int, start_ms: int) -> list[tuple[int, int]]:
-        """Return the spans that may have messages in a window."""
+        """Return the spans of sequences that may have messages in a window."""
         key = (topic, run)
         found = []
         for first, end in self.spans(topic, run):
@@ -119,7 +122,7 @@ class LastingReported(Reported):
         return found
 
     def forget(self, horizon_ms: int) -> None:
-        """Drop windows that ended before the horizon, and spans without other windows."""
+        """Drop windows that ended before the horizon, and spans without any other window."""
         for (key, first), (_, high) in list(self._reach.items()):
             if high + self.windows_ms[key[1]] <= horizon_ms:
                 del self._reach[key, first]
@@ -167,7 +170,7 @@ class LastingReported(Reported):
 
 
 class LastingCount(Count):
-    """See the module. `late` and `untracked` records are not judged."""
+    """The marks of one stage in a continuous audit; see the module. `late` and `untracked` records are not judged."""
 
     def __init__(self, reported: LastingReported, horizon_ms: int) -> None:
         super().__init__(reported, since_ms=horizon_ms)
@@ -194,11 +197,11 @@ class LastingCount(Count):
         return self._since_ms
 
     def look_ahead(self, now_ms: int) -> None:
-        """Set the current time; messages with a time more than a day later are untracked."""
+        """Set the current time. Messages with a time more than a day after it are untracked."""
         self._ahead_ms = now_ms + AHEAD_MS
 
     def add_marks(self, topic: str, marks: Marks, count: int) -> None:
-        """Add marks as Count does; marks of runs without reports are held."""
+        """Add marks as Count does. Marks of runs without reports are held."""
         assert self._since_ms is not None, "there is a horizon"
         self.late += int(np.count_nonzero(marks.timestamps < self._since_ms))
         believed = marks.timestamps <= self._ahead_ms
@@ -226,7 +229,7 @@ class LastingCount(Count):
             self.release(next(iter(self._held)))
 
     def release(self, run: int) -> None:
-        """Count the held marks of a run; without reports its windows have the default length."""
+        """Count the held marks of a run. If it has no reports, its windows have the default length."""
         for topic, sequences, timestamps, server in self._held.pop(run, []):
             self._held_count -= len(sequences)
             order = np.argsort(sequences, kind="stable")
@@ -237,7 +240,7 @@ class LastingCount(Count):
                 self._add_page(topic, run, part, times)
 
     def claim(self, increments: Iterable[Increment]) -> None:
-        """Apply new increments."""
+        """Apply new increments: the messages that they cover become reported."""
         for one in increments:
             self.servers[one.run] = self._reported.servers[one.run]
             self.release(one.run)
@@ -254,7 +257,7 @@ class LastingCount(Count):
                     seen.distinct += count
 
     def settle(self, closed_ms: int) -> None:
-        """Count held marks whose windows are closed: their producer is dead."""
+        """Count the held marks whose windows are closed, because their producer must have died."""
         for run, parts in list(self._held.items()):
             if min(int(times.min()) for _, _, times, _ in parts) + self._window_ms <= closed_ms:
                 self.release(run)

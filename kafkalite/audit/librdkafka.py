@@ -1,4 +1,4 @@
-"""confluent-kafka's Producer with audit: messages carry marks and are counted.
+"""Wrap confluent-kafka's Producer so that its messages are audited: each gets a mark in a header, and is counted.
 
     producer = AuditedConfluentProducer({"bootstrap.servers": "live:9092"}, server="web1")
     producer.produce("logs", value=b"GET /")
@@ -8,7 +8,7 @@
 librdkafka has accepted it, so one that it then fails to deliver is missing. Transactions are not supported, because
 aborted messages would be missing.
 
-Thread rule: as that Producer, any thread. If its queue is full, counts wait for the next call.
+Thread rule: any thread, as with confluent-kafka's Producer. If its queue is full, the counts wait for the next call.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ QUEUE_PAUSE_S: Final = 0.1
 
 
 class AuditedConfluentProducer:
-    """See the module. Other attributes are that Producer's: `list_topics`, `purge`, `set_sasl_credentials`…
+    """A confluent_kafka.Producer whose messages are audited; see the module. Other attributes are those of that class.
 
     `producer`           a confluent_kafka.Producer, or the configuration for one
     `server`             the origin of the messages (default: this host's name)
     `audit_topic`        the topic for counts; it must exist, or the broker must create topics automatically
     `window_s`           length of a window
-    `report_interval_s`  how long counts wait at most while the producer is used
+    `report_interval_s`  the longest time that counts wait while the producer is used
     """
 
     def __init__(

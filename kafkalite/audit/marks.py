@@ -2,7 +2,7 @@
 
     header kafkalite.audit
       0  version    u8   1
-      1  run        u64  big-endian, as all: drawn at random when a producer starts
+            1  run        u64  big-endian, like all numbers; drawn at random when a producer starts
       9  sequence   i64  from 0, for each run and topic
      17  timestamp  i64  ms since 1970; the message's own time, even if the topic changes its timestamp
      25  server     UTF-8, to the end
@@ -112,7 +112,7 @@ def with_marks(
 
 
 def joined(own: HeaderColumns, added: HeaderColumns) -> HeaderColumns:
-    """Return the headers of each record with one added after them."""
+    """Return each record's headers with one more header, from `added`, after them."""
     counts = own.record_ends - own.record_starts
     ends = np.cumsum(counts + 1)
     starts = ends - counts - 1
@@ -126,7 +126,7 @@ def joined(own: HeaderColumns, added: HeaderColumns) -> HeaderColumns:
 
 
 def interleaved(one: BytesColumn, other: BytesColumn, from_one: NDArray[np.bool_]) -> BytesColumn:
-    """Return the items of both in order: those of `one` where `from_one` is true, those of `other` elsewhere."""
+    """Merge two columns in order: the next item is one of `one` where `from_one` is true, else one of `other`."""
     base = memoryview(one.data).nbytes
     starts = np.empty(len(from_one), np.int64)
     ends = np.empty(len(from_one), np.int64)

@@ -1,10 +1,10 @@
-"""`kafkalite.client`'s producers with audit: messages carry marks and are counted.
+"""Wrap `kafkalite.client`'s producers so that their messages are audited: each gets a mark, and is counted.
 
     with AuditedProducer(client, server="web1") as producer:
         producer.send("logs", 0, [b"GET /", b"GET /favicon.ico"])
 
-`send` sends the counts once `report_interval_s` has passed; `flush` and the end of the `with` block always do. In a
-transaction the counts are part of it, so aborted messages are not counted.
+`send` sends the counts once `report_interval_s` has passed; `flush` and the end of the `with` block always do. The
+counts of a transaction's messages are sent in the same transaction, so aborted messages are not counted.
 
 Thread rule: as Producer.
 """
@@ -35,7 +35,7 @@ class AuditedProducer(Producer):
     `server`             the origin of the messages (default: this host's name)
     `audit_topic`        the topic for counts; created with one partition if missing
     `window_s`           length of a window
-    `report_interval_s`  how long counts wait at most while the producer is used
+    `report_interval_s`  the longest time that counts wait while the producer is used
     `mark_field`         put the mark into this field of the values, which are JSON objects, instead of a header
     `options`            those of Producer
     """
@@ -67,7 +67,7 @@ class AuditedProducer(Producer):
         timestamp: int | None = None,
         codec: int | None = None,
     ) -> None:
-        """Send records as Producer.send does. They are counted now, so an undelivered one will be missing.
+        """Send records as Producer.send does. They are counted at once, so an undelivered record will be missing.
 
         With `mark_field`, a value that is not a JSON object raises ValueError, and nothing is sent.
         """
@@ -82,7 +82,7 @@ class AuditedProducer(Producer):
             self._report()
 
     def send_batch(self, topic: str, partition: int, batch: Buffer) -> int:
-        """Raise ValueError: a ready-made batch cannot be marked."""
+        """Raise ValueError, because a ready-made batch cannot be marked."""
         del topic, partition, batch
         raise ValueError("an audited producer cannot send a ready-made batch; send its records")
 
@@ -109,7 +109,7 @@ class AuditedProducer(Producer):
 
 
 class AuditedWriter(ColumnWriter):
-    """A ColumnWriter whose messages are audited: takes Arrow or NumPy columns. Options are AuditedProducer's."""
+    """A ColumnWriter whose messages are audited. It takes Arrow or NumPy columns, and has AuditedProducer's options."""
 
     def __init__(self, client: Client | str | Iterable[str], topic: str | None = None, **options: Any) -> None:
         super().__init__(client, topic)

@@ -1,7 +1,7 @@
-"""Run one audit: read the stages in an order that causes no false alarms, and compare them with producers' counts.
+"""Run one audit: read all stages in an order without false alarms, and compare them with the producers' counts.
 
-    1. increments      first, so that every reported message is there when a stage is read
-    2. progress        the mirror's, from the offline broker; consumers' reports, from both
+        1. increments      producers' counts; first, so that each reported message is there when a stage is read
+        2. progress        of the mirror, from the offline broker; reports of consumers, from both brokers
     3. live            one pass: all records, those below the mirror's progress, those that consumers took there
     4. offline         one pass: all records, those that consumers took there
     5. loaded
@@ -48,9 +48,9 @@ LOADED_ATTEMPTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to compare.
+    """What to compare. `live` is the producers' broker, `offline` the mirror's target.
 
-    `mirror`                  its name; its progress is in `offline`
+    `mirror`                  the mirror's name; its progress is in `offline`
     `counts`                  the topic of producers' counts in `live`, and of consumers' reports in both; also its
                               `….classic`
     `consumers`               stages of consumers
@@ -75,7 +75,7 @@ class Plan:
 
 
 class NamedMessages(NamedTuple):
-    """Sequences of one run that a stage lacks or has twice; at most RANGES_MAX of each."""
+    """Sequences of one run that a stage lacks or has more than once; at most RANGES_MAX of each."""
 
     stage: str
     topic: str
@@ -100,8 +100,8 @@ class Report:
 def run_audit(plan: Plan, on_progress: Callable[[str, int], None] | None = None) -> Report:
     """Read the stages and compare them. `on_progress` is called with a stage and the number of its records read so far.
 
-    Raises NothingToCompare without a topic of counts, a matching topic, the mirror, a consumer's report or loaded
-    files.
+    Raises NothingToCompare if there is no topic of counts, no topic that matches, no progress of the mirror, no report
+    of a consumer, or no loaded file.
     """
     closed_ms = round((time.time() - plan.grace_s) * 1000)
     reported, taken = Reported(), Taken(plan.consumers)
@@ -179,7 +179,7 @@ def read_loaded(
 
 
 def named_messages(verdict: Verdict, reported: Reported, stages: dict[str, Count]) -> list[NamedMessages]:
-    """Return the sequences behind the differences, for runs that have any.
+    """Return the missing and duplicated sequences of runs that have any.
 
     Sequences are not tied to windows, so those of windows that are not judged may be included.
     """

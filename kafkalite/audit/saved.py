@@ -1,11 +1,11 @@
-"""Save the state of a continuous audit in one file: positions and counts together.
+"""Save the state of a continuous audit in one file, with positions and counts from the same moment.
 
     FILE   a NumPy archive (.npz): `meta` is JSON; pages of bits, unclaimed ranges, held marks of each stage are arrays
 
-The file is written next to its destination and renamed, so a kill at any time leaves the old or the new one. From
-either of them the audit continues at its positions and counts nothing twice.
+The file is written under another name and then renamed, so a kill at any time leaves the old or the new file. The audit
+continues at the positions in that file, and counts nothing twice.
 
-Thread rule: that of the Follower.
+Thread rule: as for Follower.run.
 """
 
 from __future__ import annotations
@@ -77,9 +77,7 @@ def save(follower: Follower, file: Path, about: dict[str, Any]) -> None:
 
 
 def load(follower: Follower, file: Path, about: dict[str, Any]) -> bool:
-    """Load the state; return False if there is no file. Raises StateError and OSError, which leave the follower
-    unusable.
-    """
+    """Load the state; return False if there is no file. After StateError or OSError, the follower is unusable."""
     try:
         with file.open("rb") as source, np.load(source, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}

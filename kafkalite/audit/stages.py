@@ -1,11 +1,11 @@
-"""Read the stages of an audit: the audit topic, brokers' topics, parts of them, loaded files.
+"""Read the audit topic and the stages of an audit: brokers' topics, parts of them, and loaded files.
 
     a broker's records ─┬─▶ the broker's stage
                         ├─ below the offsets that a mirror has copied ─▶ mirror        (views: no second pass)
                         └─ in the ranges that consumers reported ─▶ their stages
 
-Brokers are read with read_committed. Only the headers of records are decoded, also of loaded ones, and values if a
-field contains marks.
+Brokers are read with read_committed. Only headers are decoded, and values only if a field of them contains marks. The
+same holds for loaded files.
 
 Thread rule: one thread at a time, that of the Clients.
 """
@@ -52,14 +52,14 @@ class NothingToCompare(ValueError):
 
 
 class View(NamedTuple):
-    """A stage that is a part of a broker's records: those of a chunk for which `keeps` is true."""
+    """A stage that is a part of a broker's records: of each chunk, the records for which `keeps` is true."""
 
     into: Count
     keeps: Callable[[Chunk], NDArray[np.bool_]]
 
 
 def read_reports(client: Client, topic: str, reported: Reported, taken: Taken | None = None) -> None:
-    """Read a topic of counts, its classic one, and consumers' reports. Raises NothingToCompare without both topics."""
+    """Read the topics of counts: increments and consumers' reports. NothingToCompare if neither topic exists."""
     there = topics_of_counts(client, topic)
     if not there:
         raise NothingToCompare(f"topic {topic}, which should hold the producers' counts, does not exist")
@@ -71,7 +71,7 @@ def read_reports(client: Client, topic: str, reported: Reported, taken: Taken | 
 
 
 def topics_of_counts(client: Client, topic: str) -> list[str]:
-    """Return the existing ones of the topic and its classic one; a classic one hidden by ACLs is skipped."""
+    """Return which of the topic and its classic one exist. A classic one that ACLs hide is left out."""
     found = present(client, [topic])
     with contextlib.suppress(TopicAuthorizationFailed):
         found += present(client, [classic_topic(topic)])
@@ -91,7 +91,7 @@ def present(client: Client, topics: Iterable[str]) -> list[str]:
 def committed(
     client: Client, ranges: Mapping[TopicPartition, tuple[int, int]], fields: Sequence[str], **options: Any
 ) -> Reader:
-    """Return a reader of some columns of the committed records in these ranges; `options` are Reader's."""
+    """Return a reader for the committed records in these ranges, with the columns that an audit needs."""
     starts = {key: start for key, (start, _) in ranges.items()}
     ends = {key: end for key, (_, end) in ranges.items()}
     return Reader(client, starts, ends=ends, isolation=READ_COMMITTED, fields=fields, **options)
@@ -114,11 +114,9 @@ def ranges_of(
 
 
 def mirror_progress(source: Client, target: Client, name: str) -> dict[TopicPartition, int]:
-    """Return the offset up to which each partition of `source` is copied, according to the mirror's progress in
-    `target`.
+    """Return the offset up to which the mirror has copied each partition of `source`, from its progress in `target`.
 
-    A topic that was recreated since counts as not copied. Raises NothingToCompare if there is no progress of that
-    mirror.
+    A topic that was recreated since then counts as not copied. Raises NothingToCompare if that mirror has no progress.
     """
     source.refresh([])
     try:
@@ -162,7 +160,7 @@ def count_broker(
     fields: MarkFields | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> list[str]:
-    """Count a broker's records, and in views those that they keep. Returns notes about what was found.
+    """Count a broker's records, and in each view those that it keeps. Return notes for the report.
 
     A missing topic has no records. `on_progress` is called with the number of records read so far.
     """
@@ -185,7 +183,7 @@ def count_broker(
 def by_columns(
     ranges: Mapping[TopicPartition, tuple[int, int]], fields: MarkFields | None
 ) -> Iterator[tuple[dict[TopicPartition, tuple[int, int]], list[str]]]:
-    """Split ranges into those with marks only in headers and those with marks in values, with the columns to read."""
+    """Split ranges into topics with marks in headers only, and with marks in values, with the columns to read."""
     in_values = {key for key in ranges if fields is not None and fields.field(key.topic) is not None}
     for chosen, columns in ((ranges.keys() - in_values, ["headers"]), (in_values, ["headers", "values"])):
         if chosen:
@@ -198,7 +196,7 @@ def everything(chunk: Chunk) -> NDArray[np.bool_]:
 
 
 def add_chunk(views: Iterable[View], chunk: Chunk, fields: MarkFields | None = None) -> None:
-    """Add a chunk to each view that keeps some of it; marks are decoded once."""
+    """Add a chunk to each view that keeps some of its records. Marks are decoded once."""
     topic, columns = chunk.partition.topic, chunk.columns
     marks = read_marks(columns.headers) if fields is None else fields.marks(topic, columns.headers, columns.values)
     for view in views:
@@ -235,7 +233,7 @@ def count_loaded(
 ) -> None:
     """Count the records of loaded files.
 
-    `skips` returns the rows to skip, for a batch with partition and offset. Raises NothingToCompare for files without
+    `skips` returns the rows to skip of a batch with partition and offset. Raises NothingToCompare for files without
     marks and without pyarrow, and FileNotFoundError if compaction has replaced a file.
     """
     try:
@@ -272,7 +270,7 @@ def mark_columns(schema: Any, file: DataFile, fields: MarkFields | None) -> list
 
 
 def marks_of_batch(batch: Any, topic: str, fields: MarkFields | None) -> Marks:
-    """Return the marks in rows of a loaded file: in headers, the value, or the struct of the decoded value."""
+    """Return the marks in rows of a loaded file: in headers, in the value, or in the decoded value's struct."""
     names = batch.schema.names
     headers = headers_of(batch.column("headers"), batch.num_rows) if "headers" in names else None
     field = None if fields is None else fields.field(topic)

@@ -1,19 +1,18 @@
-"""Report and collect the ranges of offsets that consumers took, by stage, cluster and partition.
+"""Report and collect the ranges of offsets that consumers processed, by stage, cluster and partition.
 
     topic   kafkalite.audit, like the increments, on the cluster that the consumer reads from
     key     taken/STAGE/TOPIC/PARTITION/FIRST
     value   {"version": 1, "taken": "billing", "cluster": "id of the cluster", "topic": "logs", "partition": 0,
              "ranges": [[first offset, end), …]}                                                             JSON
 
-A stage of consumers consists of the records in these ranges. Ranges are sets, not counts: a record that was read again
-after a crash or a seek is still in the stage once. A message that is in the log twice has two offsets, so it is two
-records of the stage: that is duplicated data, a second read is not. A record that a consumer never got is in no range,
-even if the records around it are.
+A stage of consumers consists of the records in these ranges. Ranges are sets, so a record that is read again after a
+crash or a seek is in the stage once. A message that is in the log twice has two offsets, so it is in the stage twice
+and is reported as duplicated. A record that no consumer received is in no range, even if its neighbours are.
 
     took ─▶ spans of offsets ──commit──▶ metadata of the commit: these spans ─▶ committed ─▶ report
                                                        └─ the reader died before that: the next one reports them
 
-Reports are sent after offsets are committed. The commit itself contains the same spans in its metadata, so a crash
+Reports are sent after offsets are committed. The commit itself contains the same ranges in its metadata, so a crash
 between commit and report loses nothing: the partition's next consumer reads and reports them.
 
 Thread rule: one thread at a time.
@@ -109,7 +108,7 @@ class Spans:
 
 
 class TakenTally:
-    """The offsets that one consumer took, until they are committed and reported.
+    """The offsets that one consumer processed, until they are committed and reported.
 
     `stage`    the name of the stage, by default the group's
     `cluster`  the id of the cluster that is read; None for the cluster that contains the reports
@@ -128,23 +127,23 @@ class TakenTally:
         return key in self._taken
 
     def begin(self, key: TopicPartition, metadata: str | None) -> None:
-        """Start a partition that was assigned to this consumer; report the ranges in the metadata of its last commit.
+        """Start a newly assigned partition. Ranges in the metadata of its last commit will be reported again.
 
-        They may have been reported already, which changes nothing.
+        They may have been reported already, which does no harm.
         """
         self._taken[key] = Spans()
         self._report(key, spans_of_metadata(metadata))
 
     def took(self, key: TopicPartition, offsets: NDArray[np.int64]) -> None:
-        """Note records that were handed out, by their sorted offsets."""
+        """Note records that were returned to the program, by their sorted offsets."""
         self._taken.setdefault(key, Spans()).add_offsets(offsets)
 
     def took_one(self, key: TopicPartition, offset: int) -> None:
-        """Note a record that was handed out."""
+        """Note a record that was returned to the program."""
         self._taken.setdefault(key, Spans()).add(offset, offset + 1)
 
     def took_range(self, key: TopicPartition, first: int, end: int) -> None:
-        """Note that all records from `first` to before `end` were handed out."""
+        """Note that all records from `first` to before `end` were returned to the program."""
         self._taken.setdefault(key, Spans()).add(first, end)
 
     def metadata(self, key: TopicPartition, offset: int) -> str:
@@ -152,14 +151,14 @@ class TakenTally:
         return metadata_of(self._taken[key].below(offset)) if key in self._taken else ""
 
     def committed(self, key: TopicPartition, offset: int) -> None:
-        """Note a committed offset: offsets taken below it can be reported."""
+        """Note a committed offset. Ranges below it can then be reported."""
         spans = self._taken.get(key)
         if spans is not None:
             self._report(key, spans.below(offset))
             spans.drop_below(offset)
 
     def reports(self) -> list[Record]:
-        """Return, once, the records for the audit topic, in order; sending one twice is harmless."""
+        """Return, once, the reports as records for the audit topic, in order. Sending one twice is harmless."""
         records, self._unsent = self._unsent, []
         return records
 
@@ -218,7 +217,7 @@ def spans_of_metadata(text: str | None) -> list[tuple[int, int]]:
 
 
 class Taken:
-    """The reports of some stages: (stage, cluster) → partition → spans. Other stages are ignored."""
+    """The consumers' reports for some stages: (stage, cluster) → partition → spans. Other stages are ignored."""
 
     def __init__(self, stages: Iterable[str]) -> None:
         self._stages = frozenset(stages)
@@ -241,7 +240,7 @@ class Taken:
         return True
 
     def of(self, stage: str, cluster: str | None) -> Mapping[TopicPartition, Spans]:
-        """Return the offsets that a stage's consumers took from a cluster."""
+        """Return the offsets of a cluster that the consumers of a stage processed."""
         return self.spans.get((stage, cluster or ""), {})
 
 

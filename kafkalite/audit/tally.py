@@ -1,11 +1,11 @@
-"""Assign marks to a producer's messages and count them by window until the counts are reported.
+"""Assign marks to a producer's messages, and count them by window until the counts are reported.
 
     messages of a topic   sequence 0 ───────────────▶ 40,000 ──────────▶ 55,000 ───▶
     increments            │ windows of [0, 40,000)  │ of [40,000, 55,000) │
 
-An increment contains the number of messages by window for a span of sequences. Spans are contiguous, so an increment
-that is sent twice has the same span and counts once. A message outside all spans is unreported: its producer died, or
-has not reported yet.
+A producer reports its counts in increments: each covers a span of sequences, with the number of messages by window.
+Spans are contiguous, so an increment that is sent twice has the same span and counts once. A message outside all spans
+is unreported: its producer died, or has not reported it yet.
 
 Thread rule: any thread (a lock). A forked process starts a new run.
 """
@@ -44,7 +44,7 @@ NO_TIMESTAMP: Final = -1
 
 @dataclass(slots=True)
 class Span:
-    """The messages of a topic marked since its last increment."""
+    """The messages of a topic that were marked since its last increment."""
 
     first: int = 0
     end: int = 0
@@ -52,7 +52,7 @@ class Span:
 
 
 class SentTally:
-    """See the module. `window_s` is the length of a window in seconds."""
+    """The marks and counts of one producer; see the module. `window_s` is the length of a window in seconds."""
 
     def __init__(self, server: str, *, window_s: float = WINDOW_S) -> None:
         self._server = server_bytes(server)
@@ -108,7 +108,7 @@ class SentTally:
         return made
 
     def mark_texts(self, topic: str, timestamps: Iterable[int]) -> list[str]:
-        """Return a mark's text for each of these message times (ms since 1970), and count the messages."""
+        """Return the mark of each of these messages as text, and count them. `timestamps` are in ms since 1970."""
         found = []
         with self._lock:
             span = self._span(topic)
@@ -127,7 +127,7 @@ class SentTally:
             span.counts[timestamp // self.window_ms] -= 1
 
     def due(self, interval_s: float) -> bool:
-        """Return whether there are counts that should be reported now."""
+        """Return whether counts should be reported now: the interval has passed, or many windows are waiting."""
         with self._lock:
             waiting = [span for span in self._spans.values() if span.end > span.first]
             if not waiting or self._process != os.getpid():
@@ -136,7 +136,7 @@ class SentTally:
             return full or time.monotonic() - self._reported_at >= interval_s
 
     def take(self) -> list[Increment]:
-        """Return the increments since the last call; sending one more than once is harmless."""
+        """Return the increments since the last call. Sending an increment more than once is harmless."""
         with self._lock:
             taken: list[Increment] = []
             if self._process != os.getpid():
@@ -164,7 +164,7 @@ class SentTally:
             return taken
 
     def forget(self) -> None:
-        """Drop the counts that were not taken, because their messages were aborted."""
+        """Drop the counts since the last `take`, because the messages were aborted."""
         with self._lock:
             for topic, span in self._spans.items():
                 self._spans[topic] = Span(span.end, span.end)

@@ -155,9 +155,7 @@ class KafkaBroker:
         self._do("heal")
 
     def create_topic(self, name: str, partitions: int = 1, **settings: object) -> None:
-        """Create a topic; settings have Kafka's names with underscores: `retention_ms=1000`. KafkaError if that
-        fails.
-        """
+        """Create a topic; settings are Kafka's, with underscores: `retention_ms=1000`. KafkaError if that fails."""
         self._do("create_topic", name, partitions, **settings)
 
     def delete_topic(self, name: str) -> None:
