@@ -3,7 +3,7 @@
     BrokerStage     a broker's committed records
     MirrorStage     the live broker's records, up to the mirror's progress
     ConsumerStage   records that consumers have reported and that were not counted yet, at any offset
-        LoadedStage     newly published files; in a file made by compaction, only rows that were not counted yet
+    LoadedStage     newly published files; in a file made by compaction, only rows that were not counted yet
 
 Positions advance together with the counts, a chunk or a file at a time, so a round may end anywhere.
 

@@ -97,9 +97,7 @@ class LastingReported(Reported):
         self._identities: dict[tuple[Key, int], list[tuple[int, str, int, int]]] = {}
 
     def take(self, increment: Increment, horizon_ms: int, ahead_ms: int) -> bool:
-        """Add an increment, and return whether it was added. It must be new, after the horizon and not too far
-        ahead.
-        """
+        """Add an increment; return whether it was added. It must be new, after the horizon and not too far ahead."""
         starts = [start for start, _ in increment.counts]
         newest = max(starts, default=horizon_ms) + increment.window_ms
         if newest <= horizon_ms or newest > ahead_ms + increment.window_ms or not self.add(increment):

@@ -2,7 +2,7 @@
 
     header kafkalite.audit
       0  version    u8   1
-            1  run        u64  big-endian, like all numbers; drawn at random when a producer starts
+      1  run        u64  big-endian, like all numbers; drawn at random when a producer starts
       9  sequence   i64  from 0, for each run and topic
      17  timestamp  i64  ms since 1970; the message's own time, even if the topic changes its timestamp
      25  server     UTF-8, to the end

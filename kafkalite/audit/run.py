@@ -1,7 +1,7 @@
 """Run one audit: read all stages in an order without false alarms, and compare them with the producers' counts.
 
-        1. increments      producers' counts; first, so that each reported message is there when a stage is read
-        2. progress        of the mirror, from the offline broker; reports of consumers, from both brokers
+    1. increments      producers' counts; first, so that each reported message is there when a stage is read
+    2. progress        of the mirror, from the offline broker; reports of consumers, from both brokers
     3. live            one pass: all records, those below the mirror's progress, those that consumers took there
     4. offline         one pass: all records, those that consumers took there
     5. loaded

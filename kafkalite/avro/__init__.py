@@ -1,10 +1,14 @@
-"""Avro with a schema registry, in columns: data written with producers' schemas is read with one of yours.
+"""Decode Avro messages that refer to a schema registry into Arrow columns, and encode columns as such messages.
 
-    schema.py          schemas: text to types and back
-    compatibility.py   whether one schema can read what another wrote
-    client.py          a registry client
-    decoder.py         messages to Arrow columns, and encoder.py back (both need pyarrow: the extra `avro`)
-    layout.py, resolution.py, values.py    columns of a schema; resolution as a program for the native loop; defaults
+Messages that producers wrote with different schemas are decoded to one schema, which the reader chooses.
+
+    schema.py          parses and renders schemas
+    compatibility.py   checks whether one schema can read what another wrote
+    client.py          a client of a schema registry
+    decoder.py         messages to Arrow columns; encoder.py: columns to messages (both need pyarrow: the extra `avro`)
+    layout.py          the columns of a schema
+    resolution.py      compiles schema resolution to a program for the native decoder
+    values.py          the defaults of a schema, encoded
 
     from kafkalite.avro import AvroDecoder, RegistryClient
 

@@ -1,10 +1,11 @@
-"""A schema registry client on the standard library; fetched schemas are cached without expiry.
+"""Fetch and register schemas in a schema registry, with the standard library alone. Fetched schemas are cached.
 
     schema(7) ─▶ cached? ─▶ GET /schemas/ids/7 ─▶ parsed with its references ─▶ cached
 
-An id always means the same schema, so up to `cache_count_max` schemas are kept. Unknown ids are remembered for
-`unknown_age_s`, because a batch may contain garbage. Several URLs are tried in turn; refused and lost connections and
-5xx responses are retried. Credentials and trust are configured with the settings of Java's clients:
+An id always means the same schema, so cached schemas do not expire; up to `cache_count_max` are kept. Unknown ids are
+remembered for `unknown_age_s`, because a batch of garbage may contain many of them. Several URLs are tried in turn.
+Requests are retried after a refused or lost connection and after a 5xx response. Credentials and trusted CAs are
+configured with the settings of Java's clients:
 
     basic.auth.user.info=alice:secret           or in the URL: https://alice:secret@host:8081
     bearer.auth.token=…
@@ -153,7 +154,7 @@ class RegistryClient:
         return schema_id
 
     def look_up(self, subject: str, schema: str, references: Iterable[Mapping[str, Any]] = ()) -> int:
-        """Return the id of a schema registered under a subject. RegistryRefused (40401, 40403: not registered)."""
+        """Return the id of a schema if it is registered under a subject. RegistryRefused (40401, 40403: it is not)."""
         body = {"schema": schema, **_references(references)}
         schema_id: int = self.request("POST", f"/subjects/{quote(subject, safe='')}", body)["id"]
         return schema_id
@@ -175,7 +176,11 @@ class RegistryClient:
     def _parsed_with(
         self, answer: Mapping[str, Any], depth: int, seen: dict[tuple[str, int], Mapping[str, Type]]
     ) -> Schema:
-        """`seen` has the types of versions already fetched: many schemas may refer to one, and it to many others."""
+        """Parse a schema and its references.
+
+        `seen` has the types of versions that were already fetched, because the same version can be referred to many
+        times.
+        """
         if answer.get("schemaType", "AVRO") != "AVRO":
             raise SchemaError(f"the schema has type {answer['schemaType']}; expected AVRO")
         if depth > REFERENCE_DEPTH_MAX:
@@ -221,7 +226,7 @@ class RegistryClient:
         return http.client.HTTPConnection(base.host, base.port, timeout=self._timeout_s)
 
     def _bound(self, connection: http.client.HTTPConnection) -> None:
-        """Limit the time of the next whole response, however slowly it arrives."""
+        """Limit the time in which the next whole response must arrive, however slowly its bytes come."""
         if connection.sock is not None:
             connection.sock.settimeout(self._timeout_s)  # the previous response had reduced it
         answer: Any = partial(http_ask.timed_response, time.monotonic() + self._timeout_s)
@@ -275,7 +280,7 @@ def _references(references: Iterable[Mapping[str, Any]]) -> dict[str, object]:
 
 
 class _Base(NamedTuple):
-    """A registry's address; `authorization` is the header value from the URL's credentials, or ""."""
+    """The address of a registry; `authorization` is the header value for the credentials in its URL, or ""."""
 
     scheme: str
     host: str

@@ -2,12 +2,12 @@
 
     problems(reader, writer) ─▶ [] or the reasons, each with its kind and its place in the reader's schema
 
-The rules are the specification's. Kinds, places ("/fields/2/type") and the short texts are those of Java's
-`SchemaCompatibility`, which registry clients display. As there, names are compared without their namespaces, or by the
-reader's aliases. If a comparison of two types leads to the same pair again, the pair counts as compatible there: the
-outer comparison checks everything else about it.
+The rules are those of the Avro specification. The kinds, places ("/fields/2/type") and short texts of problems are
+those of Java's `SchemaCompatibility`, because registry clients display them. As in Java, names are compared without
+namespaces, or by the reader's aliases. In recursive schemas, the comparison of two types may reach the same pair again.
+The inner pair then counts as compatible, because the outer comparison checks everything else about it.
 
-`check` turns problems into a registry's messages, by compatibility level. Pure: no I/O, no state.
+`check` returns a registry's messages for the problems at a compatibility level. Pure: no I/O, no state.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "doubl
 
 
 class Problem(NamedTuple):
-    """One reason why a reader cannot read."""
+    """One reason why a reader's schema cannot read a writer's data."""
 
     kind: str
     """A kind such as TYPE_MISMATCH."""
@@ -91,10 +91,10 @@ def can_read(reader: Schema | Type, writer: Schema | Type) -> bool:
 
 
 def check(level: str, new: Schema, old: Sequence[tuple[int, Schema]]) -> list[str]:
-    """Return messages that say why `new` is incompatible with `old`, [] if it is not.
+    """Return messages that say why schema `new` is incompatible with `old` at this level; [] if it is compatible.
 
     `old` has the previous versions in order, with their numbers. The transitive levels compare all of them, the others
-    only the last. The result covers the first version that is incompatible.
+    only the last. The messages are about the first version that is incompatible.
     """
     if level == "NONE" or not old:
         return []
@@ -116,7 +116,7 @@ def check(level: str, new: Schema, old: Sequence[tuple[int, Schema]]) -> list[st
 
 
 class _Checker:
-    """One comparison, with its results for each pair of types."""
+    """One comparison of two schemas. Keeps the results for each pair of types."""
 
     def __init__(self) -> None:
         self.known: dict[tuple[int, int], list[Problem]] = {}
@@ -189,7 +189,7 @@ class _Checker:
 
 
 def writer_field(row: Field, writer: Type) -> Field | None:
-    """Return the writer's field with the values of a reader's field: by name, else by alias; None without one."""
+    """Return the writer's field for a reader's field, by name, else by one of its aliases; None if there is none."""
     by_name = {field.name: field for field in writer.fields}
     for name in (row.name, *row.aliases):
         if name in by_name:

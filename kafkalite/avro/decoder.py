@@ -5,11 +5,12 @@
     binary column ─▶ ids ─▶ a program for each new id ─▶ native loop ─▶ Arrow columns, rows in their order
                      └─ no header, unknown id, bad body ─▶ null, and the reason
 
-The reader's schema is fixed when the decoder is created, so all batches have the same columns. When a producer changes
-to a newer schema, its id is fetched and resolved on first sight. Missing fields get the reader's defaults, additional
-ones are skipped.
+The reader's schema is fixed when the decoder is created, so all batches have the same columns. Messages may have any
+number of writers' schemas: each is fetched when its id first occurs. Missing fields get the defaults of the reader's
+schema; additional fields are skipped.
 
-Bytes after the record are an error, unlike in most deserializers: otherwise garbage sometimes decodes as a record.
+Bytes after the record are an error, because otherwise garbage sometimes decodes as a record. Most other deserializers
+ignore such bytes.
 
 Needs pyarrow. Thread rule: one thread at a time.
 """
@@ -43,7 +44,7 @@ NO_HEADER: Final = "it does not begin with 0x00 and a schema id"
 
 
 class DecodeError(ValueError):
-    """A message that cannot be decoded. `row` is its index in the batch, `schema_id` is -1 without a header."""
+    """A message cannot be decoded. `row` is its index in the batch; `schema_id` is -1 if it has no valid header."""
 
     def __init__(self, row: int, schema_id: int, reason: str, place: str | None = None) -> None:
         about = f"schema id {schema_id}: " if schema_id >= 0 else ""
@@ -122,7 +123,7 @@ class AvroDecoder:
     def _roots_of(
         self, column: BytesColumn, ids: NDArray[np.int64], headed: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int32], dict[int, str]]:
-        """Return each row's program: -1 for a null, smaller values for bad messages, with their reasons."""
+        """Return each row's program: -1 for a null message, a smaller number for a bad one, with the reasons."""
         reasons = {NULL_ROOT - 1: NO_HEADER}
         roots = np.full(len(column), NULL_ROOT - 1, np.int32)
         if column.nulls is not None:
@@ -157,7 +158,7 @@ class AvroDecoder:
 
 
 def headers_of(column: BytesColumn) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return each message's schema id (-1 without one), and which messages have a header."""
+    """Return the schema id of each message (-1 without one), and whether it has a header of the wire format."""
     data = np.asarray(memoryview(column.data).cast("B"), np.uint8)
     headed = column.ends - column.starts >= HEADER_SIZE
     if column.nulls is not None:
@@ -175,7 +176,7 @@ def headers_of(column: BytesColumn) -> tuple[NDArray[np.int64], NDArray[np.bool_
 
 
 def bytes_column(messages: Any) -> BytesColumn:
-    """Return Arrow's binary arrays as a BytesColumn, without a copy unless chunks are joined."""
+    """Return Arrow's binary arrays as a BytesColumn. Bytes are copied only if chunks must be joined."""
     if isinstance(messages, BytesColumn):
         return messages
     import pyarrow as pa

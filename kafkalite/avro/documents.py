@@ -43,7 +43,7 @@ DECODER_COUNT_MAX: Final = 1000
 
 
 class Documents:
-    """Decodes messages; see the module. `columns`: decode whole columns if possible (default: with pyarrow)."""
+    """Decodes messages; see the module. `columns` selects decoding by columns (default: if pyarrow is installed)."""
 
     def __init__(self, registry: RegistryClient, *, columns: bool | None = None) -> None:
         self._registry = registry
@@ -97,7 +97,7 @@ class Documents:
                 failed[row] = f"schema {schema_id}: {error}"
 
     def _decoder(self, schema_id: int) -> AvroDecoder | Schema:
-        """Return a decoder for messages of this id: columns, or the schema itself to decode value by value."""
+        """Return a decoder for messages with this schema id. It is the schema itself if decoding is value by value."""
         decoder = self._decoders.get(schema_id)
         if decoder is None:
             decoder = schema = self._registry.schema(schema_id)
@@ -153,12 +153,12 @@ def _leaves(column: Any, made: Type) -> list[object]:
 
 
 def _across(columns: list[list[object]], length: int) -> Any:
-    """Return the rows of columns; `length` empty rows without columns."""
+    """Return the rows of these columns. Without columns, return `length` empty rows."""
     return zip(*columns, strict=True) if columns else [()] * length
 
 
 def _time_texts(column: Any, name: str) -> list[object]:
-    """Format times in ISO 8601. They are read as stored integers, so any value can be shown."""
+    """Format times in ISO 8601, from the stored integers, so that values outside Python's range can be shown."""
     import pyarrow as pa
 
     wide = pa.types.is_timestamp(column.type) or pa.types.is_time64(column.type)

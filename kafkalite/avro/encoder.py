@@ -2,8 +2,8 @@
 
     Arrow column ─▶ cast to the schema's own types ─▶ nodes over its buffers ─▶ native loop ─▶ binary column
 
-A null row becomes a null message (a tombstone), unless the schema itself is nullable. When the encoder is created, the
-schema is registered under the subject, or only looked up; every message contains its id.
+A null row becomes a null message (a tombstone); if the schema allows null, it becomes an encoded null. When the encoder
+is created, the schema is registered under the subject, or looked up there. Every message contains its id.
 
 Needs pyarrow. Thread rule: one thread at a time.
 """
@@ -42,7 +42,7 @@ NUMBERS: Final = {"int": NODE_INT, "long": NODE_LONG, "float": NODE_RAW, "double
 
 
 class EncodeError(ValueError):
-    """A row that does not match the schema. `row` is its index in the batch."""
+    """A row does not match the schema. `row` is its index in the batch."""
 
     def __init__(self, row: int, reason: str) -> None:
         super().__init__(f"row {row}: {reason}")
@@ -53,9 +53,9 @@ class EncodeError(ValueError):
 class AvroEncoder:
     """Encodes batches with one schema; see the module.
 
-    `schema`         a schema's text; `references` in the registry's form, with a parsed schema that has their types
-    `auto_register`  False: the schema must be registered (RegistryRefused 40401, 40403)
-    `schema_id`      the known id; the registry is not asked
+    `schema`         a schema's text. `references` are in the registry's form, with a parsed schema that has their types
+    `auto_register`  False: the schema must already be registered (else RegistryRefused 40401, 40403)
+    `schema_id`      the schema's id, if it is known; the registry is then not asked
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class AvroEncoder:
         )
 
     def _walk(self, array: Any, node: Node, schema: Type, nodes: list[Any]) -> int:
-        """Append the nodes of a column and its children; return the column's index."""
+        """Append the nodes of a column and its children to `nodes`; return the index of the column's node."""
         index = len(nodes)
         nodes.append(None)
         null_branch, value_branch = branches_of(schema, node)
@@ -153,7 +153,7 @@ class AvroEncoder:
 
 
 def branches_of(schema: Type, node: Node) -> tuple[int, int]:
-    """Return the branch indexes of null and of the only other type in a union; -1 for a missing one."""
+    """Return the branch indexes of null and of the only other type in a union; -1 if there is no such branch."""
     if schema.kind != "union":
         return NO_BRANCH, NO_BRANCH
     kinds = [branch.kind for branch in schema.branches]

@@ -2,8 +2,8 @@
 
     document ─▶ bytes by the schema, or Unfit with the place that does not match ─▶ header + bytes
 
-Takes the documents that `documents` returns; the table there shows how each type is written. A missing field gets its
-default, and an unknown field is refused. In a union, the first branch that the value fits is used.
+Documents have the form that `kafkalite.avro.documents` returns; its docstring shows how each type is written. A missing
+field gets its default, and an unknown field is an error. In a union, the first branch that matches is used.
 
 Does not need pyarrow. Thread rule: functions are pure.
 """
@@ -47,7 +47,7 @@ def encoded(registry: RegistryClient, subject: str, document: object) -> bytes:
 
 
 def body(value: Any, made: Type, place: str = "$", depth: int = 0) -> bytes:
-    """Return a document's bytes by a type. Unfit."""
+    """Encode a document by a type. Unfit if it does not match."""
     if depth > DEPTH_MAX:
         raise Unfit(f"{place[:80]} is nested more than {DEPTH_MAX} levels deep")
     match made.kind:
@@ -93,7 +93,7 @@ def _record(value: Any, made: Type, place: str, depth: int) -> bytes:
 
 
 def _branch(value: Any, made: Type, place: str, depth: int) -> bytes:
-    """Return the bytes by the first branch of a union that the value fits."""
+    """Encode a value by the first branch of a union that it matches."""
     others = [branch for branch in made.branches if branch.kind != "null"]
     if len(others) == 1 and value is not None:  # the reason why this one branch does not fit is the more useful error
         return zigzag(made.branches.index(others[0])) + body(value, others[0], place, depth + 1)
@@ -190,7 +190,7 @@ def _decimal(value: Any, made: Type, scale: tuple[int, int], place: str) -> byte
 
 
 def _time(value: Any, made: Type, name: str, place: str) -> int:
-    """Return days, or units since 1970 or midnight; a number is used as stored."""
+    """Return a date as days, or a time as units since 1970 or midnight. A number is taken as stored."""
     if not isinstance(value, str):
         return _whole(value, made, place)
     kind, _, unit = name.partition("_")

@@ -1,11 +1,11 @@
-"""Map a reader's Avro schema to columns: Arrow types for users, numbered columns for the native decoder.
+"""Map a reader's Avro schema to columns: Arrow types for the program, and numbered columns for the native decoder.
 
     record ─▶ struct   array ─▶ list   map ─▶ map<string, ...>   enum, string ─▶ string   bytes ─▶ binary
     fixed ─▶ fixed size binary   [null, T] ─▶ nullable T   [A, B, ...] ─▶ struct<member0: A, ...>, one not null
     date, time-*, timestamp-*, local-timestamp-*, decimal (to 38 digits) ─▶ Arrow's own; other logical types as stored
 
-UnsupportedSchema: a recursive schema has no Arrow type, and a schema may have at most COLUMN_COUNT_MAX columns.
-Only `arrow_type` and the functions that build arrays need pyarrow.
+A schema is UnsupportedSchema if it is recursive, which Arrow types cannot be, or has more than COLUMN_COUNT_MAX
+columns. Only `arrow_type` and the functions that build arrays need pyarrow.
 
 Thread rule: immutable once created.
 """
@@ -49,7 +49,7 @@ class UnsupportedSchema(ValueError):
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One column."""
+    """One column of a Layout."""
 
     index: int
     kind: int
@@ -123,7 +123,7 @@ class Layout:
 
 
 def nullable_part(schema: Type) -> tuple[Type, bool]:
-    """Return the non-null part of a type, and whether null is allowed. A union of several types remains a union."""
+    """Return the non-null part of a type, and whether null is allowed. With several non-null types that is a union."""
     if schema.kind == "null":
         return schema, True
     if schema.kind != "union":
@@ -136,7 +136,7 @@ def nullable_part(schema: Type) -> tuple[Type, bool]:
 
 
 def decimal_of(made: Type) -> tuple[int, int] | None:
-    """Return precision and scale of a decimal that fits into 128 bits, None for any other type."""
+    """Return precision and scale of a decimal that fits into 128 bits; None for any other type."""
     if made.kind not in {"bytes", "fixed"} or made.logical != "decimal":
         return None
     precision, scale = made.props.get("precision"), made.props.get("scale", 0)
@@ -176,7 +176,7 @@ def arrow_type(node: Node) -> Any:
 
 
 def time_type(name: str) -> Any:
-    """Return the Arrow type of one of TIMES."""
+    """Return the Arrow type of a logical type in TIMES."""
     import pyarrow as pa
 
     kind, _, unit = name.partition("_")
@@ -195,7 +195,7 @@ def arrow_field(name: str, node: Node) -> Any:
 
 
 def build(decoder: Any, node: Node) -> Any:
-    """Build the Arrow array of a column by copying the native decoder's buffers."""
+    """Build the Arrow array of a column from copies of the native decoder's buffers."""
     import numpy as np
     import pyarrow as pa
 

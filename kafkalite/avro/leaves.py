@@ -1,4 +1,4 @@
-"""Render single Avro numbers as JSON has them: times in ISO 8601, and floats that JSON lacks as text. Pure."""
+"""Render Avro times and floats for JSON: times in ISO 8601, and NaN and infinities as text. Pure functions."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Compare what a writer's and a reader's logical types mean, which Avro's schema resolution leaves out.
+"""Compare the units and scales of a writer's and a reader's logical types, which Avro's schema resolution ignores.
 
 The specification resolves schemas by their underlying types. A writer's timestamp-millis would then be read as
 timestamp-micros, and decimal(5,2) as decimal(5,4), with values that are wrong by a factor.
 
     finer unit of the same kind     converted (`factor`): time-millis to time-micros, timestamp-millis to -nanos
     anything else that differs      refused: a coarser unit, another scale, a date read as a timestamp
-    one side has no logical type    read as it is stored: nothing says that the two differ
+    one side has no logical type    not converted, because nothing shows that the meanings differ
 
-timestamp-* and local-timestamp-* of one unit are read as each other, since the number is the same. Pure.
+timestamp-* and local-timestamp-* with the same unit can be read as each other, because the number is the same. Pure.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ TIME_KINDS: Final = {
 
 
 class Meaning(NamedTuple):
-    """What a number means: `kind` is date, time, timestamp, decimal or duration, `unit` in ns, or digits of scale."""
+    """What a number means: `kind` is date, time, timestamp, decimal or duration; `unit` is ns, or digits of scale."""
 
     kind: str
     unit: int = 0
 
 
 def meaning_of(made: Type) -> Meaning | None:
-    """Return the meaning of a type, None without a logical type that has one or where it does not fit its type."""
+    """Return the meaning of a type; None if it has no logical type with a meaning, or an invalid one."""
     name = made.logical or ""
     if TIME_KINDS.get(name) == made.kind:
         kind, _, unit = name.removeprefix("local-").partition("-")
@@ -52,7 +52,7 @@ def meaning_of(made: Type) -> Meaning | None:
 
 
 def factor(reader: Type, writer: Type) -> int | None:
-    """Return what a stored number is multiplied by for the reader: 1 as it is, None where it cannot be converted."""
+    """Return the factor from a stored number to the reader's: 1 to keep it, None if it cannot be converted."""
     wanted, written = meaning_of(reader), meaning_of(writer)
     if wanted is None or written is None or wanted == written:
         return 1
@@ -62,7 +62,7 @@ def factor(reader: Type, writer: Type) -> int | None:
 
 
 def differences(new: Type, old: Type, place: str = "") -> Iterator[str]:
-    """Yield a sentence for each place where two versions of a schema mean different things by the same number."""
+    """Yield a sentence for each place where a number has different meanings in two versions of a schema."""
     yield from _differences(new, old, place, set())
 
 
@@ -88,7 +88,7 @@ def _differences(new: Type, old: Type, place: str, seen: set[tuple[int, int]]) -
 
 
 def described(made: Type) -> str:
-    """Return a logical type as people write it."""
+    """Return a logical type as text, such as decimal(5,2)."""
     if made.logical != "decimal":
         return made.logical or made.kind
     return f"decimal({made.props.get('precision')}, {made.props.get('scale', 0)})"

@@ -2,14 +2,14 @@
 
     compile_program(writer, layout) ─▶ [(op, column, operands, argument, bytes), ...] for the native decoder
 
-The rules are the specification's, as in `compatibility`: fields by name or the reader's aliases, defaults for missing
-fields, promotions of numbers, bytes and strings for each other, enums by symbol, unions by branch. In addition, units
-of logical types are converted or refused (`logical.py`), because the number alone does not reveal them. A mismatch does
-not fail the compilation: it becomes an op that fails when a message reaches it, so a union is readable while only its
+The rules are those of the Avro specification, as in `compatibility`. Fields match by name or by the reader's aliases,
+and missing ones get defaults. Numbers are promoted; bytes and strings are read as each other. Enums match by symbol,
+unions by branch. In addition, units of logical types are converted or refused (`logical.py`). A mismatch does not fail
+the compilation. It becomes an op that fails when a message reaches it, so a union is readable as long as only its
 matching branches occur.
 
-Values that the reader lacks are skipped by ops with column -1. Those of a named type are shared, so a writer's schema
-may be recursive.
+Ops with column -1 skip values that the reader's schema lacks. The ops for a named type are shared, so the skipped part
+of a writer's schema may be recursive.
 
 Pure: no I/O, no state.
 """
@@ -80,7 +80,7 @@ class Op(NamedTuple):
 
 
 def compile_program(writer: Type, layout: Layout, reader: Type, first: int = 0) -> list[Op]:
-    """Return the ops; the first is the root, and operands count from `first`. SchemaError for excessive schemas."""
+    """Return the ops, the root first; operands are numbered from `first`. SchemaError for excessive schemas."""
     return _Compiler(layout, first).compile(writer, reader)
 
 
@@ -125,7 +125,7 @@ class _Compiler:
         return self._read_plain(writer, reader, node)
 
     def _read_into_union(self, writer: Type, reader: Type, node: Node) -> int:
-        """Use the branch of the same type, else the first branch that can read the value."""
+        """Compile the reading into a union: into the branch of the same type, else the first one that can read."""
         branches = list(reader.branches)
         fitting = [b for b in branches if same_type(b, writer)] + [b for b in branches if can_read(b, writer)]
         if not fitting:
@@ -262,7 +262,7 @@ class _Compiler:
 
 
 def same_type(reader: Type, writer: Type) -> bool:
-    """Return whether a union's branch is the same type, by kind and name."""
+    """Return whether a union's branch is the same type as another one, by kind and name."""
     if reader.kind != writer.kind:
         return False
     return writer.kind not in NAMED or (reader.name == writer.name and can_read(reader, writer))

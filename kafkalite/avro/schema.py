@@ -1,13 +1,13 @@
-"""Parse Avro schemas from JSON and write them back, as the specification (1.11) defines, without dependencies.
+"""Parse Avro schemas from JSON and render them as text, as the specification (1.11) defines, without dependencies.
 
     text ─▶ parse ─▶ Schema ── root: Type ── fields, items, branches ── Type ...
                        └────── text: one rendering, so that the same schema written differently is the same text
 
-The rendering is the one that Java's library gives (attributes in its order, no white space, a namespace only where it
-differs from the one around it), since a registry knows a schema again by its text, and topics written by another
-registry hold that text. Custom attributes and logical types are kept. As there, defaults are not checked here.
+A registry identifies a schema by its text, and a topic may contain the texts of another registry. So the rendering is
+that of Java's Avro library: its order of attributes, no white space, a namespace only where it differs from the
+enclosing one. Custom attributes and logical types are kept. As in Java, parsing does not check defaults.
 
-Schemas may use types of others (references): those are parsed first and handed over as `named`.
+A schema may use types of other schemas (references). Those are parsed first, and passed as `named`.
 
 Thread rule: immutable once parsed; share freely.
 """
@@ -43,11 +43,11 @@ FIELD_RESERVED: Final = frozenset({"default", "doc", "name", "order", "type", "a
 
 
 class SchemaError(ValueError):
-    """A text that is not an Avro schema; the message is one sentence."""
+    """The text is not a valid Avro schema; the message is one sentence."""
 
 
 class _Missing:
-    """The absence of a default: None cannot mark it, because null is a valid default."""
+    """Marks a field without a default. None cannot mark it, because null is a valid default."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -113,11 +113,11 @@ class Schema:
     """The types that the schema defines or was given, by full name."""
 
     def normalized(self) -> str:
-        """Return the rendering with sorted custom attributes and aliases: equal for more spellings of a schema."""
+        """The text with custom attributes and aliases sorted, so that more spellings of one schema have equal texts."""
         return render(self.root, external=self._external(), ordered=True)
 
     def standalone(self) -> str:
-        """Return a text without references: referenced types are defined where they are first used."""
+        """The schema's text without references: each referenced type is defined where it is first used."""
         return render(self.root)
 
     def _external(self) -> frozenset[str]:
@@ -157,7 +157,7 @@ def _finite(text: str) -> float:
 
 
 def _require_flat(document: object) -> None:
-    """Raise SchemaError for JSON that is nested too deeply to be parsed or rendered safely."""
+    """Raise SchemaError for JSON that is nested too deeply to be parsed and rendered safely."""
     level = [document]
     for _ in range(JSON_DEPTH_MAX):
         inner: list[object] = []

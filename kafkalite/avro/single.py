@@ -1,7 +1,7 @@
 """Decode an Avro body into a JSON document value by value, for schemas that columns cannot represent.
 
-The columnar decoder is much faster but does not support recursive schemas. The documents are those of
-`kafkalite.avro.documents`. The body's size limits depth and counts. Pure: no I/O, no state.
+The columnar decoder is much faster, but does not support recursive schemas. Documents have the form of
+`kafkalite.avro.documents`. The size of the body limits the nesting and the lengths of arrays. Pure: no I/O, no state.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FREE_ITEMS: Final = 65_536
 
 
 class BodyError(ValueError):
-    """A body that does not match its schema; the message is one sentence."""
+    """The body does not match its schema; the message is one sentence."""
 
 
 def document(schema: Type, body: bytes) -> object:
@@ -38,7 +38,7 @@ def document(schema: Type, body: bytes) -> object:
 
 
 class _Body:
-    """A body and the position up to which it is read."""
+    """An Avro body, and the position up to which it has been read."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data

@@ -1,7 +1,7 @@
-"""Encode the defaults of an Avro schema in binary, for fields that the writer did not write.
+"""Encode the defaults of an Avro schema in binary, for reader's fields that the writer's schema lacks.
 
-Defaults are JSON (specification, "Complex Types"): bytes and fixed are text with code points up to 255; a union's
-default belongs to the first branch that it fits.
+Defaults are JSON (specification, "Complex Types"). In bytes and fixed, each character up to code point 255 stands for
+one byte. A union's default belongs to the first branch that it matches.
 
 Pure.
 """
@@ -87,7 +87,7 @@ def _real(kind: str, value: float) -> bytes:
 
 
 def sized(raw: bytes) -> bytes:
-    """Return bytes or text as Avro writes them: their size, then themselves."""
+    """Return bytes or text in Avro's encoding: the size, then the bytes."""
     return zigzag(len(raw)) + raw
 
 

@@ -1,9 +1,9 @@
 """A schema registry with the REST interface of Confluent's: Avro schemas, stored in a compacted topic.
 
 registry.py    the operation behind each request
-state.py       the contents of the topic, in memory
+state.py       subjects, versions and settings in memory, built from the topic
 records.py     the format of the topic's records, which is Confluent's
-topic.py       the topic: read to its end and followed; written in transactions
+topic.py       reads, follows and writes the topic
 rest.py        paths and JSON, as a WSGI application
 server.py      the HTTP server (waitress)
 status.py      metrics and readiness
@@ -14,7 +14,7 @@ POST /subjects/s/versions ─▶ rest ─▶ registry ─▶ decision ─▶ top
 
 `kafkalite registry` runs one.
 
-Registries that share a topic write in turns, fenced by one transactional id. One thread follows the topic, one serves
-all HTTP sockets, and waitress's workers run the requests. The write lock and the refresh lock are taken before the
-state's lock.
+Several registries can share a topic: they write in turns, and a common transactional id fences the others. One thread
+follows the topic, one serves all HTTP sockets, and waitress's workers run the requests. The write lock and the refresh
+lock are taken before the state's lock.
 """

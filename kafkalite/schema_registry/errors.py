@@ -2,8 +2,8 @@
 
     RegistryError(404, 40401, "Subject 'orders-value' not found.")  ─▶  {"error_code": 40401, "message": "..."}
 
-Clients depend on the codes (a Java producer with auto.register.schemas=false on 40403, tools on 40408, ...), so they
-are part of the interface. Source: the documentation of Confluent's Schema Registry API.
+The codes are part of the interface, because clients depend on them: for example, a Java producer with
+auto.register.schemas=false on 40403. Source: the documentation of Confluent's Schema Registry API.
 """
 
 from __future__ import annotations
@@ -126,5 +126,5 @@ def timed_out(message: str) -> RegistryError:
 
 
 def plain(status: int, message: str) -> RegistryError:
-    """Return an error without a code of Confluent's: the status is the code."""
+    """Return an error for which Confluent's registry has no code: its code is the HTTP status."""
     return RegistryError(status, status, message)

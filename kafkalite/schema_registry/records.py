@@ -1,4 +1,4 @@
-"""Encode and decode the records of the registry's topic, in Confluent's format: either registry can use the topic.
+"""Encode and decode the records of the registry's topic, in the format of Confluent's registry, which can use it, too.
 
     key                                                              value
     {"keytype":"SCHEMA","subject":s,"version":v,"magic":1}           {"subject":s,"version":v,"id":i,"schema":text,
@@ -11,8 +11,8 @@
     {"keytype":"NOOP","magic":0}                                     null, or ours: {"maxId":i}
 
 Compaction compares the bytes of keys, so attributes have this order and no white space between them. Confluent's
-registry ignores the value of a NOOP. Ours contains the highest id ever assigned, so that the id of a permanently
-deleted schema is not assigned again.
+registry ignores the value of a NOOP. This registry stores the highest id ever assigned in it, so that the id of a
+permanently deleted schema is not assigned again.
 
 Pure functions on bytes and objects.
 """
@@ -43,7 +43,7 @@ class TopicRecord(NamedTuple):
 
 
 class RecordError(ValueError):
-    """The record has none of these forms."""
+    """The record has none of the known forms."""
 
 
 class Reference(NamedTuple):
@@ -72,7 +72,7 @@ class SchemaVersion:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """Return what identifies the schema: equal schemas have the same id in every subject."""
+        """The key by which schemas are equal; equal schemas have the same id in every subject."""
         return (self.schema_type, self.text, self.references, dumps(self.carried))
 
 
@@ -83,7 +83,7 @@ class SchemaChange(NamedTuple):
 
 
 class SettingChange(NamedTuple):
-    """Sets a level (CONFIG) or mode (MODE) of a subject, or the global one (None). The value None unsets it."""
+    """A change of the level (CONFIG) or mode (MODE) of a subject (None: global). The value None unsets it."""
 
     kind: str
     subject: str | None
@@ -129,7 +129,7 @@ def tombstone(subject: str, version: int) -> TopicRecord:
 
 
 def setting_record(kind: str, subject: str | None, value: str | None) -> TopicRecord:
-    """Return the record that sets a level (CONFIG) or mode (MODE), or with None unsets it."""
+    """Return the record that sets a compatibility level (CONFIG) or mode (MODE); the value None unsets it."""
     name = "compatibilityLevel" if kind == CONFIG else "mode"
     text = None if value is None else dumps({name: value}).encode()
     return TopicRecord(_key(kind, subject=subject, magic=0), text)
@@ -142,7 +142,7 @@ def subject_deletion(subject: str, version: int) -> TopicRecord:
 
 
 def noop(id_max: int) -> TopicRecord:
-    """Return the record that marks the ids up to this one as assigned."""
+    """Return the record by which all ids up to this one count as assigned."""
     return TopicRecord(_key(NOOP, magic=0), dumps({"maxId": id_max}).encode())
 
 

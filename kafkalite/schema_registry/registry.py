@@ -3,8 +3,8 @@
     register ─▶ mode? ─▶ parse ─▶ exists already? ─▶ compatible? ─▶ its id, or a new one ─▶ [records]
     delete   ─▶ mode? ─▶ referenced? ─▶ soft: marked · permanent: tombstones ─▶ [records]
 
-A decision depends on the state alone. The store runs it, and writes its records in one transaction. If another registry
-wrote in between, the store runs the decision again; so no two schemas get the same id.
+A decision is a function of the state alone. The store runs it, and writes its records in one transaction. If another
+registry has written in between, the store runs the decision again, so that no two schemas get the same id.
 
 Results, errors and codes are those of Confluent's registry. Only Avro schemas can be registered. Subjects in contexts
 (":.name:subject") are rejected.
@@ -60,7 +60,7 @@ VERSION_COUNT_MAX: Final = 10_000
 
 
 class Store(Protocol):
-    """Provides the state and writes records."""
+    """Provides the registry's state, and writes records."""
 
     def read(self, look: Callable[[RegistryState], T]) -> T:
         """Return the result of `look` on the state."""
@@ -115,7 +115,7 @@ class Registry:
 
     @staticmethod
     def _changes_of_meaning(state: RegistryState, schema: Schema, before: Sequence[SchemaVersion]) -> list[str]:
-        """Return where a logical type's unit or scale differs from the previous version, [] if unknown."""
+        """Return where the unit or scale of a logical type differs from a previous version; [] if that is unknown."""
         try:
             return [
                 text
@@ -153,7 +153,7 @@ class Registry:
     def _import(
         self, state: RegistryState, row: SchemaVersion, offered: OfferedSchema
     ) -> tuple[list[TopicRecord], SchemaVersion]:
-        """Register a schema with the id and version that it had in another registry (mode IMPORT)."""
+        """Register a schema with an id and version from another registry (mode IMPORT)."""
         if not 0 < offered.schema_id <= ID_MAX:
             raise errors.not_permitted(f"Subject {row.subject} is in import mode")
         version = offered.version if offered.version > 0 else next_version(state, row.subject)
@@ -214,7 +214,7 @@ class Registry:
         return self._store.read(lambda state: find_version(state, subject, version, deleted=deleted))
 
     def schema(self, schema_id: int) -> SchemaVersion:
-        """Return a version that has this id, even a deleted one, because data may still refer to it."""
+        """Return a version with this id. It may be deleted, because data may still refer to it."""
 
         def look(state: RegistryState) -> SchemaVersion:
             row = state.by_id(schema_id)
@@ -308,7 +308,10 @@ class Registry:
     # --- compatibility ------------------------------------------------------------------------------------------------
 
     def problems(self, subject: str, offered: OfferedSchema, version: int | None) -> list[str]:
-        """Return why the schema is incompatible with a version (None: those that the level covers), [] if it is not."""
+        """Return why the schema is incompatible with a version; [] if it is compatible.
+
+        With `version` None, it is compared with the versions that the subject's compatibility level requires.
+        """
         check_subject(subject)
 
         def look(state: RegistryState) -> list[str]:
@@ -371,7 +374,10 @@ class Registry:
         return self._setting(MODE, subject, or_default=or_default)
 
     def set_mode(self, subject: str | None, mode: str, *, force: bool = False) -> str:
-        """Set the mode; return it. IMPORT requires that the registry, or the subject, has no schemas, unless forced."""
+        """Set the mode; return it.
+
+        Unless forced, IMPORT requires that the registry, or the subject, has no schemas.
+        """
         name = mode.upper()
         if name not in MODES:
             raise errors.invalid_mode()
@@ -415,7 +421,7 @@ class Registry:
 
 
 def settings_of(state: RegistryState, kind: str, subject: str | None) -> tuple[dict[str | None, str], str]:
-    """Return all levels or modes that are set, and the effective one for a subject or, for None, the global one."""
+    """Return all levels or modes that are set, and the one in effect for a subject (None: globally)."""
     if kind == CONFIG:
         return state.levels, state.level(subject or "")
     return state.modes, state.mode(subject or "")

@@ -3,8 +3,8 @@
     method, path ─▶ ROUTES ─▶ handler(request) ─▶ JSON
                                  └─ RegistryError ─▶ {"error_code": ..., "message": ...}
 
-Bodies and responses are application/vnd.schemaregistry.v1+json, or plain JSON if the client prefers it. Before a read
-returns "not found", the store catches up with the writes of other registries, and the read is repeated.
+Bodies and responses are application/vnd.schemaregistry.v1+json, or plain JSON if the client prefers it. A read that
+finds nothing is repeated after the store has caught up with the writes of other registries.
 
 Thread rule: any thread.
 """
@@ -71,7 +71,7 @@ class Request:
         self.query: dict[str, list[str]] = parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True)
 
     def flag(self, name: str) -> bool:
-        """Return a flag of the query string; Python's clients write True."""
+        """Return a flag of the query string. `True` is accepted as well, because Python's clients write it."""
         return self.query.get(name, ["false"])[-1].lower() == "true"
 
     def text(self, name: str) -> str:
@@ -144,7 +144,7 @@ class Application:
         self._seconds: dict[tuple[str, int], float] = {}
 
     def counts(self) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], float]]:
-        """Return the number of responses, and their total time in seconds, by method and status."""
+        """Return, by method and status, the number of responses and their total time in seconds."""
         with self._counting:
             return dict(self._counts), dict(self._seconds)
 
@@ -365,7 +365,7 @@ READING: Final = frozenset(
 
 
 def find(environ: Mapping[str, Any]) -> tuple[Handler, tuple[str, ...]]:
-    """Return the handler of a path, and its variable parts. RegistryError 403, 404 or 405."""
+    """Return a request's handler and the variable parts of its path. RegistryError 403, 404 or 405."""
     try:
         handler, values = ROUTES.find(environ)
     except NoSuchPathError:
@@ -413,14 +413,14 @@ def version_of(text: str) -> int:
 
 
 def id_of(text: str) -> int:
-    """Parse a schema id. RegistryError 404 if it is no number, as for an unknown path."""
+    """Parse a schema id. For text that is not a number, RegistryError 404, as for an unknown path."""
     if not is_number(text) or int(text) > ID_MAX:
         raise errors.plain(404, "HTTP 404 Not Found")
     return int(text)
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text consists of digits, at most as many as Python would parse."""
+    """Return whether a text consists of digits, and of few enough that Python parses it."""
     return text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
 
 
@@ -443,7 +443,7 @@ def verdict(request: Request, messages: list[str]) -> dict[str, object]:
 
 
 def schema_json(row: SchemaVersion) -> dict[str, Any]:
-    """Return a schema without its subjects and versions."""
+    """Return a schema as JSON, without its subjects and versions."""
     answer: dict[str, Any] = {"schema": row.text}
     if row.schema_type != AVRO:
         answer["schemaType"] = row.schema_type
@@ -453,7 +453,7 @@ def schema_json(row: SchemaVersion) -> dict[str, Any]:
 
 
 def version_json(row: SchemaVersion) -> dict[str, Any]:
-    """Return a version of a subject."""
+    """Return a version of a subject as JSON."""
     return {"subject": row.subject, "version": row.version, "id": row.schema_id, **schema_json(row)}
 
 

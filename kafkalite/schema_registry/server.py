@@ -1,8 +1,8 @@
-"""Run a registry in a process: start and stop its topic, application and HTTP server together.
+"""Run a schema registry in this process: start and stop its topic, its application and its HTTP server together.
 
     web.WebServer ─▶ web.Guard ─▶ rest.Application ─▶ topic
 
-`stop` accepts no more connections, lets requests in progress finish, and closes the rest. Any thread.
+`stop` accepts no more connections, lets requests in progress finish, and closes the remaining connections. Any thread.
 """
 
 from __future__ import annotations

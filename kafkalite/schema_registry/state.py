@@ -3,8 +3,9 @@
     records ─▶ apply ─▶ subjects: {subject: {version: SchemaVersion}}     ids: {id: the schema that has it}
                         levels, modes: {subject or None: text}            id_max: highest id ever assigned
 
-The state depends only on the records, which are applied in order: registries that have read to the same offset have
-the same state. An id belongs to one schema permanently. `apply` rejects a record that assigns it to another one.
+The records are applied in order, and the state depends on nothing else. So registries that have read up to the same
+offset have the same state. An id belongs to one schema permanently: `apply` rejects a record that assigns it to another
+schema.
 
 Thread rule: the store's lock guards the state.
 """
@@ -56,7 +57,7 @@ class RegistryState:
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def apply(self, change: Change) -> bool:
-        """Apply a record's change. Return False, without a change, if it assigns an id to a second schema."""
+        """Apply a record. If it assigns an id to a second schema, change nothing and return False."""
         match change:
             case SchemaChange(subject, version, row):
                 return self._put(subject, version, row)
@@ -104,12 +105,12 @@ class RegistryState:
     # --- looking ------------------------------------------------------------------------------------------------------
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[SchemaVersion]:
-        """Return a subject's versions in order, with `deleted` also soft-deleted ones."""
+        """Return a subject's versions in order. With `deleted`, include those that are soft-deleted."""
         rows = self.subjects.get(subject, {}).values()
         return [row for row in rows if deleted or not row.deleted]
 
     def by_id(self, schema_id: int) -> SchemaVersion | None:
-        """Return a version that has this id, even a soft-deleted one."""
+        """Return a version with this id, which may be soft-deleted."""
         for subject, version in sorted(self._ids.get(schema_id, ())):
             return self.subjects[subject][version]
         return None
@@ -120,7 +121,7 @@ class RegistryState:
             yield self.subjects[subject][version]
 
     def id_of(self, row: SchemaVersion) -> int | None:
-        """Return the id that this schema has in any subject, None if it is new."""
+        """Return the id that this schema has in any subject; None if the schema is new."""
         return self._identities.get(row.identity)
 
     def level(self, subject: str) -> str:
@@ -165,7 +166,11 @@ class RegistryState:
     def _named_types(
         self, references: tuple[Reference, ...], depth: int, seen: dict[tuple[str, int], Mapping[str, Type]]
     ) -> dict[str, Type]:
-        """`seen` has the types of versions already visited: many schemas may refer to one, and it to many others."""
+        """Return the types that references define, and those that the references need themselves.
+
+        `seen` has the types of versions that were already visited, because the same version can be referred to many
+        times.
+        """
         if depth > REFERENCE_DEPTH_MAX:
             raise SchemaError(f"references are nested deeper than {REFERENCE_DEPTH_MAX}")
         named: dict[str, Type] = {}

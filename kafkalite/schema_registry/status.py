@@ -1,4 +1,4 @@
-"""Report a registry's metrics, and whether it is ready: it follows its topic. Any thread."""
+"""Report a registry's metrics and readiness. A registry is ready while it follows its topic. Any thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STALE_S: Final = 60.0
 
 
 class RegistryStatus:
-    """The status of one registry."""
+    """Metrics and readiness of one registry."""
 
     def __init__(self, store: TopicStore, application: Application) -> None:
         self._store = store

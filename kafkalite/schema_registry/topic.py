@@ -4,19 +4,20 @@
                  ▲                           │
                  └──── another registry took the turn: nothing was written, decide again
 
-All registries use one transactional id. To take the turn, a registry sends InitProducerId: it fences the previous
-writer, and returns after that writer's open transaction is committed or aborted. The new writer then reads to the end,
-so its decision includes every acknowledged write. If another registry takes the turn before the commit, the broker
-rejects the commit. Therefore no id or version is assigned twice. A registry keeps the turn until another one writes:
-without competition, a write is one transaction.
+All registries use one transactional id, and the one that may write has the turn. To take the turn, a registry sends
+InitProducerId. That fences the previous writer, and returns after its open transaction has been committed or aborted.
+The new writer then reads the topic to its end, so its decision includes every acknowledged write. If another registry
+takes the turn before the commit, the broker rejects the commit. Therefore no id or version is assigned twice. A
+registry keeps the turn until another one writes, so without competition a write is just one transaction.
 
-A write is acknowledged once its transaction is committed (acks=all). Only the follower changes the state, from
-committed records. Other registries see a write when their follower reads it; `refresh` waits for everything
-acknowledged so far.
+A write is acknowledged once its transaction is committed (acks=all). Only the follower thread changes the state, from
+committed records. Other registries see a write when their follower has read it. `refresh` waits until the follower has
+read everything that was acknowledged before.
 
 A record that cannot be decoded is logged and skipped.
 
-Threads: one follower. `write`, `refresh` and `read` may be called from any thread. Lock order: write, refresh ─▶ state.
+Threads: one follower thread reads the topic. `write`, `refresh` and `read` may be called from any thread. Lock order:
+write, refresh ─▶ state.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ TRANSACTION_TIMEOUT_S: Final = 10.0
 class TopicStore:
     """The registry's topic as a Store. Call `start` before use and `close` at the end.
 
-    `timeout_s`   how long a request waits for the broker, and for its own write to be read back
+    `timeout_s`   how long a request waits for the broker, and then for the follower to read the request's own write
     """
 
     def __init__(self, client: Client, topic: str = TOPIC, *, timeout_s: float = 15.0) -> None:
@@ -187,7 +188,7 @@ class TopicStore:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def _take_turn(self) -> Producer:
-        """Return the producer that has the turn. Before a decision the follower must reach `_own_end`."""
+        """Return the producer that has the turn. Before the next decision, the follower must reach `_own_end`."""
         if self._producer is None:
             producer = self._write_client.producer(
                 transactional_id=f"kafkalite-registry-{self._topic}",

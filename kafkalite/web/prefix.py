@@ -1,6 +1,6 @@
 """Serve an application under a path prefix, for a reverse proxy that publishes it at https://example.com/kafka/.
 
-        /kafka/topics (a proxy that passes the prefix on) ─┬▶ the application sees /topics
+    /kafka/topics (a proxy that passes the prefix on) ─┬▶ the application, which sees /topics
     /topics       (a proxy that strips it)            ─┘
     Location: /topics ─▶ Location: /kafka/topics
 
