@@ -26,15 +26,15 @@ this page.
 ## Power cuts
 
 `make prove FAMILY=power` records every file change, sync and answer of a broker under load. It then builds directories
-that a power cut could leave, starts a broker on each, and compares its contents with the answers. A failing state
-prints the command that reproduces it. `tests/power/README.md` describes the method and both file system models.
+that a power cut could leave, starts a broker on each, and compares its contents with the answers.
+`tests/power/README.md` describes the method and both file system models.
 
-- **states**: crash states per model. **replicas**: crash states, in both models, of a broker in a cluster that leads
-  and follows while leaders change, lose data and return. The broker's logs are compared with those of its leaders, and
-  the broker must rejoin.
+- **states**: crash states per model.
+- **replicas**: crash states of a broker in a cluster whose leaders change, lose data and return. The broker must
+  rejoin, and its logs must match those of its leaders.
 - **findings**: promised data was missing, unexpected data was present, or the broker hung or did not start.
-- **answers**: acknowledged records, offsets and transactional offsets. **early**: answers sent before the data was
-  durable.
+- **answers**: acknowledged records, offsets and transactional offsets.
+- **early**: answers that the broker sent before the data was durable.
 
 """
 TABLE = """| commit | seeds | states posix | states ext4 | replicas | findings | answers | early | CPU a state |
@@ -43,9 +43,9 @@ TABLE = """| commit | seeds | states posix | states ext4 | replicas | findings |
 KILLS = """
 ## kill -9 during changes of ACLs, users and quotas
 
-`make prove FAMILY=kills` runs six clients that change ACLs, users and quotas with four requests in flight each, and
-kills the broker. A quarter of the following starts are killed too. Then every acknowledged change must be present,
-every other change must be complete or absent, and authorization and passwords must match the broker's answers.
+`make prove FAMILY=kills` runs six clients that change ACLs, users and quotas, and kills the broker. A quarter of the
+following starts are killed too. Then every acknowledged change must be present, and every other change complete or
+absent. Authorization and passwords must match the broker's answers.
 
 - **in doubt**: changes in flight when the broker died. **kept**: changes in doubt that were complete after the start.
 
@@ -56,28 +56,25 @@ KILLS_TABLE = """| commit | kills | changes acknowledged | in doubt | kept | fin
 CLUSTER = """
 ## Faults of a replicated cluster
 
-`make prove FAMILY=cluster BROKERS=kafkalite` runs three brokers, each in its own network, and an Apache Kafka
-controller, with three replicas and `min.insync.replicas=2`. The load is idempotent and transactional producers,
-groups of both protocols, and an exactly-once copier. Brokers and the controller are killed, stopped and frozen; links
-fail in one or both directions. `tests/cluster/README.md` describes the method.
+`make prove FAMILY=cluster BROKERS=kafkalite` runs three brokers and an Apache Kafka controller, with three replicas and
+`min.insync.replicas=2`. The load is idempotent and transactional producers, groups of both protocols, and an
+exactly-once copier. Brokers and the controller are killed, stopped and frozen; links fail in one or both directions.
+`tests/cluster/README.md` describes the method.
 
-- A fault counts if at least 500 records were acknowledged since the previous fault, all replicas were in sync before
-  and after it, and every client continued.
-- After each fault, all replicas are compared byte by byte up to the high watermark. After every ten faults, every
-  answer is compared with the logs.
-- `BROKERS=java` is the control, `mixed` includes one Apache Kafka broker, and `exchanged` switches brokers between both
-  implementations on the same directories.
+- A fault is counted if at least 500 records were acknowledged since the previous fault, all replicas were in sync
+  before and after it, and every client continued.
+- After each fault, all replicas are compared byte by byte. After every ten faults, every answer is compared with the
+  logs.
+- **brokers**: `java` is the control, and `mixed` includes one Apache Kafka broker.
 - **acknowledged**: records, including those of committed transactions. **commits**: offset commits.
 - **findings**: an acknowledged record lost, duplicated, reordered or changed; an aborted record or part of a
   transaction visible; a group offset that moved back; replicas that differ; a client that did not continue.
-- **renumbered**: duplicates that librdkafka correctly sent as new records, which a broker cannot detect
-  (`tests/cluster/judge.py`). They are not findings.
+- **renumbered**: duplicates that librdkafka correctly sent as new records, which a broker cannot detect. They are not
+  findings.
 
 The finding of `ff97358232`: two librdkafka groups committed nothing for three minutes after their coordinator had
 moved to another broker and back within eight seconds. Nothing was lost, a Java group in the same partition continued,
-and the finding has not recurred. A part of the explanation is that librdkafka 2.16 fails queued commits when the
-coordinator lookup takes longer than `retry.backoff.ms`, which was 50 ms. With slow simulated sockets, a group needed up
-to 52 s with 50 ms (13 runs), and up to 26 s with 1 s (24 runs). The groups now use 500 ms.
+and the finding has not recurred. `tests/cluster/README.md` explains a part of it.
 
 """
 CLUSTER_TABLE = """\
@@ -87,8 +84,8 @@ CLUSTER_TABLE = """\
 FUZZ = """
 ## Mutated input before authentication
 
-`make prove FAMILY=fuzz BUILT=asan` sends randomly mutated TLS handshakes, SASL frames and tokens, and HTTP requests
-to a debug build or to one with the address sanitizer. A run counts if the broker survived, logged no traceback and no
+`make prove FAMILY=fuzz BUILT=asan` sends randomly mutated TLS handshakes, SASL frames and tokens, and HTTP requests to
+a debug build or to one with the address sanitizer. A run is listed if the broker survived, logged no traceback or
 sanitizer report, served correct clients in between, did not grow, and stopped cleanly.
 
 """
@@ -100,31 +97,26 @@ FAILURES = """
 
 `make prove FAMILY=failures SEEDS=0-9999` simulates the core of `kafkalite.failures` by seed. Members are killed
 between any two steps, evicted and replaced; transactions are refused and commits arrive late. The seeds cover all
-strategies, both orders, blocked keys, dead-letter handlers and batches, with and without transactions. **broken**
-counts seeds with a broken promise; `python -m tests.simulation.failures SEED` replays a seed.
+strategies and options. **broken** counts seeds with a broken promise.
 
 """
 FAILURES_TABLE = """| commit | seeds | steps | broken |
 | --- | --- | --- | --- |
 """
 FAILURES_KILLS = """
-Real processes were killed too, on two cores with other load (23 November 2026 unless noted):
+Real processes were killed too, on two cores with other load (November 2026):
 
-- 100,002 records, 2 % of which always fail, three members, 200 kills of members and 10 of the broker: 97,998 records
-  were processed and 2,004 became dead letters, each once. With `order="key"`, 97,996 were processed and 2,006 became
-  dead letters, including 2 that were in progress at three kills.
-- 1,000 records and three kills of the member, for each of five strategies and four clients (20 runs, 28 November
-  2026): all records were processed, and 189 to 355 calls of the handler were repeats
-  ([benchmarks/README.md](../benchmarks/README.md) has the times).
-- The four programs of `examples/failures/`, with each of four clients and with sync, async and served handlers: 69 runs
-  of 1,800 orders, in which the program is killed four times and the broker twice (29 November 2026; 276 and 138 kills).
-  Each order was processed or became a dead letter, once; `Ignore` noted the skipped ones in its ledger. One order that
-  was in progress at three kills became a dead letter. One run of an earlier version stopped: librdkafka never returned
-  from a call when the broker was killed ([librdkafka#5456](https://github.com/confluentinc/librdkafka/issues/5456));
-  members now give up such a call.
+- Three members processed 100,002 records, 2 % of which always fail, with 200 kills of members and 10 of the broker.
+  Each record was processed or became a dead letter, once. With `order="key"`, 2 records that were in progress at three
+  kills became dead letters too.
+- A member processed 1,000 records and was killed three times, in 20 runs for five strategies and four clients. All
+  records were processed, and 189 to 355 calls of the handler were repeats.
+- The four programs of `examples/failures/` ran with each client and kind of handler: 69 runs of 1,800 orders, with 276
+  kills of the program and 138 of the broker. Each order was processed or became a dead letter, once. One run of an
+  earlier version stopped, because librdkafka never returned from a call
+  ([librdkafka#5456](https://github.com/confluentinc/librdkafka/issues/5456)); members now give up such a call.
 - A group waited for the retries of another group 1,000 times, with 40 kills of either group. It never processed a
-  record before the other group had decided on it. With a kill every 2.6 s, both groups process records one at a time
-  and fall behind.
+  record before the other group had decided on it.
 """
 NONE = "No run has been recorded yet.\n"
 
