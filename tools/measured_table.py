@@ -200,7 +200,7 @@ def tables() -> Iterator[tuple[Path, str, str]]:
     yield KAFKA_07, PARTS, classic()
     if (RESULTS / "spark.json").exists():
         yield BENCHMARKS, SPARK, spark()
-    yield BENCHMARKS, COLUMNS, columns()
+    yield REPEATING, COLUMNS, columns()
     if (HEAD_TO_HEAD / "run.json").exists():
         yield README, COMPARISON, small_comparison()
         yield BENCHMARKS, COMPARISON, comparison()
