@@ -102,7 +102,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TYPE:NAME",
-        help="only ACLs of this principal",
+        help="only list ACLs of this principal",
     )
     for action, patterns in ((add, ("literal", "prefixed")), (remove, PATTERNS), (listing, PATTERNS)):
         for name in KINDS:

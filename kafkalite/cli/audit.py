@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[TOPIC=]FIELD",
         action="append",
         default=[],
-        help="payload field that holds the audit mark, for one topic or all; can be repeated",
+        help="payload field with the audit mark, for one topic or all; can be repeated",
     )
     parser.add_argument("--registry", metavar="URL", help="schema registry for --mark-field in Avro payloads")
     parser.add_argument(
@@ -112,7 +112,7 @@ def add_follow_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="STAGE=S",
         action="append",
         default=[],
-        help="with --follow: --grace of one stage, such as loaded=3600; can be repeated",
+        help="with --follow: other --grace for one stage, such as loaded=3600; can be repeated",
     )
     parser.add_argument(
         "--interval",
@@ -126,7 +126,7 @@ def add_follow_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         type=seconds,
         default=3600.0,
-        help="with --follow: seconds after its end for which a window is still updated (default: 3600)",
+        help="with --follow: update each window for this many seconds after its end (default: 3600)",
     )
     parser.add_argument(
         "--on-data-loss",

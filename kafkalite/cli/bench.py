@@ -39,22 +39,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("paper", "run the Kafka paper's test with 10,000,000 messages, once"),
     ):
         size.add_argument(f"--{name}", dest="profile", action="store_const", const=name, default="default", help=what)
-    parser.add_argument("--systems", metavar="NAME,...", help="systems to measure (default: all that are installed)")
+    parser.add_argument(
+        "--systems",
+        metavar="NAME,...",
+        help="systems to measure, separated by commas (default: all that are installed)",
+    )
     parser.add_argument(
         "--remote",
         metavar="HOST[:PORT]",
-        help="measure the broker that runs at this address; --systems names its system",
+        help="measure a running broker at this address; name its type with --systems, such as apache-kafka",
     )
-    parser.add_argument("--only", metavar="CASE,...", help="cases to run, by the names that the progress shows")
+    parser.add_argument(
+        "--only", metavar="CASE,...", help="cases to run, with the names that the progress display prints"
+    )
     parser.add_argument("--repeats", metavar="N", type=int, help="number of repeats")
     parser.add_argument(
         "--out", metavar="DIR", type=Path, help="directory for the results (default: build/bench/head_to_head)"
     )
     parser.add_argument("--resume", action="store_true", help="continue the run in --out")
     parser.add_argument("--no-plots", action="store_true", help="draw no charts")
-    parser.add_argument(
-        "--show", metavar="DIR", type=Path, help="print the tables of the run in --out without measuring"
-    )
+    parser.add_argument("--show", metavar="DIR", type=Path, help="measure nothing; print the tables of the run in DIR")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -87,7 +87,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     migrate = actions.add_parser("migrate", help="migrate a standalone broker into a cluster, with its data")
     migrate.add_argument(
-        "--config", metavar="FILE", type=Path, help=".properties file with its settings in the cluster"
+        "--config",
+        metavar="FILE",
+        type=Path,
+        help=".properties file with the settings that the broker will have in the cluster",
     )
     migrate.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="settings", help=SET_HELP)
     migrate.add_argument("--dry-run", action="store_true", help="only check the data directory")

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="further host name that browsers use; * allows any; can be repeated",
+        help="additional host name to accept from browsers; * accepts any; can be repeated",
     )
     changes = parser.add_mutually_exclusive_group()
     changes.add_argument(

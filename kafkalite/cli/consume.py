@@ -117,7 +117,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--reset",
         choices=("earliest", "latest"),
-        help="where to continue after the offset was deleted or the log restored or truncated (default: stop)",
+        help="where to continue if the offset was deleted, or the log was restored or truncated (default: stop)",
     )
     parser.add_argument("-v", "--verbose", action="store_true", help="show progress on stderr")
     parser.add_argument(

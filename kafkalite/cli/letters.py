@@ -49,11 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing = actions.add_parser("list", help="list dead letters that are not resolved")
     listing.add_argument("--all", action="store_true", help="include redriven, processed and resolved letters")
     counting = actions.add_parser("count", help="count dead letters that are not resolved, by exception and day")
-    show = actions.add_parser("show", help="print all dead letters of a record, with reason and content, oldest first")
+    show = actions.add_parser(
+        "show", help="print all dead letters of a record with reason and content, the oldest first"
+    )
     redrive = actions.add_parser("redrive", help="send dead letters back to be processed again")
     add_redrive_arguments(redrive)
     resolve = actions.add_parser("resolve", help="mark the letters of a day or of one record as resolved")
-    skip = actions.add_parser("skip", help="make the group skip a record, even one that it has not handled yet")
+    skip = actions.add_parser("skip", help="make the group skip a record, whether or not it has handled it")
     skip.add_argument("--reason", metavar="TEXT", default="", help="reason to record in the ledger")
     skip.add_argument("--yes", action="store_true", help="skip the record; without it, only show what would happen")
     for action in (listing, counting, show, redrive, resolve):

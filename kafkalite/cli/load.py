@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=where,
         default="earliest",
         help=(
-            "where to start in partitions never loaded before: earliest, latest, a TIME, or offsets as JSON "
+            "start of partitions that were never loaded: earliest, latest, a TIME, or offsets as JSON "
             "(default: earliest)"
         ),
     )
@@ -147,7 +147,7 @@ def add_file_arguments(parser: argparse.ArgumentParser) -> None:
 def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the flags for values in Avro or JSON."""
     parser.add_argument("--avro", metavar="URL", help="decode Avro values with this schema registry")
-    parser.add_argument("--subject", help="subject whose latest schema is the readers' schema (default: TOPIC-value)")
+    parser.add_argument("--subject", help="subject whose latest schema defines the columns (default: TOPIC-value)")
     parser.add_argument(
         "--json-schema",
         metavar="COLUMNS",

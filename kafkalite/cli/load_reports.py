@@ -24,11 +24,16 @@ HOURS_SHOWN: Final = 3
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the subcommands; without one, `kafkalite load` loads."""
     actions = parser.add_subparsers(dest="action", metavar="[status DIR | schema DIR]", parser_class=Parser)
-    status = actions.add_parser("status", help="topics, offsets and recent commits with the hours that they changed")
+    status = actions.add_parser(
+        "status", help="show topics, offsets and recent commits, each with the hours it changed"
+    )
     status.add_argument("--since", metavar="N", type=natural, help="only commits after number N")
-    schema = actions.add_parser("schema", help="the columns of each topic")
+    schema = actions.add_parser("schema", help="show the columns of each topic")
     schema.add_argument(
-        "--format", choices=("arrow", "spark"), default="arrow", help="names of the types; spark: text for its readers"
+        "--format",
+        choices=("arrow", "spark"),
+        default="arrow",
+        help="print Arrow types, or a schema that Spark can parse (default: arrow)",
     )
     for action in (status, schema):
         action.add_argument("target", metavar="DIR", help="a directory, or webhdfs://NAMENODE:9870/DIR")

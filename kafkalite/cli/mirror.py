@@ -110,7 +110,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=["stop", "rewind", "restart"],
         default="stop",
         help=(
-            "if the source was restored or truncated: stop, copy what it has since then, or copy all of it again "
+            "what to do if the source was restored or truncated: stop, copy the records after the point where the "
+            "histories diverge (rewind), or copy each topic again (restart) "
             "(default: stop)"
         ),
     )
@@ -127,7 +128,7 @@ def add_sync_arguments(parser: argparse.ArgumentParser) -> None:
         "--config-properties-exclude",
         metavar="REGEX",
         action="append",
-        help="topic settings to exclude, replacing Kafka's default of config.properties.exclude; can be repeated",
+        help="topic settings that are not copied; replaces the default list; can be repeated",
     )
     parser.add_argument("--sync-group-offsets", action="store_true", help="also copy committed offsets of groups")
     parser.add_argument(

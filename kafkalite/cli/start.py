@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         nargs="?",
         const=CONSOLE,
-        help=f"serve the web console, for this machine only (default address: {CONSOLE})",
+        help=f"serve the web console to this machine only (default address: {CONSOLE})",
     )
     parser.add_argument(
         "--load", metavar="DIR", help="load topics into Parquet files here; for HDFS, webhdfs://NAMENODE:9870/DIR"
@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--load-options",
         metavar="OPTIONS",
-        help="further options of `kafkalite load`, in one word, such as '--follow 10 --codec gzip'",
+        help="further options of `kafkalite load` as one quoted argument, such as '--follow 10 --codec gzip'",
     )
     add_serving_arguments(parser)
 

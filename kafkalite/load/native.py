@@ -90,7 +90,7 @@ def load(
     )
     letters = LetterTopic(dead_letters) if isinstance(dead_letters, str) else dead_letters
     if letters is not None and (values is None or not values.aside):
-        raise ValueError("dead_letters needs values that find bad records")
+        raise ValueError('dead_letters needs values: AvroValues or JsonValues with mode "dlq"')
     if (client is None) == (bootstrap_servers is None):
         raise ValueError("give either a client or bootstrap_servers")
     target = path if isinstance(path, Target) else Target(path)

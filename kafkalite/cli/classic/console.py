@@ -39,7 +39,7 @@ def console_producer_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", required=True)
     parser.add_argument("--zookeeper", required=True, metavar="HOST:PORT")
     parser.add_argument("--sync", action="store_true", help="send each line before reading the next one")
-    parser.add_argument("--compress", action="store_true", help="compress with gzip, which is the default, as in 0.7")
+    parser.add_argument("--compress", action="store_true", help="compress with gzip (the default, as in 0.7)")
     parser.add_argument("--no-compress", action="store_true", help="send uncompressed; not available in 0.7")
     parser.add_argument("--batch-size", type=count, default=200, metavar="N", help="lines per request (default: 200)")
     parser.add_argument(
@@ -52,7 +52,7 @@ def console_producer_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--message-encoder",
         metavar="MODULE:CLASS",
-        help="class that makes a Message of a line (default: the line as it is)",
+        help="class that converts a line to a Message (default: the unchanged line)",
     )
     parser.add_argument(
         "--line-reader",
