@@ -3,10 +3,10 @@
     groups                        GroupCoordinator: dispatches group requests; loads, expires and deletes groups
     group_table                   the groups in memory, limited by max.groups
     offset_requests               CommittedOffsets: offset commits, fetches and deletions, transaction markers
-    base                          GroupBase: what groups of both protocols share
+    base                          GroupBase: base class of groups of both protocols
     group                         Group: one group of the classic protocol, built from the next eight modules
-    classic_state                 its members, leader, generation and protocol
-    classic_parts                 what its parts share
+    classic_state                 members, leader, generation and protocol of a classic group
+    classic_parts                 objects that the parts of one classic group share
     joins                         JoinGroup: admission of members and their ids
     static_members                returning members with a group.instance.id
     pending_members               issued member ids that have not joined yet
@@ -25,12 +25,12 @@
     member_timers                 timers for sessions, revocations, joins and syncs
     member_memory                 memory of members of both protocols, charged to their clients
     staged_changes                the durable state, the staged state, and the records for the difference
-    consumer_parts                what the parts of one consumer group share
-    consumer_environment          what all consumer groups share
+    consumer_parts                objects that the parts of one consumer group share
+    consumer_environment          objects that all consumer groups share
     conversion                    converts a group's state between the two protocols
     consumer_state                the state of a consumer group, and a member's next reconciliation step
-    consumer_records              its records, in Kafka's schemas
-    consumer_replay               rebuilds consumer groups from those records
+    consumer_records              records of consumer groups, in Kafka's schemas
+    consumer_replay               rebuilds consumer groups from these records
     metadata_hash                 Kafka's hash of a group's subscribed topics
     assignors                     partition assignors, as pure functions
     topic_regex                   regular-expression subscriptions
@@ -56,19 +56,20 @@ Requests are messages of `kafkalite.wire.protocol`. A response that has to wait 
 Lock order: a transactional id's lock ▸ a group's lock ▸ the locks of the tables, the timers and the state log. The last
 three are leaves. Responses and callbacks into other packages run without any of these locks.
 
-An offset commit: the handler calls `CommittedOffsets`, which checks generation and member under the group's lock,
-passes the records to the `StateLog` in that order and returns a Deferred. One I/O pool job appends all writes that wait
-for a partition of `__consumer_offsets` and requests one flush. After the flush the offsets are applied to the group,
-which makes them visible, and the client gets its response.
+An offset commit: the handler calls `CommittedOffsets`, which returns a Deferred. It checks generation and member under
+the group's lock and, still under this lock, queues the records in the `StateLog`. So the order of the checks is the
+order in the log. One job on the I/O pool appends all writes that wait for a partition of `__consumer_offsets`, and
+requests one flush. After the flush the offsets become visible in the group, and the client gets its response.
 
-Joins: a JoinGroup waits for the other members, a SyncGroup until the leader's assignment is durable. In a consumer
-group (KIP-848) a heartbeat that changes the group waits until the change is durable; any other one is answered at once.
+Joins: a JoinGroup waits for the other members. A SyncGroup waits until the leader's assignment is durable. In a
+consumer group (KIP-848) a heartbeat that changes the group waits until the change is durable. Any other heartbeat is
+answered at once.
 
 A transaction: InitProducerId gives a transactional id its producer id and epoch and fences the older producer.
-AddPartitionsToTxn begins the transaction or extends it. TxnOffsetCommit appends *pending* offsets to
-`__consumer_offsets` as part of it. EndTxn writes Prepare durably and responds; then `MarkerWriter` writes a marker to
-every partition. A durable marker commits or drops the pending offsets of its partition. After all markers, Complete is
-written. A restart resumes unfinished transactions. Requests that the producer sends meanwhile are parked, and later
-requests of its connection wait in the I/O pool (`IoPool.hold`). A transaction that times out is aborted the same way,
-with its epoch raised by one.
+AddPartitionsToTxn begins the transaction or adds to it. TxnOffsetCommit appends *pending* offsets to
+`__consumer_offsets` as part of the transaction. EndTxn writes Prepare durably and responds. Then `MarkerWriter` writes
+a marker to every partition. A durable marker commits or drops the pending offsets of its partition. After all markers,
+Complete is written. A restart resumes unfinished transactions. If the producer sends a request before Complete is
+written, the request is parked, and later requests of its connection wait in the I/O pool (`IoPool.hold`). A transaction
+that times out is aborted in the same way, with its epoch raised by one.
 """

@@ -2,10 +2,10 @@
 
     members (subscribed topics, current target) + partition counts of the topics ─▶ member ─▶ partitions
 
-uniform  the default: partition counts of the members differ by at most one, as far as subscriptions allow; among such
-         assignments it chooses one that moves few partitions
-range    topic by topic: the counts of a topic's subscribers differ by at most one, and topics with equal partition
-         counts and subscribers are split alike; members keep their partitions where possible
+uniform  the default: the members' numbers of partitions differ by at most one, as far as subscriptions allow; among
+         such assignments it chooses one that moves few partitions
+range    topic by topic: the numbers of a topic's partitions per subscriber differ by at most one, and topics with equal
+         partition counts and subscribers are split alike; members keep their partitions where possible
 
 Both assign every partition of a subscribed topic to exactly one of its subscribers. The result depends only on the
 arguments: members are processed in the order of their ids.
@@ -92,7 +92,8 @@ def _cut(topic: bytes, subscribers: list[str], members: Mapping[str, Subscriber]
 def _uniform_alike(
     members: Mapping[str, Subscriber], topics: frozenset[bytes], counts: Mapping[bytes, int]
 ) -> dict[str, Assignment]:
-    """Assign when all members have the same subscription: equal shares, the larger ones to the fullest members."""
+    """Assign when all members have the same subscription: equal shares; members with most partitions now get the larger
+    ones."""
     total = sum(counts[topic] for topic in topics)
     least, left_over = divmod(total, len(members))
     before = _still_theirs(members, counts)
@@ -113,7 +114,8 @@ def _uniform_alike(
 
 
 def _uniform_mixed(members: Mapping[str, Subscriber], counts: Mapping[bytes, int]) -> dict[str, Assignment]:
-    """Assign when subscriptions differ: keep what is valid, give free partitions to the emptiest, then balance."""
+    """Assign when subscriptions differ: keep valid assignments, give free partitions to the members with fewest, then
+    balance."""
     subscribers = _subscribers(members)
     held: dict[str, dict[bytes, set[int]]] = {}
     load: dict[str, int] = {}
@@ -139,11 +141,11 @@ def _uniform_mixed(members: Mapping[str, Subscriber], counts: Mapping[bytes, int
 def _even_out(
     held: dict[str, dict[bytes, set[int]]], load: dict[str, int], subscribers: dict[bytes, list[str]]
 ) -> None:
-    """Move partitions, along a chain of members if necessary, until no such move balances two loads better.
+    """Move partitions until the members' loads (numbers of partitions) cannot be balanced better.
 
-    A chain leads from a member, over a topic it has partitions of, to another subscriber of that topic, and so on. If
-    no chain leads from a member to one with at least two partitions fewer, neither its load nor the load of any member
-    reached on the way can be improved.
+    A move may take a chain of members: each gives a partition of a topic to another subscriber of this topic. If no
+    chain leads from a member to one with at least two partitions fewer, its load cannot be improved, and neither can
+    the load of any member that was reached.
     """
     done: set[str] = set()
     while True:
@@ -168,8 +170,8 @@ def _even_out(
 def _chain_down(
     start: str, held: dict[str, dict[bytes, set[int]]], load: dict[str, int], subscribers: dict[bytes, list[str]]
 ) -> tuple[list[tuple[str, bytes, str]], set[str]]:
-    """Return the shortest chain of (giver, topic, taker) to a member with at least two partitions fewer, or an empty
-    one; and the members that were reached."""
+    """Return (the shortest chain of (giver, topic, taker) to a member with at least two partitions fewer, or an empty
+    chain; the members that were reached)."""
     came: dict[str, tuple[str, bytes]] = {}
     topics_seen: set[bytes] = set()
     waiting = deque([start])

@@ -1,12 +1,12 @@
 """Define the base class of groups of both protocols: a lock, committed offsets, and responses delivered after unlock.
 
-    GroupBase ─┬─ group.Group                    the classic protocol: the members' leader assigns
-               └─ consumer_group.ConsumerGroup   the consumer protocol (KIP-848): the broker assigns
+    GroupBase ─┬─ group.Group                    the classic protocol: the leading member assigns partitions
+               └─ consumer_group.ConsumerGroup   the consumer protocol (KIP-848): the broker assigns partitions
 
-An empty group that is joined in the other protocol is replaced by a group of that kind under the same id. The successor
-shares lock and offsets with its predecessor, so a commit that is still being written takes effect.
+If a client joins an empty group with the other protocol, a group of that protocol replaces it under the same id. The
+new group shares the lock and the offsets of the old one, so a commit that is still being written takes effect.
 
-Thread rule: everything is guarded by the group's lock, taken by `changing()`; methods ending in `_locked` need it.
+Thread rule: the group's lock, which `changing()` takes, guards everything; methods ending in `_locked` need it.
 Responses are collected in an outbox and delivered when the lock is released.
 """
 
@@ -47,7 +47,7 @@ RECORD_SIZE_MAX: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What all groups share."""
+    """The objects that all groups share."""
 
     clock: Clock
     timers: TimerQueue
@@ -75,8 +75,8 @@ def is_too_large(code: int) -> bool:
 
 
 def write_error(code: int) -> int:
-    """Return the code a member gets when the group could not be written (CoordinatorOperationExceptionHelper of Kafka
-    4.1, and TransactionStateManager for transactions)."""
+    """Return the code for a member whose group could not be written (CoordinatorOperationExceptionHelper of Kafka 4.1,
+    and TransactionStateManager for transactions)."""
     if code == 0:
         return 0
     if code in _ELSEWHERE:
@@ -108,7 +108,8 @@ class GroupBase(Outbox, ABC):
 
     @property
     def environment(self) -> Environment:
-        """What it shares with other groups of the same shard epoch."""
+        """The objects that this group shares with others whose partition and leader epoch are the same
+        (`shard_epoch`)."""
         return self._environment
 
     @property
@@ -166,16 +167,18 @@ class GroupBase(Outbox, ABC):
 
     @abstractmethod
     def subscribes_locked(self, topic: str) -> bool:
-        """Return whether members subscribe to a topic, or might."""
+        """Return whether members subscribe, or may subscribe, to a topic."""
 
     @abstractmethod
     def kept_since_locked(self, topic: str, committed: Committed) -> int | None:
-        """Return when the retention of a committed offset begins, in ms; None while the offset must be kept."""
+        """Return the time, in ms, at which the retention of a committed offset begins; None while the offset must be
+        kept."""
 
     @property
     @abstractmethod
     def expendable(self) -> bool:
-        """Whether it can be deleted once it has no offsets: it has no members and none is about to join."""
+        """Whether the group can be deleted once it has no offsets: it has no members, and no client is about to
+        join."""
 
     @abstractmethod
     def tombstones_locked(self) -> list[Record]:
@@ -187,7 +190,7 @@ class GroupBase(Outbox, ABC):
 
     @abstractmethod
     def exhume_locked(self) -> None:
-        """Revive the group, empty, because its deletion could not be written."""
+        """Revive the deleted group as an empty one, because its deletion could not be written."""
 
     @abstractmethod
     def wake(self) -> None:

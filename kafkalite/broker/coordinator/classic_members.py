@@ -1,12 +1,14 @@
 """Serve classic members of a consumer group (KIP-848): JoinGroup, SyncGroup, Heartbeat.
 
-    JoinGroup   changes a member as a ConsumerGroupHeartbeat does, and waits for no other member. The response has the
-                member epoch as generation
+    A classic member is one that uses the classic protocol in such a group.
+
+    JoinGroup   changes a member as a ConsumerGroupHeartbeat does, and waits for no other member. The generation in
+                the response is the member epoch
     SyncGroup   returns the assignment; there is no leader
     Heartbeat   returns REBALANCE_IN_PROGRESS when the member has to rejoin (`ConsumerState.must_join_again`)
 
-A JoinGroup is an operation of a batch. A SyncGroup and a Heartbeat change nothing, so they are answered at once from
-the durable state. Timeouts are in `member_timers`.
+A JoinGroup runs as an operation in a batch (`operation_queue`). A SyncGroup and a Heartbeat change nothing, so they are
+answered at once from the durable state. `member_timers` has the timeouts.
 
 Thread rule: as in `base`.
 """
@@ -50,7 +52,7 @@ class ClassicMembers:
     def join(
         self, request: JoinGroupRequest, caller: Caller, again: Callable[[], Deferred[JoinGroupResponse]] | None
     ) -> Deferred[JoinGroupResponse]:
-        """Handle JoinGroup; the response waits until its changes are durable, but for no other member.
+        """Handle JoinGroup. The response waits until the changes are durable, but does not wait for other members.
 
         `again`: see `Operation`.
         """
@@ -115,7 +117,8 @@ class ClassicMembers:
             )
 
     def _joining(self, member_id: str, request: JoinGroupRequest) -> Recognised:
-        """Return the joining member as it was before. A static one without a member id replaces itself."""
+        """Return the joining member as it was before the request. A static member without a member id replaces
+        itself."""
         state, instance_id = self._changes.staged, request.group_instance_id
         known = state.members.get(member_id) or ConsumerMember(member_id=member_id)
         if instance_id is None:
@@ -141,7 +144,8 @@ class ClassicMembers:
     def _as_said(
         member: ConsumerMember, request: JoinGroupRequest, caller: Caller, said: Subscription, protocols: Protocols
     ) -> ConsumerMember:
-        """Return a member with the data of a join, without an expression: classic members list their topics."""
+        """Return a member with the data of a JoinGroup. It has no regular expression, since classic members list their
+        topics."""
         return replace(
             member,
             instance_id=request.group_instance_id or member.instance_id,

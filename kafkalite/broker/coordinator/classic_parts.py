@@ -1,4 +1,4 @@
-"""Bundle what the parts of a classic group share."""
+"""Bundle the objects that the parts of one classic group share: state, responses, sessions, memory."""
 
 from __future__ import annotations
 

@@ -107,7 +107,8 @@ class ClassicState:
         return True
 
     def select_protocol(self) -> str:
-        """Return the common protocol with most votes; members vote for their first. A tie goes to the first name."""
+        """Return the common protocol with most votes. Each member votes for the first common one in its list; a tie
+        goes to the alphabetically first name."""
         candidates = self.candidates()
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return min(votes, key=lambda name: (-votes[name], name))

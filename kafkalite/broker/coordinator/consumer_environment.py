@@ -1,4 +1,4 @@
-"""Define the environment that all consumer groups (KIP-848) share."""
+"""Bundle the objects that all consumer groups (KIP-848) share: topics, timeouts, assignors, limits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Timing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerEnvironment:
-    """What all consumer groups share."""
+    """The objects that all consumer groups share."""
 
     topics: Callable[[], Mapping[str, Topic]]
     hashes: MetadataHashes

@@ -2,8 +2,9 @@
 
     Empty ──join──▶ Assigning ──assignment──▶ Reconciling ──all members done──▶ Stable       (Dead: deleted, replaced)
 
-A heartbeat computes the target assignment if the group epoch is newer, and takes its member one step towards its target
-(`consumer_state.reconciled`). The change is an operation of a batch, and its response waits until it is durable.
+A heartbeat computes the target assignment if the existing one is for an earlier group epoch. Then it takes its member
+one step towards the target (`consumer_state.reconciled`). This runs as an operation in a batch (`operation_queue`), and
+the response waits until the change is durable.
 
     ConsumerGroup ─┬─ ConsumerHeartbeats    ConsumerGroupHeartbeat
                    ├─ ClassicMembers        JoinGroup, SyncGroup and Heartbeat of classic members
@@ -73,7 +74,8 @@ class ConsumerGroup(GroupBase):
         predecessor: GroupBase | None = None,
         preface: Sequence[Record] = (),
     ) -> None:
-        """`preface` has records that erase the predecessor. The first write of the group begins with them."""
+        """`preface` has the records that erase the group that this one replaces. The first write of the group begins
+        with them."""
         super().__init__(group_id, environment, predecessor)
         self._consumers = consumers
         self._changes = changes = StagedChanges(group_id, preface)
@@ -147,9 +149,10 @@ class ConsumerGroup(GroupBase):
         *,
         transactional: bool = False,
     ) -> int:
-        """Return why this member may not commit now, or 0: the epoch, or generation, has to be the member's.
+        """Return the error code if this member may not commit now, else 0. The epoch (or generation) must be the
+        member's.
 
-        A commit without an epoch comes from an administrator or a consumer without a group membership: it is allowed
+        A commit without an epoch comes from an administrator or a consumer without a group membership. It is allowed
         while the group is empty.
         """
         if self._operations.closed:
@@ -197,7 +200,7 @@ class ConsumerGroup(GroupBase):
         caller: HeartbeatCaller,
         again: Callable[[], Deferred[ConsumerGroupHeartbeatResponse]] | None = None,
     ) -> Deferred[ConsumerGroupHeartbeatResponse]:
-        """Handle ConsumerGroupHeartbeat, whose fields the handler has checked; answered when its changes are durable.
+        """Handle ConsumerGroupHeartbeat; the handler has checked the fields. The response waits for durable changes.
 
         `again`: see `Operation`.
         """
@@ -223,7 +226,7 @@ class ConsumerGroup(GroupBase):
     def leave(
         self, leaving: Sequence[tuple[str, str | None]], again: Callable[[], Deferred[list[int]]] | None = None
     ) -> Deferred[list[int]]:
-        """Handle LeaveGroup of members by member id and instance id, or by instance id alone; one code for each.
+        """Handle LeaveGroup of members by member id and instance id, or by instance id alone; return a code for each.
 
         `again`: see `Operation`.
         """
@@ -266,9 +269,9 @@ class ConsumerGroup(GroupBase):
         return self._changes.tombstones()
 
     def take_over_locked(self, group: Group, state: ConsumerState) -> None:
-        """Replace a classic group, with its members as `conversion.upgraded` returns them.
+        """Replace a classic group; `state` has its members as `conversion.upgraded` returns them.
 
-        The records are written with the first change: that of the heartbeat that caused the upgrade.
+        The records are written together with the change by the heartbeat that caused the upgrade.
         """
         self._changes.replace_classic(group, state)
         self._operations.members_changed_locked(ConsumerState())

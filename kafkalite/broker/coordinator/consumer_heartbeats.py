@@ -1,4 +1,4 @@
-"""Run ConsumerGroupHeartbeat requests: joins, heartbeats and leaves of a consumer group's members (KIP-848).
+"""Run ConsumerGroupHeartbeat requests (KIP-848), by which members join, stay in and leave a consumer group.
 
 Thread rule: guarded by the group's lock.
 """
@@ -56,7 +56,7 @@ class ConsumerHeartbeats:
         self._subscriptions = parts.subscriptions
 
     def run(self, request: ConsumerGroupHeartbeatRequest, caller: HeartbeatCaller) -> ConsumerGroupHeartbeatResponse:
-        """Run a heartbeat as an operation of the group; on a KafkaError nothing has changed."""
+        """Run a heartbeat on the staged state of the group. A KafkaError means that nothing has changed."""
         if request.member_epoch in (LEAVE_EPOCH, AWAY_EPOCH):
             return self._leave(request)
         owned = None
@@ -87,7 +87,8 @@ class ConsumerHeartbeats:
     def _recognised(
         self, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Assignment | None
     ) -> Recognised:
-        """Return the member that sent a heartbeat, as it was before; raise KafkaError if it is fenced or unknown."""
+        """Return the member that sent a heartbeat, in its state before the request. KafkaError if it is fenced or
+        unknown."""
         state = self._changes.staged
         joins = request.member_epoch == JOIN_EPOCH
         if request.instance_id is None:
@@ -111,8 +112,8 @@ class ConsumerHeartbeats:
 
     @staticmethod
     def _check_epoch(member: ConsumerMember, epoch: int, owned: Assignment | None) -> None:
-        """Raise FencedMemberEpoch unless the epoch is the member's, 0 (it rejoins), or, after a lost response, the
-        previous one.
+        """Raise FencedMemberEpoch unless the epoch is the member's, 0 (the member rejoins), or the previous one (the
+        member lost a response).
 
         A classic member cannot switch to the consumer protocol under its id, which belongs to another process.
         """

@@ -1,4 +1,4 @@
-"""Bundle the parts of a consumer group (KIP-848) that serve its members' requests."""
+"""Bundle the parts of one consumer group (KIP-848) that serve its members' requests."""
 
 from __future__ import annotations
 

@@ -92,8 +92,8 @@ class ClassicMemberMetadata:
 class MemberValue:
     """Kind 5. Timeout in ms.
 
-    In Kafka's schema the classic metadata defaults to an empty value, not to null. So null is written explicitly, and
-    metadata that has no protocols, or is absent, is read as null.
+    In Kafka's schema the classic metadata defaults to an empty value, not to null. So null is written explicitly.
+    Metadata that is absent or has no protocols is read as null.
     """
 
     instance_id: str | None = None
@@ -149,8 +149,8 @@ class TargetMemberValue:
 
 @dataclass(slots=True, kw_only=True)
 class CurrentPartitions:
-    """Part of CurrentValue. The epochs, one per partition, tell when each was assigned (KIP-1251). Releases before
-    Kafka 4.4 write none and skip them."""
+    """Part of CurrentValue. The epochs, one per partition, say in which epoch each was assigned (KIP-1251). Kafka
+    before 4.4 does not write them, and skips them when it reads."""
 
     topic_id: bytes = ZERO_UUID
     partitions: list[int] = field(default_factory=list)
@@ -184,7 +184,7 @@ class CurrentValue:
 
 @dataclass(slots=True, kw_only=True)
 class ExpressionValue:
-    """Kind 16. The version is that of Kafka's metadata, which kafkalite does not have; the timestamp is in ms."""
+    """Kind 16. In Kafka the version is that of the metadata image; kafkalite has none. The timestamp is in ms."""
 
     topics: list[str] = field(default_factory=list)
     version: int = 0
@@ -222,7 +222,8 @@ def _key(kind: int, group_id: str, member_id: str) -> bytes:
 
 
 def record(group_id: str, member_id: str, value: Value) -> Record:
-    """Return a record; its kind follows from the value. `member_id`: an expression for kind 16, empty for the group."""
+    """Return a record; the type of `value` determines its kind. `member_id`: an expression for kind 16, empty for the
+    group."""
     message = type(value)
     key = _key(_KINDS_OF[message], group_id, member_id)
     return key, VERSION.to_bytes(2, "big") + _program(message).encode(value)  # type: ignore[arg-type]  # as above

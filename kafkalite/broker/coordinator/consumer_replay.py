@@ -1,7 +1,7 @@
-"""Rebuild consumer groups (KIP-848) from their records, in the order of the log.
+"""Rebuild consumer groups (KIP-848) from their records in `__consumer_offsets`, in the order of the log.
 
-Compaction keeps the newest record of each key at its offset, so a member's position may precede the member itself.
-Entries that still have no member when the replay ends are dropped: the broker died while it was deleting the group.
+Compaction keeps the newest record of each key at its offset, so a member's current assignment may precede the member's
+own record. Assignments that have no member at the end are dropped: the broker died while it was deleting the group.
 
 Thread rule: belongs to the loading thread.
 """
@@ -25,7 +25,7 @@ class ConsumerReplay:
         self._described: set[tuple[str, str]] = set()
 
     def drop(self, group_id: str) -> None:
-        """Drop what was read of a group: a later record makes it a classic group."""
+        """Drop the consumer group with this id that was read so far: a later record makes it a classic group."""
         self._states.pop(group_id, None)
         self._described = {(group, member) for group, member in self._described if group != group_id}
 

@@ -4,14 +4,14 @@
     assignment epoch     the group epoch for which the target assignment was computed
     member epoch         the assignment epoch that a member has reached
 
-    Stable ──target is newer──▶ has something to give up? ──yes──▶ Unrevoked ──gave it up──┐
-      ▲                                   │ no ◀──────────────────────────────────────────┘
+    Stable ──target is newer──▶ partitions to revoke? ──yes──▶ Unrevoked ──client revoked them──┐
+      ▲                                   │ no ◀────────────────────────────────────────────────┘
       │                                   ▼
-      └──────all of it is free── takes what is free ──some is not──▶ Unreleased ──somebody let go──▶ (again)
+      └───all of the target── gets the free partitions ──others have owners──▶ Unreleased ──owner revoked──▶ (again)
 
 A partition has one owner at a time, from its assignment until that member has revoked it or left.
 
-A classic member takes the same steps, one with each join; its generation is its epoch.
+A classic member takes the same steps, one with each JoinGroup; its generation is its member epoch.
 
 Thread rule: members are immutable; a state belongs to its group and is guarded by the group's lock. `reconciled` is a
 pure function.
@@ -54,7 +54,7 @@ class ClassicMember(NamedTuple):
     protocols: tuple[tuple[str, bytes], ...]
 
     def metadata(self) -> stored.ClassicMemberMetadata:
-        """Return its part of a kind-5 record."""
+        """Return the classic metadata for the member's record of kind 5."""
         return stored.ClassicMemberMetadata(
             session_timeout_ms=self.session_timeout_ms,
             supported_protocols=[stored.ClassicProtocol(name=name, metadata=data) for name, data in self.protocols],
@@ -84,11 +84,11 @@ class ConsumerMember:
     """Assignment epochs of the partitions in `assigned` and `revoking`."""
 
     def arrived_at(self, epoch: int) -> bool:
-        """Return whether it has exactly its target assignment of an epoch."""
+        """Return whether the member has exactly its target assignment of an epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     def identity(self) -> stored.MemberValue:
-        """Return its kind-5 record value."""
+        """Return the value of the member's record of kind 5."""
         return stored.MemberValue(
             instance_id=self.instance_id,
             rack_id=self.rack_id,
@@ -102,7 +102,7 @@ class ConsumerMember:
         )
 
     def position(self) -> stored.CurrentValue:
-        """Return its kind-8 record value."""
+        """Return the value of the member's record of kind 8: epoch, state and partitions."""
         return stored.CurrentValue(
             member_epoch=self.epoch,
             previous_member_epoch=self.previous_epoch,
@@ -112,7 +112,8 @@ class ConsumerMember:
         )
 
     def holding(self, assigned: Assignment, revoking: Assignment, epoch: int) -> ConsumerMember:
-        """Return the member with other partitions. Newly assigned ones get this assignment epoch."""
+        """Return the member with these partitions instead. Newly assigned partitions get `epoch` as their assignment
+        epoch."""
         before, epochs = self.assignment_epochs, {}
         for topic, numbers in assigned.items():
             had = self.assigned.get(topic, frozenset())
@@ -122,7 +123,7 @@ class ConsumerMember:
         return replace(self, assigned=assigned, revoking=revoking, assignment_epochs=epochs)
 
     def away(self) -> ConsumerMember:
-        """Return a static member as temporarily gone: it keeps its partitions, with assignment epoch 0."""
+        """Return a static member that has left temporarily: it keeps its partitions, with assignment epoch 0."""
         return replace(self, epoch=AWAY_EPOCH, assigned={}).holding(self.assigned, {}, 0)
 
 
@@ -259,7 +260,7 @@ class ConsumerState:
 
 
 def spoken_by(members: Iterable[ConsumerMember]) -> set[str]:
-    """Return the classic protocols that all classic members among these support."""
+    """Return the classic protocols that all the classic members in `members` support."""
     spoken = [{name for name, _ in member.classic.protocols} for member in members if member.classic is not None]
     return set.intersection(*spoken) if spoken else set()
 
@@ -281,8 +282,8 @@ def reconciled(
 ) -> ConsumerMember:
     """Return the member after its next step towards its target; the same object if there is no step now.
 
-    `owned` is what the client reports to own, None if it did not report. `readable` has the ids of its subscribed
-    topics: partitions of other topics are revoked at once, regardless of the target.
+    `owned` has the partitions that the client reports as owned; None if it did not report. `readable` has the ids of
+    its subscribed topics: partitions of other topics are revoked at once, even if they are in the target.
     """
     if member.state is MemberState.STABLE and member.epoch == target_epoch:
         return _without_unread(member, readable, owned) if subscription_changed else member
@@ -312,7 +313,7 @@ def _moved(member: ConsumerMember, state: MemberState, epoch: int, holder: Consu
 
 
 def _without_unread(member: ConsumerMember, readable: frozenset[bytes], owned: Assignment | None) -> ConsumerMember:
-    """Revoke what a member no longer subscribes to, before there is a new target."""
+    """Revoke the partitions of topics that a member no longer subscribes to, before there is a new target."""
     unread = {topic: numbers for topic, numbers in member.assigned.items() if topic not in readable}
     if not unread:
         return member

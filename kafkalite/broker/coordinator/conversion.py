@@ -1,11 +1,11 @@
 """Convert the state of a group between the classic and the consumer protocol while it has members (KIP-848).
 
-    classic group  ──a member heartbeats in the consumer protocol──▶  consumer group, whose other members are classic
-    consumer group ──its last such member is gone──▶  classic group, whose members rejoin
+    upgrade     classic group  ─▶ consumer group    when a first member joins with the consumer protocol
+    downgrade   consumer group ─▶ classic group     when the last member with the consumer protocol is gone
 
-An upgrade makes each member's last assignment its target, too; the generation becomes the epochs. A downgrade makes the
-target the assignment. Members only see a normal request to rejoin. Offsets and commits in flight are shared by both
-kinds (`base`).
+An upgrade makes each member's last assignment its target assignment, too. The generation becomes the group epoch and
+the member epochs. A downgrade makes the target assignment the assignment. The members get the normal code that asks
+them to rejoin. The new group shares the offsets, and commits in flight, of the old one (`base`).
 
 Thread rule: functions hold no state; they are called under the group's lock.
 """
@@ -70,8 +70,8 @@ def not_converted(group: Group, why: str) -> GroupIdNotFound:
 
 
 def _upgraded(member: Member, group: Group, topics: Mapping[str, Topic]) -> tuple[ConsumerMember, Assignment]:
-    """Return a converted member, and the partitions it reported to own when it joined. ValueError if its bytes are
-    malformed. A member that joined after the group's protocol was chosen may not support it."""
+    """Return (a converted member, the partitions that it reported as owned when it joined). ValueError if its metadata
+    is malformed. A member that joined after the group's protocol was chosen may not support that protocol."""
     spoken = {name for name, _ in member.protocols}
     metadata = member.metadata(group.protocol) if group.protocol in spoken else member.protocols[0][1]
     subscription = decode_subscription(metadata)
@@ -100,7 +100,7 @@ def _without(assignment: Assignment, taken: Collection[Partition]) -> Assignment
 
 
 def by_topic_id(partitions: Iterable[TopicPartition], topics: Mapping[str, Topic]) -> Assignment:
-    """Return partitions grouped by topic id, without those that do not exist."""
+    """Return topic id → partitions, without topics and partitions that do not exist."""
     found: dict[bytes, set[int]] = {}
     for name, number in partitions:
         topic = topics.get(name)
@@ -155,9 +155,9 @@ def downgraded(
     environment: Environment,
     topics: Mapping[str, Topic],
 ) -> Group:
-    """Return the classic group of a consumer group's remaining members, all of which use the classic protocol.
+    """Return a classic group with the remaining members of a consumer group, all of which use the classic protocol.
 
-    It is stable and has no timers until `Group.begin_locked`.
+    The group is Stable and has no timers until `Group.begin_locked`.
     """
     group = Group(predecessor.group_id, environment, predecessor)
     inherited = []

@@ -1,7 +1,7 @@
 """Convert a consumer group (KIP-848) to a classic group when only classic members are left (online downgrade).
 
-The classic group is made when the last other member leaves, and replaces the consumer group when the records of both
-are durable (`conversion`).
+The classic group is created when the last member with the consumer protocol leaves. It replaces the consumer group when
+its own records and the tombstones of the consumer group are durable (`conversion`).
 
 Thread rule: guarded by the group's lock.
 """
@@ -33,14 +33,14 @@ class Downgrade:
         self._changes = changes
 
     def is_possible(self, gone: Collection[str]) -> bool:
-        """Return whether the group without these members can be a classic group."""
+        """Return whether the group can become a classic group when these members are gone."""
         left = [member for member_id, member in self._changes.staged.members.items() if member_id not in gone]
         if not left or any(member.classic is None for member in left) or not spoken_by(left):
             return False
         return self._consumers.downgrades and len(left) <= self._group.environment.size_max
 
     def stage(self, gone: Collection[str], generation: int, rebalances: str | None) -> None:
-        """Replace the group by a classic one without these members, which ends the batch.
+        """Stage the replacement of the group by a classic one without the members `gone`; this ends the batch.
 
         `rebalances` is the reason for the first rebalance of the classic group, None for no rebalance.
         """

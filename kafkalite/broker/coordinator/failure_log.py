@@ -1,4 +1,5 @@
-"""Limit the log lines for repeated failures: the first one, then ever fewer, and one when the failure is over.
+"""Limit the log lines for a repeated failure: one at first, more at growing intervals, and one when the failure is
+over.
 
 Thread rule: any thread; the lock is a leaf.
 """
@@ -18,7 +19,7 @@ INTERVAL_S_MAX: Final = 3600.0
 
 
 class Trouble(NamedTuple):
-    """How often something failed, and for how many seconds."""
+    """The count of failures, and for how many seconds they have lasted."""
 
     failures: int
     seconds: float

@@ -7,12 +7,13 @@
       │                      └───────────────────────────────────────────────────────┘
       └─▶ Dead (deleted, or nothing left to keep)
 
-Metadata and assignments are opaque bytes of the clients. Only for protocol type `consumer` the broker reads the
-subscribed topics from them, because offsets of subscribed topics do not expire.
+Metadata and assignments are the clients' opaque bytes. The broker reads only the subscribed topics from them, and only
+for protocol type `consumer`: offsets of subscribed topics do not expire.
 
-A member is *dynamic*, or *static* if it has a group.instance.id. A static member that returns takes its old place
-without a rebalance, and the older holder of the id is fenced. A member id that was issued (MEMBER_ID_REQUIRED) and has
-not joined yet is *pending*; it is dropped after a session timeout, or when the connection it was issued to closes.
+A member with a group.instance.id is *static*, any other one *dynamic*. A static member that returns takes its old place
+without a rebalance, and an older client with the same instance id is fenced. A member id that was issued
+(MEMBER_ID_REQUIRED) is *pending* until its client joins. It is dropped after a session timeout, or when the connection
+that it was issued on closes.
 
     Group ─┬─ Joins ── StaticMembers        JoinGroup
            ├─ Syncs                         SyncGroup
@@ -22,9 +23,9 @@ not joined yet is *pending*; it is dropped after a session timeout, or when the 
            ├─ MemberAnswers                 responses to joins and syncs
            └─ ClassicState                  the state that all of these read and change
 
-Thread rule: everything is guarded by the group's lock, taken by `changing()`; methods ending in `_locked` need it.
-Responses are collected in an outbox and delivered when the lock is released. Writes are queued under the lock, so their
-order is that of the changes; their callbacks take the lock again.
+Thread rule: the group's lock, which `changing()` takes, guards everything; methods ending in `_locked` need it.
+Responses are collected in an outbox and delivered when the lock is released. Writes are queued under the lock, so they
+are in the order of the changes; their callbacks take the lock again.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class Group(GroupBase):
 
     @property
     def generation(self) -> int:
-        """The number of its last rebalance; 0 before the first."""
+        """The number of the group's last rebalance; 0 before the first."""
         return self._classic.generation
 
     @property
@@ -133,7 +134,7 @@ class Group(GroupBase):
 
     @property
     def leader(self) -> str | None:
-        """The member id of the leader, which assigns."""
+        """The member id of the leader, which assigns the partitions."""
         return self._classic.leader
 
     @property
@@ -183,7 +184,7 @@ class Group(GroupBase):
             return code
 
     def forget_pending(self, member_id: str) -> None:
-        """Drop an issued id that has not joined."""
+        """Drop a member id that was issued to a client that has not joined."""
         with self.changing():
             self._forget_pending_locked(member_id)
 
@@ -202,11 +203,13 @@ class Group(GroupBase):
         *,
         transactional: bool = False,
     ) -> int:
-        """Return why this member may not commit now, or 0; a commit extends the session as a heartbeat does.
+        """Return the error code if this member may not commit now, else 0. A commit extends the session like a
+        heartbeat.
 
-        A commit without generation, member and instance comes from an administrator or a consumer without a group
-        membership: it is allowed while the group is empty. In a transaction it is always allowed, since older producers
-        do not send the member. A rebalance does not refuse a transactional commit, nor does one extend the session.
+        A commit without generation, member id and instance id comes from an administrator or a consumer without a group
+        membership. It is allowed while the group is empty. In a transaction it is always allowed, since older producers
+        do not send the member id. A transactional commit is allowed during a rebalance, and does not extend the
+        session.
         """
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -251,7 +254,7 @@ class Group(GroupBase):
     # --- what outlives the broker -------------------------------------------------------------------------------------
 
     def inherit_locked(self, generation: int, members: Iterable[Inherited]) -> None:
-        """Take over the members of a consumer group, before this group is in the table; it is stable.
+        """Take over the members of a consumer group, before this group is in the table; the state is then Stable.
 
         The caller fills in the assignments. `begin_locked` starts the sessions.
         """
@@ -274,11 +277,12 @@ class Group(GroupBase):
         self._classic.enter(State.STABLE)
 
     def inherited_record_locked(self) -> Record:
-        """Return the record with everything that was inherited."""
+        """Return the group's record with the members that were taken over from the consumer group."""
         return self._classic.record({member.member_id: member.assignment for member in self.members.values()})
 
     def begin_locked(self, rebalances: str | None) -> None:
-        """Start sessions once the inherited state is durable, and a rebalance if there is a reason for one."""
+        """Start the members' sessions once their record is durable; start a rebalance if `rebalances` has a reason for
+        one."""
         if self.dead:
             return  # it was dropped meanwhile
         for member in self.members.values():

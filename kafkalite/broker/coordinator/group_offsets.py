@@ -4,7 +4,8 @@
     in a transaction ─▶ written ─▶ durable ─▶ pending ─▶ its marker is durable ─▶ apply, or dropped
 
 Only durable offsets are visible, so no response contradicts an earlier one. Of two commits for a partition the later
-one in the log wins, even if the earlier one's marker comes after both; `order` gives their positions.
+one in the log wins, even if the earlier one is transactional and its marker follows both. `order` compares their
+positions in the log.
 
 Thread rule: belongs to its group and is guarded by the group's lock.
 """
@@ -48,7 +49,7 @@ class Committed(NamedTuple):
         )
 
     def stored(self) -> OffsetCommitValue:
-        """Return its record value."""
+        """Return the value of the record of this commit."""
         return OffsetCommitValue(
             offset=self.offset,
             leader_epoch=self.leader_epoch,
@@ -59,7 +60,8 @@ class Committed(NamedTuple):
         )
 
     def belongs_to(self, topic_id: bytes | None) -> bool:
-        """Return False for an offset of a deleted topic of the same name. None: there is no such topic now."""
+        """Return False if the offset is of a deleted topic with the same name. `topic_id` None: there is no such topic
+        now."""
         return topic_id is None or self.topic_id in (ZERO_UUID, topic_id)
 
 
@@ -127,7 +129,8 @@ class GroupOffsets:
         partitions[partition] = committed
 
     def end(self, producer_id: int, *, commit: bool) -> None:
-        """Apply a producer's pending offsets, unless a later commit exists, or drop them if it aborted."""
+        """Make a producer's pending offsets visible, except where a later commit exists; drop all of them after an
+        abort."""
         for partition, committed in self._pending.pop(producer_id, {}).items():
             self._uncount(partition)
             there = self.get(*partition)
@@ -149,7 +152,7 @@ class GroupOffsets:
                     del self._pending[producer_id]
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget commits, pending ones included, whose tombstones are written."""
+        """Forget committed and pending offsets whose tombstones are written."""
         for topic, partition in partitions:
             self._drop_pending(TopicPartition(topic, partition))
             left = self._committed.get(topic)
@@ -159,7 +162,8 @@ class GroupOffsets:
     def expired(
         self, now_ms: int, retention_ms: int, since_ms: Callable[[str, Committed], int | None]
     ) -> list[TopicPartition]:
-        """Return expired commits: past the client's expiry, else `retention_ms` after `since_ms` (None: kept)."""
+        """Return expired offsets: those past the expiry time that the client set, or else `retention_ms` after
+        `since_ms`, which returns None for an offset to keep."""
         gone = []
         for partition, committed in self:
             if partition in self._pending_count:

@@ -1,6 +1,6 @@
 """Rebuild groups and offsets from the records of one partition of `__consumer_offsets`.
 
-    take(entry) for each, in order ─▶ settle ─▶ offsets, values of classic groups, consumer groups
+    take(entry) for each record, in order ─▶ settle ─▶ offsets, values of classic groups, consumer groups
 
 Thread rule: belongs to the reading thread.
 """
@@ -33,9 +33,9 @@ OFFSET_PREFIXES: Final = frozenset(kind.to_bytes(2, "big") for kind in OFFSET_KI
 class GroupReplay:
     """The state of one partition while it is replayed.
 
-    Most records of a log that has not been compacted lately are commits that a later one of the same key replaces. They
-    are not decoded: only the newest entry of each key is kept, until a transactional commit, a marker or the end of the
-    log comes.
+    In a log that was not compacted lately, most records are commits that a later commit with the same key replaces.
+    They are not decoded: only the newest commit of each key is kept, and decoded when a transactional commit, a marker
+    or the end of the log comes.
     """
 
     def __init__(self) -> None:

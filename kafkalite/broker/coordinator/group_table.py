@@ -36,7 +36,7 @@ class GroupTable:
         self._shares = Shares()  # guarded by lock
 
     def error_of(self, group_id: str, *, may_be_empty: bool = False) -> int:
-        """Return why a group cannot be served now, or 0."""
+        """Return the error code if a group cannot be served now, else 0."""
         if not group_id and not may_be_empty:
             return ErrorCode.INVALID_GROUP_ID
         return self._shards.error_of(group_id)
@@ -51,7 +51,7 @@ class GroupTable:
             return list(self.groups.values())
 
     def lookup(self, group_id: str, *, may_be_empty: bool = False) -> tuple[GroupBase | None, int]:
-        """Return a group or None, and the code if it cannot be served now."""
+        """Return (a group or None, the error code if it cannot be served now, else 0)."""
 
         def ask() -> tuple[GroupBase | None, int]:
             code = int(self.error_of(group_id, may_be_empty=may_be_empty))
@@ -62,8 +62,10 @@ class GroupTable:
     def lookup_or_new(
         self, group_id: str, holder: Holder | None, make: Callable[[str, Environment], GroupBase]
     ) -> tuple[GroupBase | None, int]:
-        """Return a group, created if needed; or None and a code: max.groups has no room for another group of this
-        holder, or it is not served. GROUP_MAX_SIZE_REACHED ends consumers of both protocols at once, with a message."""
+        """Return (a group, which is created if needed; 0), or (None, error code).
+
+        The group is not served, or the limit max.groups leaves no room for another group of this holder. For the
+        latter, the code is GROUP_MAX_SIZE_REACHED, which ends consumers of both protocols at once, with a message."""
         with self.lock:
             group = self.groups.get(group_id)
             if group is not None:
@@ -81,7 +83,7 @@ class GroupTable:
         return None, int(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def environment_in(self, home: ShardEpoch | None) -> Environment:
-        """Return the environment of groups of a shard epoch."""
+        """Return the environment of the groups of one shard epoch."""
         if home is None:
             return self._environment
         return replace(self._environment, write=partial(self._shards.log.write, home=home), home=home)

@@ -1,4 +1,4 @@
-"""Coordinate all groups of this broker: dispatch requests, load groups at start, expire offsets and groups.
+"""Coordinate all consumer groups of this broker: dispatch requests, load groups at start, expire offsets and groups.
 
     GroupCoordinator ─┬─▶ GroupTable         the groups
                       ├─▶ CommittedOffsets   their committed offsets
@@ -7,12 +7,16 @@
 If a partition of `__consumer_offsets` cannot be read, its groups are not served (`shards`): an error is better than a
 response that ignores committed offsets.
 
-Offsets expire offsets.retention.minutes after the group became empty; in a group that never had members, after the
-commit; in a stable consumer group, after the commit and only for unsubscribed topics. Deleting a topic deletes its
-offsets at once. An empty group without offsets is deleted.
+Offsets expire offsets.retention.minutes after this moment:
 
-Thread rule: any thread may call anything; nothing here waits for a disk. `_lock` guards the issued ids and is a leaf,
-like the table's lock: it may be taken under a group's lock, never the other way round.
+    empty group                           when it became empty
+    group that never had members          the commit
+    Stable group of protocol `consumer`   the commit; only offsets of topics without a subscription expire
+
+Deleting a topic deletes its offsets at once. An empty group without offsets is deleted.
+
+Thread rule: any thread may call anything; nothing here waits for a disk. `_lock` guards the issued member ids. It is a
+leaf, like the table's lock: it may be taken under a group's lock, never the other way round.
 """
 
 from __future__ import annotations
@@ -173,7 +177,8 @@ class GroupCoordinator:
     def join(
         self, request: JoinGroupRequest, caller: Caller, connection: Hashable = None
     ) -> Deferred[JoinGroupResponse]:
-        """Handle JoinGroup. A member id that is issued is bound to the connection."""
+        """Handle JoinGroup. If it issues a member id, the id is dropped when the connection closes before the client
+        joins."""
         code = self.table.error_of(request.group_id)
         config = self._config
         shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
@@ -192,8 +197,8 @@ class GroupCoordinator:
         return group.join(request, replace(caller, promised=promised))
 
     def _size_error(self, request: JoinGroupRequest, caller: Caller) -> int:
-        """Return 0, or the code for a member whose metadata exceeds the log's record size. Kafka returns the same code
-        to the sync, after it has held the metadata for a session timeout."""
+        """Return the error code if a member's metadata exceeds the log's maximum record size, else 0. Kafka returns
+        this code only to the SyncGroup, after it has kept the metadata for a session timeout."""
         size = sum(len(protocol.name) + len(protocol.metadata) for protocol in request.protocols)
         size_max = self.log.record_size_max()
         if size <= size_max:
@@ -233,7 +238,7 @@ class GroupCoordinator:
         return group.heartbeat(member_id, instance_id, generation)
 
     def leave(self, group_id: str, leaving: Sequence[tuple[str, str | None]]) -> Deferred[list[int]]:
-        """Handle LeaveGroup of members by member id and instance id; one code for each."""
+        """Handle LeaveGroup of members by member id and instance id; return a code for each."""
         group, code = self.table.lookup(group_id)
         if isinstance(group, ConsumerGroup):
             return group.leave(leaving, lambda: self.leave(group_id, leaving))
@@ -274,7 +279,7 @@ class GroupCoordinator:
         return successor, 0
 
     def _succeed_locked(self, group: GroupBase, successor: GroupBase) -> None:
-        """Let one group take over another's place, offsets and transactions, under the lock that both share."""
+        """Let `successor` take over a group's id, offsets and transactions, under the lock that both share."""
         group.bury_locked()
         with self.table.lock:
             if self.table.groups.get(group.group_id) is not group:
@@ -304,17 +309,18 @@ class GroupCoordinator:
         return group.heartbeat(request, caller, lambda: self.consumer_heartbeat(request, caller))
 
     def assigns_next(self, group_id: str) -> bool:
-        """Return whether a group's next heartbeat computes an assignment, which may take a while."""
+        """Return whether a group's next heartbeat computes an assignment, which may take long."""
         group = self.table.get(group_id)
         return isinstance(group, ConsumerGroup) and group.assigns_next
 
     def is_of_newer_protocol(self, group_id: str) -> bool:
-        """Return whether it is a consumer group, where a join computes an assignment, which may take a while."""
+        """Return whether this is a group of the consumer protocol (KIP-848): a join then computes an assignment, which
+        may take long."""
         return isinstance(self.table.get(group_id), ConsumerGroup)
 
     def _to_consume(self, request: ConsumerGroupHeartbeatRequest, holder: Holder | None) -> ConsumerGroup:
-        """Return the consumer group; raise KafkaError if there is none. A classic group is converted if it is empty or
-        may be upgraded."""
+        """Return the consumer group for a heartbeat; KafkaError if there is none. A classic group is converted if it is
+        empty or may be upgraded."""
         group_id, may_be_new = request.group_id, request.member_epoch == JOIN_EPOCH
         if may_be_new:
             group, code = self.table.lookup_or_new(group_id, holder, self._new_consumers)
@@ -408,7 +414,7 @@ class GroupCoordinator:
         return self.table.get(group_id)
 
     def delete(self, group_id: str) -> Deferred[int]:
-        """Handle DeleteGroups for one group; completed with a code when the deletion is durable."""
+        """Handle DeleteGroups for one group. The Deferred gets a code when the deletion is durable."""
         group, code = self.table.lookup(group_id, may_be_empty=True)
         if group is None:
             return completed(code or int(ErrorCode.GROUP_ID_NOT_FOUND))
@@ -425,7 +431,8 @@ class GroupCoordinator:
         return answer
 
     def _bury_locked(self, group: GroupBase, callback: Callable[[int], object]) -> None:
-        """Delete an empty group with its offsets; it is dead at once, and forgotten when that is durable."""
+        """Delete an empty group with its offsets. It is Dead at once, and removed from the table when the deletion is
+        durable."""
         partitions = {partition for partition, _ in group.offsets} | group.open_commits.keys()
         partitions.update(group.offsets.pending())
         records: list[Record] = [offset_record(group.group_id, *partition, None) for partition in sorted(partitions)]

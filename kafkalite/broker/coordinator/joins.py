@@ -84,12 +84,12 @@ class Joins:
         return member is not None or len(self._classic.members) < size_max
 
     def _admits_locked(self, request: JoinGroupRequest, protocols: Protocols, caller: Caller) -> bool:
-        """Return whether there is memory for a member's metadata."""
+        """Return whether there is memory for a joining member's metadata."""
         member_id = request.member_id or self._classic.static_ids.get(request.group_instance_id or "", "")
         return self._parts.memory.admits(member_id, MEMBER_SIZE + protocols_size(protocols), caller.holder)
 
     def _fits_locked(self, request: JoinGroupRequest, protocols: Protocols) -> bool:
-        """Return whether the group with this member fits in a record, with each member's smallest metadata."""
+        """Return whether the group with this member fits in one record, if each member had its smallest metadata."""
         replaced = request.member_id or self._classic.static_ids.get(request.group_instance_id or "")
         others = (member.protocols for member in self._classic.members.values() if member.member_id != replaced)
         size = sum(min(len(metadata) for _, metadata in each) for each in (protocols, *others))

@@ -3,14 +3,15 @@
     write(append, callback) ─▶ queue ─▶ one job on the I/O pool does all queued appends
                                   └─▶ safe ─▶ callbacks, in the order of the writes
 
-A write is *safe* when it is on this disk, or, with other in-sync replicas, when all of them have it: the high watermark
-has passed it in the leader epoch of the append. If another leader is elected first, the outcome is unknown and the code
-is NOT_LEADER_OR_FOLLOWER. The wait has no other end, because an appended record may take effect at any time.
+A write is *safe* when it is on this disk. If there are other in-sync replicas, it is safe when all of them have it: the
+high watermark has passed the write in the leader epoch of the append. If another leader is elected first, the outcome
+is unknown and the code is NOT_LEADER_OR_FOLLOWER. There is no timeout, because an appended record may take effect at
+any time.
 
-A failed append is reported to its own callback; later appends are still tried, since a record can be too large by
-itself. A refusal waits for a flush, too, if it depends on the log: its reason must be durable before it is reported (a
-marker is unnecessary if the log has it, but a killed process may have left that one unsynced). A refusal that does not
-depend on the log, such as too few in-sync replicas or another leader, is reported at once.
+A failed append is reported to its own callback. Later appends are still tried, since only this record may be too large.
+A refusal that depends on the contents of the log waits for a flush, too. For example, a marker is refused if the log
+has a newer one, which a killed process may have left unsynced; it must be durable before the refusal is reported. Other
+refusals, such as too few in-sync replicas or another leader, are reported at once.
 
 Thread rule: `write` from any thread, without waiting. Callbacks run on the flusher, on the I/O pool, or on the thread
 that serves a follower's fetch, one at a time and in order, without any lock of this module; they must not block. The
@@ -43,7 +44,7 @@ _WHATEVER_IT_HAS: Final = _MOVED | {ErrorCode.NOT_ENOUGH_REPLICAS}
 
 
 class _Write:
-    """A queued append and its callback."""
+    """A queued append with its callback."""
 
     __slots__ = ("append", "callback", "code", "done")
 
@@ -57,8 +58,9 @@ class _Write:
 class LogWriter:
     """The writes of one partition. `find` returns its log, or raises; it runs on the I/O pool.
 
-    `flush`: a record without other replicas is synced before its callback. `in_sync`: appends are refused with
-    NOT_ENOUGH_REPLICAS when fewer replicas are in sync than min.insync.replicas, as for a producer with acks=all.
+    `flush`: if the partition has no other replicas, a record is synced before its callback. `in_sync`: as for a
+    producer with acks=all, appends are refused with NOT_ENOUGH_REPLICAS if fewer than min.insync.replicas replicas are
+    in sync.
     """
 
     def __init__(
@@ -81,8 +83,8 @@ class LogWriter:
         return not self._in_order
 
     def write(self, append: Callable[[PartitionLog], int], callback: Callable[[int], object]) -> None:
-        """Queue an append. `append` gets the log and returns its end offset after the append. callback(0) when that is
-        durable, or the code of the KafkaError that it raised, or of a failed flush."""
+        """Queue an append. `append` gets the log and returns its end offset after the append. Then call callback(0)
+        when this is safe, or callback with the code of the append's KafkaError or of a failed flush."""
         write = _Write(append, callback)
         with self._lock:
             self._waiting.append(write)
@@ -99,7 +101,7 @@ class LogWriter:
             logger.info("dropped records that arrived while the broker was stopping", extra=fields(log=self.name))
 
     def _append_waiting(self) -> None:
-        """Append what is queued and flush once; schedule another turn if more has arrived."""
+        """Do all queued appends and flush once; schedule another run if more have arrived."""
         with self._lock:
             writes, self._waiting = self._waiting, []
         end_offset = epoch = -1
@@ -132,7 +134,7 @@ class LogWriter:
         self._schedule()
 
     def _finish(self, writes: list[_Write], code: int) -> None:
-        """Call back for all completed writes, in order, on whichever thread finished last."""
+        """Call back for all completed writes, in order, on the thread that completed the last one."""
         with self._lock:
             for write in writes:
                 write.code = code or write.code
@@ -175,10 +177,10 @@ def check_in_sync(log: PartitionLog) -> None:
 def when_safe(
     log: PartitionLog, end_offset: int, leader_epoch: int, callback: Callable[[int], object], *, flush: bool
 ) -> None:
-    """Call callback(0) when an append that ends there, in this leader epoch, survives the loss of one broker; else a
-    code.
+    """Call callback(0) when the records below `end_offset`, appended in this leader epoch, are safe; else
+    callback(code).
 
-    A shrinking in-sync set does not matter after that: enough replicas had it when the high watermark passed it.
+    Later, replicas may leave the in-sync set: enough had the records when the high watermark passed them.
     """
 
     def flush_alone(code: int) -> None:

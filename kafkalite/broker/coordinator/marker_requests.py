@@ -1,5 +1,7 @@
-"""Define what a coordinator and a partition leader send each other: the marker that ends a transaction there, and
-the check whether a transaction may write to it.
+"""Define the requests between a transaction coordinator and a partition leader.
+
+The coordinator sends the leader a marker, which ends a transaction in the partition. The leader asks the coordinator
+whether a transaction may write to the partition.
 
 Thread rule: immutable; appending as PartitionLog.
 """
@@ -25,7 +27,7 @@ class RemoteMarker(NamedTuple):
     transaction_version: int
 
     def append(self, log: PartitionLog) -> int:
-        """Append it; return the log's end offset. Refusals as of `PartitionLog.append_marker`."""
+        """Append the marker; return the log's end offset. Raises what `PartitionLog.append_marker` raises."""
         return log.append_marker(
             self.producer_id,
             self.producer_epoch,
@@ -35,7 +37,7 @@ class RemoteMarker(NamedTuple):
         )
 
     def append_as_only_coordinator(self, log: PartitionLog) -> int:
-        """Append it under a later coordinator's epoch, if the partition has seen one."""
+        """Append the marker. If the partition has seen a later coordinator epoch, the marker gets that epoch."""
         try:
             return self.append(log)
         except TransactionCoordinatorFenced:

@@ -2,16 +2,16 @@
 
     write(marker, partitions, done) ─┬─▶ writer of a partition ─▶ append, flush ─┬─▶ all of them durable ─▶ done()
                                      └─▶ the groups, for __consumer_offsets     ─┘
-                                            a failure ─▶ once more, after a while
+                                            a failure ─▶ once more, after a delay
 
-A partition whose topic is deleted needs no marker. Neither does one that has seen a later epoch of the producer, since
-that epoch ended the open transaction. A partition that has seen a later coordinator epoch (its files come from a Kafka
-cluster) gets the marker under that epoch, as there is no other coordinator now. All other failures, such as a full disk
-or an offline partition, are retried with increasing delays until they succeed. A failure that repeats is logged at
-first, then at growing intervals, and once more when it ends.
+A partition whose topic is deleted needs no marker. A partition that has seen a later epoch of the producer needs none,
+either, since that epoch ended the open transaction. A partition whose files come from a Kafka cluster may have seen a
+later coordinator epoch. A standalone broker is the only coordinator, so it writes the marker with that later epoch. All
+other failures, such as a full disk or an offline partition, are retried with increasing delays until they succeed. A
+failure that repeats is logged at first, then at growing intervals, and once more when it ends.
 
-In a cluster there are other coordinators and leaders: markers for partitions with another leader are sent to it. A
-marker of an older coordinator epoch than the partition has seen is dropped, since the later coordinator writes it.
+In a cluster, a marker for a partition with another leader is sent to that leader. If a partition has seen a later
+coordinator epoch, the marker is dropped, since the later coordinator writes it.
 
 Thread rule: any thread; nothing waits. `done` is called on the flusher, the I/O pool or the timers' thread, without a
 lock. The lock is a leaf.
@@ -123,7 +123,8 @@ class MarkerWriter:
             self.remote.write_marker(leader, mark, partition, written)
 
     def _led_elsewhere(self, partition: TopicPartition) -> int | None:
-        """Return the other broker that leads a partition, -1 without a leader; None: this one, or it was deleted."""
+        """Return the id of the other broker that leads a partition, -1 if it has no leader; None if this broker leads
+        it or the partition was deleted."""
         topic = self._logs.topics.get(partition.topic)
         if topic is None or not 0 <= partition.partition < len(topic.partitions):
             return None
@@ -131,8 +132,11 @@ class MarkerWriter:
         return None if log.led else int(log.core.leader_id)
 
     def _settles(self, partition: TopicPartition) -> frozenset[ErrorCode]:
-        """Return the codes that end the attempts for a partition in a cluster: a later epoch of the producer or of this
-        coordinator; or a deleted partition, if this broker knows that itself: another may not know the topic yet."""
+        """Return the error codes after which a marker is not retried in a cluster.
+
+        They mean that the partition has seen a later epoch of the producer or of the coordinator.
+        UNKNOWN_TOPIC_OR_PARTITION is one of them only if the partition is deleted as far as this broker knows: another
+        may not know a new topic yet."""
         topic = self._logs.topics.get(partition.topic)
         gone = topic is None or partition.partition >= len(topic.partitions)  # made again with fewer
         return _OUTDATED | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if gone else _OUTDATED

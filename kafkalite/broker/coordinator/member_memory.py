@@ -1,10 +1,10 @@
 """Charge the memory of each member to the client that sent its metadata.
 
-Metadata and subscriptions stay until the member leaves, so waiting does not free memory: a join that does not fit is
-refused with GROUP_MAX_SIZE_REACHED, like other group limits. Members that are loaded from the log are charged to no
-client.
+Metadata and subscriptions stay in memory until the member leaves, so a join does not wait for free memory. If it does
+not fit, it is refused with GROUP_MAX_SIZE_REACHED, like other group limits. Members that are loaded from the log are
+charged to no client.
 
-Thread rule: guarded by the lock of the group that it belongs to.
+Thread rule: guarded by the lock of the members' group.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ class MemberMemory:
     __slots__ = ("_ceiling", "_charges", "_known")
 
     def __init__(self, ceiling: MemoryCeiling | None, before: MemberMemory | None = None) -> None:
-        """`ceiling` None: nothing is counted. `before` belongs to the group whose members this one takes over."""
+        """With `ceiling` None nothing is counted. `before` has the charges of the group whose members this one takes
+        over."""
         self._ceiling = ceiling
         self._charges: dict[str, tuple[Charge, Holder | None]] = {}
         self._known = {} if before is None else before.holders()
 
     def holders(self) -> dict[str, Holder | None]:
-        """Return the client that each member is charged to."""
+        """Return member id → the client that the member is charged to."""
         return {member_id: holder for member_id, (_, holder) in self._charges.items()}
 
     def admits(self, member_id: str, size: int, holder: Holder | None) -> bool:
@@ -99,7 +100,8 @@ class MemberMemory:
 
 
 class ConsumerMemory:
-    """The charges of a consumer group's members: before a change is staged, and when it is durable or discarded."""
+    """The charges of a consumer group's members. They change before a change is staged and when it is durable or
+    discarded."""
 
     __slots__ = ("_memory",)
 
@@ -116,14 +118,14 @@ class ConsumerMemory:
         self._memory.put(member.member_id, size, holder)
 
     def update(self, changes: MemberChanges) -> None:
-        """Charge what changed in the durable state."""
+        """Adjust the charges to the changes of the durable state."""
         for member_id in changes.removed:
             self._memory.drop(member_id)
         for _, member in changes.updated:
             self._memory.put(member.member_id, consumer_size(member))
 
     def recount(self, members: Mapping[str, ConsumerMember]) -> None:
-        """Charge these durable members alone, after staged changes were discarded."""
+        """Charge only these members of the durable state, after staged changes were discarded."""
         self._memory.keep(members)
         for member in members.values():
             self._memory.put(member.member_id, consumer_size(member))
@@ -134,17 +136,17 @@ class ConsumerMemory:
 
 
 def protocols_size(protocols: Protocols) -> int:
-    """Return about how many bytes a classic member's metadata takes."""
+    """Return roughly how many bytes of memory a classic member's metadata takes."""
     return sum(NAME_SIZE + len(name) + len(metadata) for name, metadata in protocols)
 
 
 def classic_size(member: Member) -> int:
-    """Return about how many bytes a member of the classic protocol takes."""
+    """Return roughly how many bytes of memory a member of the classic protocol takes."""
     return MEMBER_SIZE + protocols_size(member.protocols) + len(member.assignment)
 
 
 def consumer_size(member: ConsumerMember) -> int:
-    """Return about how many bytes a member of the consumer protocol takes."""
+    """Return roughly how many bytes of memory a member of the consumer protocol takes."""
     names = sum(map(len, member.topics)) + NAME_SIZE * len(member.topics) + len(member.expression)
     partitions = sum(map(len, member.assigned.values())) + sum(map(len, member.revoking.values()))
     classic = 0 if member.classic is None else protocols_size(member.classic.protocols)

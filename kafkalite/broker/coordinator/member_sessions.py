@@ -1,4 +1,5 @@
-"""Track the members of a classic group from first join to departure: ids, sessions, waiting requests and memory.
+"""Track the members of a classic group from the first JoinGroup until they leave: ids, sessions, waiting requests,
+memory.
 
 Thread rule: `make` and methods ending in `_locked` need the group's lock; the sessions' timers take it.
 """
@@ -63,7 +64,8 @@ class MemberSessions:
         protocols: Protocols,
         holder: Holder | None = None,
     ) -> Member:
-        """Return a member that is charged to `holder`; its session has not begun. `ClassicState.enlist` takes it in."""
+        """Return a new member that is charged to `holder`; its session has not begun. `ClassicState.enlist` adds it to
+        the group."""
         member = Member(
             member_id=member_id,
             instance_id=instance_id,
@@ -80,7 +82,7 @@ class MemberSessions:
     def await_join_locked(
         self, member: Member, request: JoinGroupRequest, protocols: Protocols, answer: Deferred[JoinGroupResponse]
     ) -> None:
-        """Let a member wait in a join with its new metadata; an earlier join of it is refused."""
+        """Let a member's JoinGroup wait, with its new metadata; refuse an earlier JoinGroup of the member."""
         if member.awaiting_join is not None:
             self._answers.refuse_join(member.awaiting_join, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         member.protocols = protocols
@@ -116,7 +118,7 @@ class MemberSessions:
             self._classic.leader = next(iter(self._classic.members), None)
 
     def end_waits_locked(self, member: Member, code: int) -> None:
-        """Answer a join and a sync in which a member waits with an error."""
+        """Answer a member's waiting JoinGroup and SyncGroup with an error."""
         join, member.awaiting_join = member.awaiting_join, None
         sync, member.awaiting_sync = member.awaiting_sync, None
         if join is not None:
@@ -125,7 +127,7 @@ class MemberSessions:
             self._answers.answer_sync(sync, code, b"")
 
     def end_syncs_locked(self, code: int) -> None:
-        """Refuse all waiting syncs; no member has an assignment."""
+        """Refuse all waiting SyncGroups and drop all assignments."""
         for member in self._classic.members.values():
             member.assignment = b""
             answer, member.awaiting_sync = member.awaiting_sync, None

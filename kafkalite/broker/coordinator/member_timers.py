@@ -1,13 +1,13 @@
-"""Fence members of a consumer group (KIP-848) that miss a timeout.
+"""Fence members of a consumer group (KIP-848) that miss a timeout. Each timeout is for one request of the member:
 
-    session      no heartbeat within group.consumer.session.timeout.ms; a classic member has its own session timeout
-    revocation   no heartbeat without the revoked partitions within the member's rebalance timeout
-    join, sync   no JoinGroup or SyncGroup of a classic member within its rebalance timeout
+    session      a heartbeat, within group.consumer.session.timeout.ms or a classic member's own session timeout
+    revocation   a heartbeat that no longer reports the revoked partitions, within the member's rebalance timeout
+    join, sync   a JoinGroup or SyncGroup of a classic member, within its rebalance timeout
 
 An expired timer adds an operation to the queue (`operation_queue`), which fences the member unless its request has
 arrived meanwhile. If the fencing cannot be written, the timer is set again.
 
-Thread rule: guarded by the group's lock; the timers' thread calls without it.
+Thread rule: guarded by the group's lock; the timers' thread calls without the lock.
 """
 
 from __future__ import annotations

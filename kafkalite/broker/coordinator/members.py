@@ -1,4 +1,4 @@
-"""Describe one member of a classic group, and a client that asks to join.
+"""Hold one member of a classic group, and the client of a JoinGroup request.
 
 Thread rule: belongs to its group and is guarded by the group's lock.
 """
@@ -44,15 +44,15 @@ class Member:
     awaiting_sync: Deferred[SyncGroupResponse] | None = field(default=None)
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Return its metadata for a protocol."""
+        """Return the member's metadata for a protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: set[str]) -> str:
-        """Return its preferred protocol among the candidates."""
+        """Return the candidate protocol that the member prefers."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def stored(self, protocol: str | None, assignment: bytes) -> MemberMetadata:
-        """Return its part of the group's record."""
+        """Return the member's part of the group's record."""
         return MemberMetadata(
             member_id=self.member_id,
             group_instance_id=self.instance_id,
@@ -67,7 +67,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A client that asks to join, and what its version of JoinGroup supports."""
+    """A client that sends JoinGroup, and what its version of the request supports."""
 
     client_id: str
     client_host: str
@@ -82,7 +82,7 @@ class Caller:
 
 
 def rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    """Return a request's rebalance timeout; v0 has only the session timeout."""
+    """Return the rebalance timeout in a request; in version 0, which has none, the session timeout."""
     return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
 
 

@@ -1,8 +1,8 @@
-"""Change the members of a consumer group (KIP-848): join, subscribe, reconcile, leave, be fenced.
+"""Change the members of a consumer group (KIP-848): they join, subscribe, are reconciled, leave or are fenced.
 
     update ─▶ subscription changed? ─▶ bump the group epoch ─▶ compute the target assignment ─▶ reconcile the member
 
-Members of both protocols take these steps: with a heartbeat, and with a JoinGroup (`classic_members`).
+A ConsumerGroupHeartbeat takes these steps, and so does a classic member's JoinGroup (`classic_members`).
 
 Thread rule: guarded by the group's lock.
 """
@@ -31,7 +31,7 @@ logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
 
 class Recognised(NamedTuple):
-    """The member that sent a request, as it is before the request."""
+    """The member that sent a request, in its state before the request."""
 
     member: ConsumerMember
     replaces: ConsumerMember | None = None
@@ -39,7 +39,7 @@ class Recognised(NamedTuple):
 
 
 class Membership:
-    """The members of one group, and who is assigned what."""
+    """The members of one group and their assignments."""
 
     __slots__ = ("_changes", "_consumers", "_downgrade", "_group_id", "_subscriptions")
 
@@ -66,7 +66,7 @@ class Membership:
             raise GroupMaxSizeReached(f"group {self._group_id} already has its maximum of {len(members)} members")
 
     def find(self, member_id: str, instance_id: str | None) -> ConsumerMember:
-        """Return a member; raise UnknownMemberId or FencedInstanceId if it is none."""
+        """Return the member with these ids; raise UnknownMemberId or FencedInstanceId if there is none."""
         state = self._changes.staged
         if instance_id is not None:
             return self.find_static(state, instance_id, member_id)
@@ -76,7 +76,8 @@ class Membership:
         return member
 
     def find_static(self, state: ConsumerState, instance_id: str, member_id: str) -> ConsumerMember:
-        """Return the member with a group.instance.id; raise UnknownMemberId or FencedInstanceId if it is another."""
+        """Return the member with a group.instance.id. UnknownMemberId if there is none; FencedInstanceId if its member
+        id is another one."""
         holder = state.members.get(state.static_ids.get(instance_id, ""))
         if holder is None:
             raise UnknownMemberId(f"group {self._group_id} has no member with instance id {instance_id}")
@@ -89,9 +90,10 @@ class Membership:
     def update(
         self, before: Recognised, after: ConsumerMember, owned: Assignment | None
     ) -> tuple[ConsumerMember, bool]:
-        """Update a member with the data of a request and reconcile it; return it, and if its subscription changed.
+        """Update a member with the data of a request and reconcile it; return (the member, whether its subscription
+        changed).
 
-        `owned` are the partitions that the client reports to have; None: it reports none.
+        `owned` has the partitions that the client reports as owned; None if it did not report.
         """
         changed = self._put(before.member, after, before.replaces)
         staged = self._changes.staged
@@ -134,7 +136,7 @@ class Membership:
         self._subscriptions.bump_epoch()
 
     def _put(self, before: ConsumerMember, after: ConsumerMember, replaced: ConsumerMember | None) -> bool:
-        """Store the updated member; return if its subscription changed."""
+        """Store the updated member; return whether its subscription changed."""
         changes, subscriptions = self._changes, self._subscriptions
         if replaced is not None:
             target = changes.staged.targets.get(replaced.member_id, {})

@@ -1,15 +1,16 @@
-"""Kafka's hash of the topics that a group reads (KIP-1101): a group is assigned again when its hash changes.
+"""Compute Kafka's hash of the topics that a consumer group reads (KIP-1101). When it changes, the group is assigned
+again.
 
     topic   XXH3 of a zero byte, the id, the name and the number of partitions; then, for each partition, its number and
             the racks of its replicas, sorted
     group   XXH3 of the hashes of its existing topics, in the order of their names; 0 without any
 
-Numbers are little-endian, and the id is two numbers of 64 bits. A string is its UTF-16 code units followed by their
-count; a rack has the count in front as well. Java brokers compute the same hash, so a group whose coordinator moves
-between a Java and a kafkalite broker keeps its assignment.
+Numbers are little-endian. The topic id is written as two numbers of 64 bits, a string as its UTF-16 code units followed
+by their count; a rack has the count in front as well. Java brokers compute the same hash. So a group keeps its
+assignment if its coordinator moves between a Java and a kafkalite broker.
 
-Source: computeTopicHash and computeGroupHash of org.apache.kafka.coordinator.group.Utils, Kafka 4.1 and 4.4.
-Thread rule: any thread. The cache has no lock: an entry counts only for the state that it was computed from.
+Source: computeTopicHash and computeGroupHash of org.apache.kafka.coordinator.group.Utils, Kafka 4.1 and 4.4. Thread
+rule: any thread. The cache has no lock: an entry is valid only for the topic state that it was computed from.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ class Racks(Protocol):
     """The racks of a topic's replicas."""
 
     def state_of(self, topic: Topic) -> object:
-        """Return what the racks depend on: another object after every change of the topic."""
+        """Return an object that represents the topic's current state: another one after every change of the topic."""
 
     def racks_of(self, topic: Topic) -> Sequence[Collection[str]]:
-        """Return the racks of each partition's replicas; a replica on a broker without a rack has none."""
+        """Return the racks of each partition's replicas, leaving out brokers without a rack."""
 
 
 class OwnRack:
@@ -56,11 +57,11 @@ class MetadataHashes:
         self._cache: dict[str, tuple[object, int]] = {}
 
     def of_topics(self, names: frozenset[str], topics: Mapping[str, Topic]) -> int:
-        """Return the hash of a group that reads these topics; names of topics that do not exist change nothing."""
+        """Return the hash of a group that reads these topics. Topics that do not exist are ignored."""
         return group_hash([self._of_topic(topics[name]) for name in sorted(names & topics.keys())])
 
     def forget(self, name: str) -> None:
-        """Drop a topic that has changed or is gone."""
+        """Drop the cached hash of a topic that was changed or deleted."""
         self._cache.pop(name, None)
 
     def _of_topic(self, topic: Topic) -> int:
@@ -74,7 +75,8 @@ class MetadataHashes:
 
 
 def topic_hash(name: str, topic_id: bytes, racks: Sequence[Collection[str]]) -> int:
-    """Return the hash of a topic as a signed 64-bit number. `racks`: for each partition, those of its replicas."""
+    """Return the hash of a topic as a signed 64-bit number. `racks` has, for each partition, the racks of its
+    replicas."""
     parts = [struct.pack("<bqq", _VERSION, *struct.unpack(">qq", topic_id)), _string(name), _int(len(racks))]
     for number, found in enumerate(racks):
         parts.append(_int(number))
@@ -85,7 +87,8 @@ def topic_hash(name: str, topic_id: bytes, racks: Sequence[Collection[str]]) -> 
 
 
 def group_hash(hashes: Sequence[int]) -> int:
-    """Return the hash of a group as a signed 64-bit number, from those of its topics in the order of their names."""
+    """Return the hash of a group as a signed 64-bit number; `hashes` are those of its topics, in the order of their
+    names."""
     return _xxh3(struct.pack(f"<{len(hashes)}q", *hashes)) if hashes else 0
 
 

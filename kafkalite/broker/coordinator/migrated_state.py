@@ -1,10 +1,12 @@
-"""Convert the coordinator logs of a standalone broker for a cluster, where topics have other ids.
+"""Convert a standalone broker's groups and transactions for a cluster, in which its topics have other topic ids.
 
-A committed offset with the old topic id would count as that of a deleted topic, so it is rewritten without an id.
-Members of consumer groups have partitions by topic id: they are removed as if their sessions had ended, and rejoin. The
-groups keep their epochs and offsets. Classic groups refer to topics by name only.
+The module appends converted records to the logs of `__consumer_offsets`; of `__transaction_state` it only counts the
+transactional ids. With its old topic id a committed offset would count as one of a deleted topic, so it is written
+again without an id. The assignments of consumer groups (KIP-848) contain topic ids, so their members are removed as if
+their sessions had timed out, and rejoin. The groups keep their epochs and offsets. Classic groups refer to topics by
+name only.
 
-Blocks. These logs must have no other writer.
+Everything here blocks. These logs must have no other writer.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ def look_at_groups(partitions: Iterable[PartitionLog]) -> Groups:
 
 
 def fit_groups(partitions: Iterable[PartitionLog], now_ms: int) -> None:
-    """Write the conversion durably; a repeated call writes nothing. KafkaError, StartupError."""
+    """Convert the groups, durably; a repeated call writes nothing. KafkaError, StartupError."""
     for log in partitions:
         with _readable(log):
             changes = _changes(_latest(log))

@@ -1,6 +1,6 @@
 """Handle OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete and transaction markers, for all groups.
 
-    commit ─▶ checked ─▶ under the group's lock: allowed? ─▶ written ─▶ durable ─▶ holds, or is pending until the
+    commit ─▶ checked ─▶ under the group's lock: allowed? ─▶ written ─▶ durable ─▶ visible, or pending until the
                                                                                  marker of its transaction is durable
 
 Each group keeps its offsets (`group_offsets.GroupOffsets`). Deleting a topic deletes its offsets at once.
@@ -79,11 +79,11 @@ class CommittedOffsets:
         watch: Watch | None = None,
         holder: Holder | None = None,
     ) -> Deferred[list[int]]:
-        """Commit offsets; completed when durable, with a code for each of `offsets`, in their order.
+        """Commit offsets. The Deferred gets a code for each of `offsets`, in their order, when the commit is durable.
 
         Partitions that do not exist are refused before the group is checked. `version` is OffsetCommit's. With a
-        producer the offsets belong to its transaction and take effect when it commits; the caller has checked that the
-        transaction is open, or was when `watch` began. A group that does not exist yet is charged to `holder`.
+        producer the offsets belong to its transaction and take effect when it commits. Then the caller has checked that
+        the transaction is open, or was open when `watch` began. A new group is charged to `holder`.
         """
         codes = self._unknown(offsets)
         if all(codes):
@@ -137,8 +137,8 @@ class CommittedOffsets:
     def _acceptable(
         self, offsets: Sequence[Offset], codes: list[int], retention_ms: int, *, rests: bool
     ) -> tuple[dict[TopicPartition, Committed], list[int]]:
-        """Return the offsets that may be committed, without their order, and the codes of all. If it `rests`, there is
-        a checkpoint between two of them."""
+        """Return (the offsets that may be committed, without their `order`; a code for each of `offsets`). With
+        `rests`, a long request lets other requests run in between."""
         now_ms = self._timers.clock.time_ms()
         expire_ms = -1 if retention_ms < 0 else now_ms + retention_ms
         topics = self._logs.topics
@@ -197,9 +197,9 @@ class CommittedOffsets:
         group.environment.write(group.group_id, records, stored, producer, watch)
 
     def _answer_later(self, codes: list[int], answer: Deferred[list[int]]) -> Timer:
-        """Refuse the commit with a retriable error if the replicas take too long; it may still take effect.
+        """Start a timer that answers the commit with a retriable error if the replicas take too long.
 
-        Source: offsets.commit.timeout.ms of Kafka 4.1, as GroupCoordinatorService uses it.
+        The commit may still take effect. Source: offsets.commit.timeout.ms of Kafka 4.1 (GroupCoordinatorService).
         """
         timer = self._timers.timer(lambda: answer.complete(_filled(codes, ErrorCode.COORDINATOR_NOT_AVAILABLE)))
         timer.set(self._config.offsets_commit_timeout_ms / 1000)
@@ -208,12 +208,12 @@ class CommittedOffsets:
     # --- transactions -------------------------------------------------------------------------------------------------
 
     def installed(self, group: GroupBase) -> None:
-        """Note the open transactions of a group that was read."""
+        """Note the open transactions of a group that was read from the log."""
         for producer_id in group.offsets.producers():
             self._note_transaction(group, producer_id)
 
     def succeed_locked(self, group: GroupBase, successor: GroupBase) -> None:
-        """Let one group replace another. The table's lock is held."""
+        """Let `successor` replace a group in its open transactions. The table's lock is held."""
         for groups in self._in_transactions.values():
             if group in groups:
                 groups.remove(group)
@@ -233,8 +233,10 @@ class CommittedOffsets:
                 self._in_transactions.setdefault(key, set()).add(present)
 
     def watch(self, partition: int, producer_id: int, ended_by: int) -> Watch:
-        """Start, in a cluster, to watch for the end of a producer's transaction in a partition of `__consumer_offsets`
-        by a marker of epoch `ended_by` or later; for one commit, or until `unwatch`."""
+        """Watch, in a cluster, for a marker that ends a producer's transaction in a partition of `__consumer_offsets`.
+
+        Only a marker with producer epoch `ended_by` or later counts. The watch ends with one commit, or with
+        `unwatch`."""
         assert self._log.led is not None, "in a cluster alone"
         watch = Watch(self._log.led.home(partition), producer_id, ended_by)
         with self._table.lock:
@@ -263,9 +265,11 @@ class CommittedOffsets:
         commit: bool,
         callback: Callable[[int], object],
     ) -> None:
-        """End a producer's transaction in a partition of `__consumer_offsets`. `append` writes the marker after all
-        commits queued before. When it is durable it takes effect on the pending offsets; then callback(0). While the
-        partition is not served, NOT_LEADER_OR_FOLLOWER: the marker would miss offsets that are still being read."""
+        """End a producer's transaction in a partition of `__consumer_offsets`.
+
+        `append` writes the marker, after all commits that are already queued. When the marker is durable, it commits or
+        drops the pending offsets; then callback(0). If the partition is not served, callback(NOT_LEADER_OR_FOLLOWER):
+        the marker would miss offsets that are still being read."""
         led = self._log.led
         home = ShardEpoch(partition, NO_EPOCH) if led is None else led.home(partition)
         if led is not None and home.epoch == NO_EPOCH:
@@ -294,7 +298,7 @@ class CommittedOffsets:
     # --- fetch and delete ---------------------------------------------------------------------------------------------
 
     def fetch_error(self, group_id: str, member_id: str | None, member_epoch: int) -> int:
-        """Return why this member may not fetch a group's offsets now, or 0."""
+        """Return the error code if this member may not fetch a group's offsets now, else 0."""
         group, code = self._table.lookup(group_id, may_be_empty=True)
         if group is None:
             return code
@@ -331,7 +335,8 @@ class CommittedOffsets:
             return {topic: group.offsets.of_topic(topic) for topic in group.offsets.topics()}
 
     def delete(self, group_id: str, partitions: list[TopicPartition]) -> Deferred[tuple[int, dict[str, int]]]:
-        """Handle OffsetDelete: (code for all, topic → its code); subscribed topics keep their offsets."""
+        """Handle OffsetDelete; the result is (code for all, topic → its code). Offsets of subscribed topics are not
+        deleted."""
         group, code = self._table.lookup(group_id)
         if group is None:
             return completed((code or int(ErrorCode.GROUP_ID_NOT_FOUND), {}))
@@ -358,7 +363,7 @@ class CommittedOffsets:
     def erase_locked(
         self, group: GroupBase, partitions: list[TopicPartition], callback: Callable[[int], object] | None = None
     ) -> None:
-        """Write tombstones, and drop the offsets when they are durable; then callback(code), without the lock."""
+        """Write tombstones, and drop the offsets when these are durable; then callback(code), without the lock."""
 
         def erased(code: int) -> None:
             if code == 0:
@@ -393,5 +398,5 @@ class CommittedOffsets:
 
 
 def _filled(codes: list[int], code: int) -> list[int]:
-    """Return the codes, with zeros replaced by this code."""
+    """Return the codes with each 0 replaced by `code`."""
     return [known or int(code) for known in codes]

@@ -5,9 +5,10 @@
                                                                 ▼
                       answers, timers ◀── durable ◀── the staged state is committed (or discarded)
 
-An operation that changes nothing is answered at once. One that changes something is answered when the change is
-durable, so a crash takes nothing back. Operations that arrive meanwhile wait for the next batch, so a burst of joins
-needs few writes. If the write fails, nothing has changed, and the requests of the batch are answered with an error.
+An operation that changes nothing is answered at once. An operation that changes the group is answered when the change
+is durable, so a crash never undoes a change that a client knows of. Operations that arrive during a write wait for the
+next batch, so many joins at once need few writes. If the write fails, nothing has changed, and the requests of the
+batch are answered with an error.
 
 Thread rule: guarded by the group's lock. Batches run on the thread of a request, or on the I/O pool.
 """
@@ -204,7 +205,7 @@ class OperationQueue:
         self._memory.recount(self._changes.durable.members)
 
     def _give_way(self, successor: Successor) -> None:
-        """Let the classic group take over, and send it the requests that arrived meanwhile."""
+        """Let the classic group replace this one, and pass it the requests that arrived meanwhile."""
         self._downgrade.complete_locked(successor)
         operations, self._queued = self._queued, []
         for operation in operations:

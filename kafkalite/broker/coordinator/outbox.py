@@ -1,4 +1,4 @@
-"""Deliver responses after a lock is released, so that their callbacks may take any lock.
+"""Collect responses under a lock and deliver them after its release, so that their callbacks may take any lock.
 
 Thread rule: any thread; `later_locked` needs the lock.
 """
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 
 class Outbox:
-    """A lock with deferred calls, for a group or a transactional id. `same`: another one whose lock it shares."""
+    """A lock with deferred calls, for a group or a transactional id. `same`: another Outbox, whose lock this one
+    shares."""
 
     def __init__(self, same: Outbox | None = None) -> None:
         self._lock: threading.Lock = threading.Lock() if same is None else same._lock  # noqa: SLF001 - of this class

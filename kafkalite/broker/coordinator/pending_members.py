@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PendingMembers:
-    """The pending ids of one group, at most group.max.pending.members, of which each client has a fair share."""
+    """The pending member ids of one group: at most group.max.pending.members, shared fairly among clients."""
 
     __slots__ = ("_environment", "_forget", "_ids", "_shares")
 
@@ -36,7 +36,7 @@ class PendingMembers:
         return len(self._ids)
 
     def admits(self, holder: Holder | None) -> bool:
-        """Return whether a client may get one more id; a refusal is logged."""
+        """Return whether a client may get another pending id; a refusal is logged."""
         limit = self._environment.pending_max
         if self._shares.admits(holder, len(self._ids), limit):
             return True

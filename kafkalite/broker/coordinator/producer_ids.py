@@ -1,10 +1,10 @@
-"""Allocate producer ids, each of them once.
+"""Allocate unique producer ids for InitProducerId.
 
-Ids come from a block that was made durable before its first id is handed out. A stop loses the rest of the block, which
-costs nothing.
+Ids are taken from a block. The block is recorded durably before its first id is used. A stop loses the rest of the
+block, which is harmless.
 
-Thread rule: any thread. `next` may wait for the disk once in BLOCK_SIZE calls, `take` never does. The lock is held
-while a block is made durable, and taken under no other.
+Thread rule: any thread. `next` may wait for the disk once in BLOCK_SIZE calls; `take` never waits. The lock is held
+while a block is made durable. It is never taken while another lock is held.
 """
 
 from __future__ import annotations

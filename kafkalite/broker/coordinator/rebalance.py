@@ -2,7 +2,7 @@
 
     start ─▶ PreparingRebalance ──all joined, or the timeout──▶ next generation: CompletingRebalance ─▶ `syncs`
 
-A group that was empty waits for group.initial.rebalance.delay.ms instead, longer while members come (KIP-134).
+A group that was empty waits for group.initial.rebalance.delay.ms instead, and longer while members join (KIP-134).
 
 Thread rule: methods ending in `_locked` need the group's lock; the timers and callbacks of writes take it.
 """
@@ -39,7 +39,7 @@ class Rebalance:
         self._sync_timer = parts.environment.timers.timer(self._sync_due, awaits_client=True)
 
     def start_locked(self, reason: str) -> None:
-        """Ask all members to rejoin, unless they have been asked already."""
+        """Ask all members to rejoin, unless a rebalance is already waiting for them."""
         if self._classic.state not in {State.EMPTY, State.COMPLETING, State.STABLE}:
             return
         if self._classic.state is State.COMPLETING:
@@ -128,7 +128,7 @@ class Rebalance:
             )
 
     def _sync_due(self) -> None:
-        """Remove members that joined and have not synced in time."""
+        """Remove members that joined but did not send SyncGroup in time."""
         with self._parts.changing():
             if self._sync_timer.armed or self._classic.state not in {State.COMPLETING, State.STABLE}:
                 return

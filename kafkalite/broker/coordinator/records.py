@@ -7,9 +7,9 @@
     0, 1  group, topic, partition      committed offset       4; 1 when the client gave an expiry time
     2     group                        group metadata         3
 
-Kinds above 2 belong to consumer groups (KIP-848) and are ignored here. Version 4 of an offset has the topic's id in a
-tagged field, which readers that do not know it skip: with it, a topic that is recreated under an old name does not
-inherit the old offsets.
+Kinds above 2 belong to consumer groups (KIP-848) and are ignored here. Version 4 of an offset has the topic id in a
+tagged field, which older readers skip. With it, a topic that is recreated under an old name does not inherit the old
+offsets.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _encode(message: object, version: int, kind: int | None = None) -> bytes:
 
 
 def offset_record(group: str, topic: str, partition: int, value: OffsetCommitValue | None) -> Record:
-    """Return the record of a committed offset, or with None its tombstone."""
+    """Return the record of a committed offset; with `value` None its tombstone."""
     key = _encode(OffsetCommitKey(group=group, topic=topic, partition=partition), 0, OFFSET_KIND)
     if value is None:
         return key, None
@@ -150,7 +150,7 @@ def offset_record(group: str, topic: str, partition: int, value: OffsetCommitVal
 
 
 def group_record(group: str, value: GroupMetadataValue | None) -> Record:
-    """Return the record of a group's metadata, or with None its tombstone."""
+    """Return the record of a group's metadata; with `value` None its tombstone."""
     key = _encode(GroupMetadataKey(group=group), 0, GROUP_KIND)
     return key, None if value is None else _encode(value, GROUP_VERSION)
 

@@ -1,10 +1,12 @@
 """Send requests between coordinators and partition leaders on different brokers of a cluster.
 
-    write_marker   the end of a transaction, to the leader of one of its partitions    WriteTxnMarkers (KIP-98)
-    ask            whether a transaction may add, or already has, a partition          AddPartitionsToTxn 4-5 (KIP-890)
+    write_marker   sends a transaction marker to a partition's leader          WriteTxnMarkers (KIP-98)
+    ask            asks a transaction's coordinator to add a partition,        AddPartitionsToTxn 4-5 (KIP-890)
+                   or whether the transaction has it
 
-While a request to a broker is in flight, the next ones to it are collected and sent together. An unreachable broker
-produces an error that makes the client retry.
+While a request to a broker is in flight, the next markers or questions for that broker are queued (`Lane`) and then
+sent together in one request. If a broker cannot be reached, the callback gets an error code that makes the client
+retry.
 
 Source: TransactionMarkerChannelManager and AddPartitionsToTxnManager of Kafka 4.1. Any thread; callbacks run on a
 thread of the peer connection, which they must not block.
@@ -47,14 +49,16 @@ VERIFYING_SINCE: Final = 4
 
 
 class Lane(Protocol):
-    """A queue for one API of one broker: items are sent in order, batched while a request is in flight."""
+    """A queue of the markers or questions for one API of one other broker.
+
+    One request is in flight at a time; what is queued meanwhile is sent, in order, in the next one."""
 
     def put(self, item: Any) -> None:
-        """Any thread."""
+        """Queue an item (a marker or a question). Any thread."""
 
 
 class Peers(Protocol):
-    """The other brokers."""
+    """The connections to the other brokers."""
 
     def lane(
         self,
@@ -65,8 +69,10 @@ class Peers(Protocol):
         settle: Callable[[Sequence[Any], Any], None],
         says: Callable[[Any], tuple[Hashable, Hashable]],
     ) -> Lane:
-        """Return the lane to an API of a broker. `build` makes a request of items; `settle` gets them with the
-        response, None without one. `says`: (subject of an item, its content); a request has one content per subject."""
+        """Return the queue for an API of a broker, in versions from `oldest` on.
+
+        `build` makes a request of queued items. `settle` gets these items and the response, or None if there was none.
+        `says` returns (subject, content) of an item: a request never has two contents for the same subject."""
 
 
 class _MarkerTo(NamedTuple):
@@ -81,7 +87,7 @@ class _AskTo(NamedTuple):
 
 
 class Remote:
-    """Sends the requests of one broker. `log` is the log of transactional ids."""
+    """Sends the requests of this broker. `log` is the log of transactional ids."""
 
     def __init__(self, logs: LogManager, log: StateLog, peers: Peers) -> None:
         self._logs = logs
@@ -115,17 +121,17 @@ class Remote:
 
 
 def _mark_of(item: _MarkerTo) -> tuple[int, RemoteMarker]:
-    """Return the producer id that a marker is about, and the marker.
+    """Return (producer id, marker), the subject and the content of an item.
 
-    A request has one marker per producer: two coordinators may end a producer's transactions at the same time.
+    So a request has one marker per producer: two coordinators may end a producer's transactions at the same time.
     """
     return item.mark.producer_id, item.mark
 
 
 def _asker_of(item: _AskTo) -> tuple[str, tuple[int, int, bool]]:
-    """Return the transactional id that a question is about, and its content.
+    """Return (transactional id, question), the subject and the content of an item.
 
-    A request asks one question per id: a fenced producer may write at the same time as its successor.
+    So a request has one question per transactional id: a fenced producer may write at the same time as the new one.
     """
     ask = item.ask
     return ask.transactional_id, (ask.producer_id, ask.epoch, ask.only_verify)
@@ -162,7 +168,7 @@ def _markers(items: Sequence[_MarkerTo]) -> object:
 
 
 def _tell(callback: Callable[[int], object], code: int) -> None:
-    """Call back; an exception must not keep other callbacks from running."""
+    """Call back, and log an exception, so that the other callbacks still run."""
     try:
         callback(code)
     except Exception:

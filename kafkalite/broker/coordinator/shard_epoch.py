@@ -1,4 +1,4 @@
-"""Identify the partition and leader epoch in which a coordinator keeps a group or a transactional id."""
+"""Identify where a coordinator keeps a group or transactional id: a partition of its topic, in one leader epoch."""
 
 from __future__ import annotations
 

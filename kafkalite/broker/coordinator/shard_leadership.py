@@ -3,20 +3,20 @@
     take(partition, epoch) ─▶ LOADING ─▶ read on the loading thread ─▶ safe ─▶ installed ─▶ begun ─▶ ACTIVE
     take(partition, None)  ─▶ unloaded at once, in any state
 
-A partition is read to its end. Its state is installed when everything was read and is on every in-sync replica: the
-last records of an earlier leader may not have been acknowledged, and this one serves them only when they can no longer
-be lost. State that was read for an earlier epoch is not installed. A partition that cannot be read stays unserved until
-its next election.
+A partition is read to its end. Its state is installed when all records are read and *safe*, that is, on every in-sync
+replica. The last records of an earlier leader may not have been acknowledged, and this broker serves them only when
+they can no longer be lost. State that was read for an earlier epoch is not installed. A partition that cannot be read
+stays unserved until its next election.
 
-State belongs to the epoch in which it was read, its `ShardEpoch`, and is written only in that epoch: a request that
-read state before an election does not write it afterwards over newer state.
+State belongs to the leader epoch in which it was read (`ShardEpoch`), and is written only in that epoch. So a request
+that began before an election cannot overwrite newer state.
 
-Elections and resignations come in the order of the metadata log, from one thread: a resignation, like a deletion, has
-no epoch and refers to the epoch that was taken last.
+One thread calls `take`, in the order of the metadata log. A call with None means that this broker resigned or that the
+partition was deleted, and refers to the epoch that was taken last.
 
-Source: CoordinatorRuntime of Kafka 4.1, which serves before the high watermark has passed what was read.
-Thread rule: `take` belongs to the metadata thread, everything else to any. The lock is held while state is installed:
-it is taken before the coordinator's own.
+Source: CoordinatorRuntime of Kafka 4.1, which serves a partition without waiting until its records are safe. Thread
+rule: `take` belongs to the metadata thread; any thread may call everything else. The lock is held while state is
+installed, and taken before the coordinator's own lock.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Coordinator(Protocol):
         """Implemented by `StateLog.when_read`."""
 
     def begin_partition(self, number: int) -> None:
-        """Start the work that must be under way when the partition is served; its state is installed."""
+        """Start work that must run when the partition is served, such as timeouts. The state was just installed."""
 
     def drop_partition(self, number: int) -> None:
         """Forget a partition's state; waiting requests are refused, and clients look for the coordinator again."""
@@ -100,7 +100,7 @@ class LedPartitions:
         return -1 if led is None else led.epoch
 
     def home(self, number: int) -> ShardEpoch:
-        """Return a partition with its current leader epoch."""
+        """Return the ShardEpoch of a partition: its number with its current leader epoch."""
         led = self._led.get(number)
         return ShardEpoch(number, NO_EPOCH if led is None or led.code else led.epoch)
 
@@ -127,7 +127,7 @@ class LedPartitions:
             self._worker.call_locked()
 
     def _turn(self) -> float | None:
-        """Do one step of one partition; return the seconds until the next."""
+        """Do one loading step for one partition; return the seconds until the next step."""
         with self._worker.lock:
             if not self._to_do:
                 return None

@@ -1,9 +1,9 @@
-"""Load, serve and unload the partitions of a coordinator's topic, for groups and for transactions.
+"""Load, serve and unload the partitions of a coordinator's topic: `__consumer_offsets` or `__transaction_state`.
 
     standalone  start ─▶ loading (COORDINATOR_LOAD_IN_PROGRESS) ─▶ serving ─▶ stop (COORDINATOR_NOT_AVAILABLE)
     cluster     a partition is loaded when this broker becomes its leader, and unloaded afterwards: `shard_leadership`
 
-If a partition cannot be read, only its groups or transactional ids are not served.
+An *owner* is a group or a transactional id. If a partition cannot be read, only its owners are not served.
 
 Source: CoordinatorRuntime of Kafka 4.1, which both of its coordinators use.
 Thread rule: any thread may query; start, coordinate_led and stop belong to the thread that starts the broker.
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
 
 class ShardState(Protocol):
-    """A coordinator's state, by partition."""
+    """The state of a coordinator, which is loaded and dropped by partition."""
 
     def read_log(self, log: PartitionLog, home: ShardEpoch | None) -> Callable[[], object]:
-        """Replay a partition, and return a function that installs its state. May block. `home`: in a cluster, the
-        partition and leader epoch in which it is read."""
+        """Replay a partition, and return a function that installs its state. May block. In a cluster, `home` is the
+        partition with the leader epoch in which it is read."""
 
     def begin_partition(self, number: int) -> None:
-        """In a cluster: start the work that must be under way when the partition is served; its state is installed."""
+        """In a cluster: start work that must run when the partition is served. The state was just installed."""
 
     def drop_partition(self, number: int) -> None:
         """In a cluster: forget a partition's state; waiting requests are answered with NOT_COORDINATOR."""
 
 
 class Shards:
-    """The partitions of one coordinator: whether they are served, loaded and unloaded."""
+    """The partitions of one coordinator, and whether each of them is served."""
 
     def __init__(self, log: StateLog, state: ShardState, executors: Executors) -> None:
         self.log = log
@@ -54,7 +54,7 @@ class Shards:
     # --- start and stop -----------------------------------------------------------------------------------------------
 
     def start_empty(self) -> bool:
-        """Return whether there is nothing to load; then everything is served at once."""
+        """Serve everything at once if there is nothing to load; return whether that is so."""
         if any(log.log_end_offset for log in self.log.partitions):
             return False
         self.loaded.set()
@@ -73,7 +73,7 @@ class Shards:
         topics.leadership[self.log.name] = self.log.led.take
 
     def stop(self) -> None:
-        """Serve nothing any more; return when loading has ended."""
+        """Stop serving; return when loading has ended."""
         self.stopped = True
         if self.log.led is not None:
             self.log.led.stop()

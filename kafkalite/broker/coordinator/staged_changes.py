@@ -1,7 +1,7 @@
 """Stage the changes of a consumer group (KIP-848) until their records are durable.
 
-    durable   the state in `__consumer_offsets`
-    staged    `durable` with the changes that are being written; the same object if there are none
+    durable   the state that is in `__consumer_offsets`
+    staged    the durable state with the changes that are being written; the same object if there are none
 
 Thread rule: guarded by the group's lock.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Successor(NamedTuple):
-    """The classic group that replaces a consumer group, and the reason for its first rebalance (None: it has none)."""
+    """The classic group that replaces a consumer group, and the reason for its first rebalance (None: no rebalance)."""
 
     group: Group
     rebalances: str | None
@@ -36,7 +36,7 @@ class StagedChanges:
     __slots__ = ("_group_id", "_preface", "_records", "durable", "staged", "successor")
 
     def __init__(self, group_id: str, preface: Sequence[Record] = ()) -> None:
-        """`preface` has records that erase the predecessor. The first write of the group begins with them."""
+        """`preface` has the records that erase the group that this one replaces. The first write begins with them."""
         self._group_id = group_id
         self._preface = list(preface)
         self._records: list[Record] = []
@@ -87,7 +87,7 @@ class StagedChanges:
         self._erase(stored.EXPRESSION, expression)
 
     def put_epoch(self, epoch: int, metadata_hash: int) -> None:
-        """Replace the group epoch, and the hash of the topics for which it was reached."""
+        """Replace the group epoch, and the hash of the subscribed topics in this epoch."""
         state = self.edit()
         state.epoch, state.metadata_hash = epoch, metadata_hash
         self._write("", stored.GroupValue(epoch=epoch, metadata_hash=metadata_hash))
@@ -114,12 +114,13 @@ class StagedChanges:
     # --- from staged to durable ---------------------------------------------------------------------------------------
 
     def take_records(self) -> list[Record]:
-        """Return the records that make the staged state durable, each of them once; none if nothing changed."""
+        """Return the records that make the staged state durable; none if nothing changed. A record is returned only
+        once."""
         records, self._records = self._records, []
         return self._preface + records if records else records
 
     def commit(self) -> ConsumerState:
-        """Make the staged state the durable one, and return the durable state before."""
+        """Make the staged state the durable one; return the previous durable state."""
         before, self.durable = self.durable, self.staged
         self._preface = []
         return before
@@ -133,12 +134,13 @@ class StagedChanges:
         self.durable = self.staged = state
 
     def replace_classic(self, group: Group, state: ConsumerState) -> None:
-        """Begin with a state that replaces a classic group. The next write of the group makes it durable."""
+        """Begin with the state of a classic group that this group replaces. The group's next write makes it durable."""
         self.restore(state)
         self._preface = [*group.tombstones_locked(), *creation_records(self._group_id, state)]
 
     def tombstones(self) -> list[Record]:
-        """Return the records that erase the durable state, or the predecessor while nothing is durable."""
+        """Return the records that erase the durable state; before the first write, those that erase the replaced
+        group."""
         state = self.durable
         if state.epoch == 0 and not state.members:
             return list(self._preface)

@@ -1,13 +1,13 @@
 """Read and write a coordinator's durable state in its topic: `__consumer_offsets` or `__transaction_state`.
 
-    write(key, records, callback) ─▶ writer of the key's partition ─▶ safe ─▶ callback, in the order of the writes
-    entries(log) ─▶ at start: every record and every transaction marker of a partition, in order, once all are durable
-    when_read(number) ─▶ in a cluster: what was read is on all in-sync replicas, too
+    write(owner, records, callback) ─▶ writer of the owner's partition ─▶ safe ─▶ callback, in the order of the writes
+    entries(log) ─▶ at start: every record and transaction marker of a partition, in order, after all are durable
+    when_read(number) ─▶ in a cluster: calls back when the records that were read are on all in-sync replicas
 
-All records of one owner (a group, a transactional id) go to one partition, chosen as Kafka does: abs(Java's hashCode of
-the owner's name) modulo the number of partitions. The first write creates the topic.
+All records of one *owner* (a group or a transactional id) go to one partition, chosen as Kafka does: abs(Java's
+hashCode of the owner's name) modulo the number of partitions. The first write creates the topic.
 
-Thread rule: writes from any thread, without waiting; callbacks as in `log_writer`. The lock is a leaf: nothing is
+Thread rule: any thread may write, without waiting; callbacks run as in `log_writer`. The lock is a leaf: nothing is
 called while it is held.
 """
 
@@ -60,8 +60,10 @@ class Marker(NamedTuple):
 
 
 class Watch:
-    """Notes whether a producer's transaction ends in a partition, after another broker was asked about it. A marker of
-    epoch `ended_by` or later ends it; one of an earlier epoch ended the previous transaction."""
+    """Notes whether a producer's transaction ended in a partition since another broker was asked about the transaction.
+
+    A marker with producer epoch `ended_by` or later ends it. A marker with an earlier epoch ended the previous
+    transaction."""
 
     __slots__ = ("ended", "ended_by", "home", "producer_id")
 
@@ -73,7 +75,7 @@ class Watch:
 
 
 def java_hash(text: str) -> int:
-    """Return java.lang.String.hashCode: over UTF-16 units, as a signed 32-bit number."""
+    """Return java.lang.String.hashCode of a text: over its UTF-16 units, as a signed 32-bit number."""
     value = 0
     data = text.encode("utf-16-be", "surrogatepass")
     for position in range(0, len(data), 2):
@@ -88,7 +90,7 @@ def partition_of(owner: str, partition_count: int) -> int:
 
 
 class StateLog:
-    """Reads and writes one such topic."""
+    """Reads and writes one coordinator's topic."""
 
     def __init__(
         self,
@@ -148,9 +150,10 @@ class StateLog:
     ) -> None:
         """Append records of an owner; callback(0) when they are durable, else with Kafka's error code.
 
-        With a producer they are part of its transaction and take effect after its commit marker; with `watch` they are
-        refused (INVALID_TXN_STATE) if it has seen the end of that transaction. `home`, in a cluster, is where they were
-        decided: they are refused (NOT_COORDINATOR) in any other leader epoch.
+        With `producer` the records are part of its transaction and take effect after its commit marker. With `watch`
+        they are refused (INVALID_TXN_STATE) if the watch has seen the end of that transaction. `home` is, in a cluster,
+        the partition and leader epoch of the state that they change. They are refused (NOT_COORDINATOR) in any other
+        leader epoch.
         """
 
         def append(log: PartitionLog) -> int:
@@ -172,8 +175,10 @@ class StateLog:
         return ShardEpoch(number, NO_EPOCH) if self.led is None else self.led.home(number)
 
     def lookup(self, owner: str, ask: Callable[[], tuple[T | None, int]]) -> tuple[T | None, int]:
-        """Return what `ask` finds of an owner, or None, and why it cannot be served now. If the owner is not found and
-        its partition was loaded or unloaded meanwhile, ask again: both answers must be of one coordinator."""
+        """Return (what `ask` finds for an owner, or None; the error code if the owner cannot be served now, else 0).
+
+        If `ask` finds nothing and the owner's partition was loaded or unloaded meanwhile, it is called again, so that
+        both results belong to the same leader epoch."""
         home: ShardEpoch | None = None
         while True:
             found, code = ask()
@@ -186,7 +191,7 @@ class StateLog:
     def append(
         self, home: ShardEpoch, append: Callable[[PartitionLog], int], callback: Callable[[int], object]
     ) -> None:
-        """Append anything else, in order with the records: see `LogWriter.write`."""
+        """Append something other than records, such as a marker, in order with them: see `LogWriter.write`."""
         partition = home.partition
         if self.led is not None:
             append = _in_epoch(append, home.epoch)
@@ -224,8 +229,8 @@ class StateLog:
                 return self._logs.topics[self.name]
 
     def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
-        """Call callback(0) when everything that was read of a partition in this leader epoch is safe, or with a code if
-        the epoch ends first. An earlier leader wrote it, and may not have acknowledged it."""
+        """Call callback(0) when all records that were read from a partition in this leader epoch are safe, or
+        callback(code) if the epoch ends first. An earlier leader may have written them without acknowledging them."""
         log = self.partitions[number]
         when_safe(log, log.log_end_offset, epoch, callback, flush=False)
 
@@ -233,8 +238,8 @@ class StateLog:
         """Yield every record that has a key, and every marker, in the order of the log. KafkaError if something cannot
         be read or synced.
 
-        What a killed process has written may only be in the page cache. Responses will depend on it, some of them
-        without another write, so it is synced first.
+        The log is synced first: records of a killed process may be in the page cache only, and responses will depend on
+        them.
         """
         if self._logs.config.flush_on_acks_all and log.flushed_offset < log.log_end_offset:
             log.flush()
@@ -270,7 +275,7 @@ def entries_of(log: PartitionLog) -> Iterator[Stored | Marker]:
 
 
 class _LogInEpoch:
-    """A log that, in any leader epoch but one, refuses appends under the log's lock."""
+    """A log that accepts appends in one leader epoch only; it checks the epoch under the log's lock."""
 
     __slots__ = ("_epoch", "_log")
 
@@ -294,7 +299,7 @@ class _LogInEpoch:
 
 
 def _in_epoch(append: Callable[[PartitionLog], int], epoch: int) -> Callable[[PartitionLog], int]:
-    """Return an append that fails in any other leader epoch: by then a coordinator has loaded the state again."""
+    """Return an append function that fails in any other leader epoch, in which a coordinator has loaded newer state."""
 
     def checked(log: PartitionLog) -> int:
         if not log.led or log.leader_epoch != epoch:
@@ -332,7 +337,7 @@ def _records(columns: RecordColumns, producer_id: int) -> Iterator[Stored]:
 
 
 def _is_commit(batch: memoryview) -> bool:
-    """Return whether a control batch is a commit marker: its one record's key is int16 version, int16 type."""
+    """Return whether a control batch is a commit marker, by the key of its record: int16 version, int16 type."""
     from kafkalite._native.wire.batch import HEADER_SIZE, MARKER_COMMIT, read_info
     from kafkalite._native.wire.columns import ColumnBuilder
     from kafkalite.wire.record.batches import columns_from

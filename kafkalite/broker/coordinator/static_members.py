@@ -1,4 +1,4 @@
-"""Let a returning static member (group.instance.id, KIP-345) of a classic group take its old place.
+"""Let a static member (group.instance.id, KIP-345) that returns to a classic group take its old place.
 
 Thread rule: methods ending in `_locked` need the group's lock; callbacks of writes take it.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class StaticMembers:
-    """The returns of one group's static members."""
+    """Handles the static members that return to one group."""
 
     __slots__ = ("_classic", "_parts", "_rebalance")
 
@@ -37,7 +37,7 @@ class StaticMembers:
         protocols: Protocols,
         answer: Deferred[JoinGroupResponse],
     ) -> None:
-        """Replace a static member that returned under a new id. A stable group does not rebalance for it."""
+        """Give a static member that returned its new member id. A Stable group does not rebalance for it."""
         assert request.group_instance_id is not None, "only static members are replaced"
         old_id = self._classic.static_ids[request.group_instance_id]
         old_leader = self._classic.leader

@@ -1,7 +1,7 @@
 """Resolve the subscriptions of a consumer group (KIP-848) when topics are created, changed or deleted.
 
-A regular expression matches only topics that the client of a member with this expression may describe, as in Kafka.
-The group epoch is bumped when the subscribed topics change (Kafka's GroupMetadataManager).
+As in Kafka, a regular expression matches only topics that a member with this expression is authorized to describe. When
+the subscribed topics change, the group epoch is bumped (Kafka's GroupMetadataManager).
 
 Thread rule: guarded by the group's lock.
 """
@@ -44,7 +44,7 @@ class Subscriptions:
         """
 
     def authorize(self, expression: str, describes: Describes) -> None:
-        """Limit an expression to the topics that a member's client may describe."""
+        """Limit an expression to the topics that a member's client is authorized to describe."""
         staged = self._changes.staged.expressions
         is_news = expression not in self._describers
         if is_news:
@@ -71,7 +71,8 @@ class Subscriptions:
         return bool(staged.expressions) or topic in staged.subscribed()
 
     def refresh(self, names: set[str] | None) -> None:
-        """Resolve all subscriptions again after these topics changed, None for all; bump the epoch if that matters."""
+        """Resolve all subscriptions again after the topics `names` changed (None: all topics); bump the epoch if
+        needed."""
         topics = self._consumers.topics()
         for expression, known in list(self._changes.staged.expressions.items()):
             looked_at = topics.keys() if names is None else names & topics.keys()

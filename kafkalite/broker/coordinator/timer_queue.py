@@ -1,21 +1,23 @@
-"""Run every timeout of a coordinator on one thread and one clock.
+"""Run all timers of the coordinators, such as session timeouts, on one thread and one clock.
 
     set(delay) ─▶ heap of (due, timer) ─▶ run_due ─▶ function()
 
-A timer is usually set again before it is due (by each heartbeat). So setting a later time only updates the timer; its
-heap entry stays, and is re-inserted with the new time when it comes up. Entries of cancelled timers are purged when
-they outnumber the others, because a client may set a timer arbitrarily far ahead.
+Most timers are set again before they are due, for example by each heartbeat. Setting a later time updates only the
+timer. Its heap entry keeps the old time; when that is reached, the entry is pushed again with the new time. A client
+may set a timer far ahead, so entries of cancelled timers are removed when they outnumber the others.
 
-A paused process (a signal, a suspended or overloaded machine) has received no requests, so silence in that time is not
-the clients' fault: timers that wait for a client then fire a little later, after the requests in the sockets were read.
-Otherwise all members of a group would lose their sessions at once and rejoin one by one, with a rebalance for each.
-After a pause of more than half of a timeout the clients may have given up, and the first heartbeat and commits may be
-from before the pause, of a member that no longer exists (librdkafka rejoins as another one): they extend the session
-only by that grace period, so that a group does not wait long for such a member.
+A broker that was paused (by a signal, or on a suspended or overloaded machine) could not receive heartbeats meanwhile.
+So after a pause, timers with `awaits_client` get a grace period (half their delay, at most GRACE_S_MAX), in which the
+broker reads the requests in the sockets. Otherwise all members of a group would lose their sessions at once and rejoin
+one by one, with a rebalance for each.
 
-Thread rule: any thread may set and cancel. The first timer starts the timer thread, which calls functions without a
-lock; a function that finds its timer `armed` again does nothing, since the timer was set meanwhile. A test with
-threaded=False advances the clock and calls `run_due`.
+After a pause longer than half of a timeout, a client may have given up. Its first requests may then be from before the
+pause, and their member may no longer exist (librdkafka rejoins as another member). Such requests extend the session
+only by the grace period, so that a group does not wait long for a lost member.
+
+Thread rule: any thread may set and cancel timers. The first timer starts the timer thread, which calls functions
+without a lock. A function that finds its timer `armed` does nothing: the timer was set again after it fired. A test
+with threaded=False advances the clock and calls `run_due`.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ A Java client's default heartbeat.interval.ms. It sends a heartbeat first when i
 
 
 class Timer:
-    """A function that runs once, later, unless it is set again or cancelled. Made by `TimerQueue.timer`."""
+    """Calls a function once, at a later time, unless it is set again or cancelled. `TimerQueue.timer` creates it."""
 
     __slots__ = ("_queue", "awaits_client", "due", "entry_due", "function", "grace_s", "heard_since")
 
@@ -66,29 +68,30 @@ class Timer:
 
     @property
     def armed(self) -> bool:
-        """Whether it is still to fire."""
+        """Whether the timer is set and has not fired yet."""
         return self.due is not None
 
     def set(self, delay_s: float) -> None:
-        """Fire `delay_s` seconds from now, and not before; replaces an earlier time."""
+        """Fire `delay_s` seconds from now; this replaces the time that was set before."""
         self._queue.set(self, delay_s)
 
     def heard(self, delay_s: float, *, one_at_a_time: bool) -> None:
-        """Set it again after a request of its client.
+        """Fire `delay_s` seconds from now, or earlier if this request of the client may be from before a pause.
 
-        One at a time: the client sends no other request before the response, so the next one is from after the pause.
+        `one_at_a_time`: the client sends no other request before the response to this one, so its next request is
+        certainly from after the pause.
         """
         self._queue.set(self, delay_s, heard=True, proves=one_at_a_time)
 
     def cancel(self) -> None:
-        """Do not fire, unless the function is running already."""
+        """Do not fire. A function that is already running continues."""
         self.due = None
         if self.entry_due is not None:
             self._queue.note_cancelled()
 
 
 class TimerQueue:
-    """The timers of one coordinator."""
+    """The timers of the coordinators."""
 
     def __init__(self, clock: Clock, *, threaded: bool = True, executors: Executors = THREADS) -> None:
         self.clock = clock
@@ -104,7 +107,8 @@ class TimerQueue:
         self._stood_s = 0.0
 
     def timer(self, function: Callable[[], object], *, awaits_client: bool = False) -> Timer:
-        """Return an unset timer; `awaits_client`: it waits for a client, so a pause of the process extends it."""
+        """Return a new timer that is not set. `awaits_client`: it waits for a client, so a pause of the broker extends
+        it."""
         return Timer(self, function, awaits_client=awaits_client)
 
     def set(self, timer: Timer, delay_s: float, *, heard: bool = False, proves: bool = True) -> None:
@@ -177,7 +181,7 @@ class TimerQueue:
         heapq.heappush(self._heap, (due, next(self._numbers), timer))
 
     def note_cancelled(self) -> None:
-        """Count a cancelled timer that has an entry."""
+        """Count a cancelled timer that still has a heap entry."""
         self._cancelled += 1
         if self._cancelled > max(CANCELLED_KEPT_MIN, len(self._heap) // 2):
             with self._lock:
@@ -195,7 +199,7 @@ class TimerQueue:
         self._cancelled = 0
 
     def _note_pause_locked(self, now: float, due: float) -> None:
-        """Note the end of a pause if something that was due here is late by far."""
+        """Note that a pause has just ended if `now` is at least PAUSE_S_MIN after `due`."""
         if now > due + PAUSE_S_MIN:
             self._resumed = now
             self._stood_s = now - due

@@ -1,15 +1,14 @@
 """Match topic names against regular-expression subscriptions in RE2's syntax (KIP-848).
 
-Clients send the expressions, and each is tried on every topic name, so a match must not take exponential time. Java
-consumers use the same syntax (Kafka's broker uses RE2/J).
+An expression matches a topic if it matches the whole name. Kafka's broker uses RE2/J, so Java consumers send the same
+syntax. Clients choose the expressions, and each is tried on every topic name, so matching must not take exponential
+time, and in RE2 it does not.
 
-An expression matches a topic if it matches the whole name.
+The results for the last few expressions are cached, by topic name, so later only new topics are tried. A request can
+fill the cache before it takes its group's lock (`prepare`).
 
-The matches of the last few expressions are cached with the names that were tried, so only a new topic is tried later,
-and a request can try all names before it takes its group's lock (`prepare`).
-
-Thread rule: any thread; compiled expressions are kept by `lru_cache`, which has its own lock. A cache entry is replaced
-as a whole, under the GIL.
+Thread rule: any thread. `lru_cache`, which has its own lock, keeps compiled expressions. A cache entry is replaced as a
+whole, under the GIL.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ REMEMBERED_MAX: Final = 8
 
 
 class _Meaning(NamedTuple):
-    """The names that an expression was tried on, and those that it matches."""
+    """The topic names that an expression was tried on, and those that it matches."""
 
     tried: frozenset[str]
     meant: frozenset[str]
@@ -54,9 +53,9 @@ def matching(expression: str, names: Iterable[str]) -> frozenset[str]:
 
 
 def prepare(expression: str, names: Iterable[str]) -> None:
-    """Try an expression on names that `matching` will get; in a long request, in portions.
+    """Fill the cache for names that `matching` will get; in a long request, in portions.
 
-    Raise InvalidRegularExpression if it is malformed. Hold no lock.
+    Raise InvalidRegularExpression if the expression is malformed. The caller must hold no lock.
     """
     fullmatch = _compiled(expression).fullmatch
     present = frozenset(names)

@@ -1,25 +1,25 @@
-"""Coordinate all transactions of this broker: apply requests to transactional ids, and finish what was prepared.
+"""Coordinate all transactions of this broker: serve transactional ids, and complete prepared transactions.
 
-A start first finishes prepared transactions (`shards` loads and unloads the partitions).
+A broker that starts first completes the transactions that were prepared (`shards` loads and unloads the partitions).
 
-Each change takes the same steps: a function of `transaction_rules` returns the id's next state, which is written to
-`__transaction_state`; when it is durable it takes effect and the client gets its response. Meanwhile the id is
-*changing*, and other requests get CONCURRENT_TRANSACTIONS. A durable Prepare is answered at once; then the markers are
-written, and Complete after all of them are durable. A restart continues from any point.
+Each change of a transactional id takes the same steps. A function of `transaction_rules` returns the next state, which
+is written to `__transaction_state`. When it is durable, it takes effect and the client gets its response. Meanwhile the
+id is *changing*, and other requests get CONCURRENT_TRANSACTIONS. A durable Prepare is answered at once. Then the
+markers are written, and Complete after all of them are durable. A restart can continue after each step.
 
 A producer continues as soon as it has the response to EndTxn, so its next request may arrive before the markers are
-written. Kafka answers CONCURRENT_TRANSACTIONS then (in TV2 after `add.partitions.to.txn.retry.backoff.max.ms` for
+written. Kafka then answers CONCURRENT_TRANSACTIONS (in TV2 after `add.partitions.to.txn.retry.backoff.max.ms` for
 requests of a leader). Here the request waits, for at most transaction.completion.wait.max.ms:
 
-    waits       AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, InitProducerId; Produce 12 and TxnOffsetCommit 5, which add
-                a partition themselves
-    until       the transaction is complete; then `transaction_rules` judges it like a new request. It is refused when
-                its client disconnects, the broker stops, or another broker coordinates the id
-    in order    EndTxn and InitProducerId, then partitions, which are added together. So a late EndTxn never ends the
-                transaction that begins after its own, and a new producer fences the one whose partitions wait
+    which       AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, InitProducerId; Produce 12 and TxnOffsetCommit 5, which add
+                their partition to the transaction
+    until       the transaction is complete; then `transaction_rules` handles it like a new request. It is refused if
+                its client disconnects, the broker stops, or another broker becomes the coordinator
+    order       first EndTxn and InitProducerId; then all additions of partitions together. So a late EndTxn never ends
+                the next transaction, and a new producer fences an older one whose additions still wait
 
-In TV1 a late request has the epoch of the next transaction, too. A client that repeats a request on another connection
-has closed the first one, so the request that waits there is dropped.
+In TV1 the epoch of a late request is also that of the next transaction. A client that repeats a request on another
+connection has closed the first connection, so the request that waits there is dropped.
 
 Thread rule: any thread may call anything; nothing here waits for a disk. Lock order: an id's lock ▸ a group's lock ▸
 leaves (the table, the queues, the timers). `_lock` guards the table and is a leaf. Responses are delivered without a
@@ -224,8 +224,10 @@ class TransactionCoordinator:
             return found
 
     def _refuse_id(self, transactional_id: str, holder: Holder | None) -> int:
-        """Return why an id cannot be created now. POLICY_VIOLATION, if transaction.max.ids has no room, ends a Java
-        producer at once; librdkafka reports it when its initialisation timeout is over."""
+        """Return the error code for an id that cannot be created now.
+
+        If transaction.max.ids leaves no room, that is POLICY_VIOLATION. It ends a Java producer at once; librdkafka
+        reports it when its initialisation timeout is over."""
         code = self.error_of(transactional_id)
         if code:
             return code
@@ -242,7 +244,8 @@ class TransactionCoordinator:
     # --- a change -----------------------------------------------------------------------------------------------------
 
     def _change_locked(self, transaction: Transaction, coming: Metadata, done: Callable[[int], object]) -> None:
-        """Make `coming` durable; then done(0), or done(code) if nothing has changed. `done` is called unlocked."""
+        """Make the state `coming` durable; then call done(0), or done(code) if it could not be written. `done` is
+        called without the lock."""
         assert transaction.coming is None, "one change of an id at a time"
         transaction.coming = coming
 
@@ -258,7 +261,7 @@ class TransactionCoordinator:
         self.log.write(transaction.transactional_id, [record], stored, home=transaction.home)
 
     def _settled_locked(self, transaction: Transaction) -> None:
-        """Continue with waiting requests and work after a write has ended."""
+        """Continue with waiting requests and postponed work after a write has ended."""
         now = transaction.now
         if transaction.dropped:
             self._refuse_waiting_locked(transaction, ErrorCode.NOT_COORDINATOR)
@@ -296,7 +299,7 @@ class TransactionCoordinator:
             transaction.patience.set(wait_s)
 
     def _serve_waiting_locked(self, transaction: Transaction) -> None:
-        """Judge waiting requests until one of them starts a write."""
+        """Serve waiting requests until one of them starts a write."""
         waiting, transaction.changes = transaction.changes, []
         for number, change in enumerate(waiting):
             if transaction.coming is not None:
@@ -340,8 +343,8 @@ class TransactionCoordinator:
     def initialise(
         self, transactional_id: str, timeout_ms: int, asked: tuple[int, int] | None, holder: Holder | None = None
     ) -> Deferred[tuple[int, int, int]]:
-        """Handle InitProducerId: (error code, producer id, epoch). May wait for the disk to get a producer id. A new id
-        is charged to `holder`."""
+        """Handle InitProducerId; the result is (error code, producer id, epoch). May wait for the disk to get a
+        producer id. A new transactional id is charged to `holder`."""
         code = self.error_of(transactional_id)
         if not code and not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
             code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
@@ -418,7 +421,8 @@ class TransactionCoordinator:
     def add(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: frozenset[TopicPartition], version: int
     ) -> Deferred[int]:
-        """Add partitions to a transaction, which the first ones begin. Completed with 0 when that is durable."""
+        """Add partitions to a transaction; the first ones begin it. The Deferred gets 0 when that is durable, or a
+        code."""
         transaction, code = self.lookup(transactional_id)
         if transaction is None:
             return completed(code or int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
@@ -430,7 +434,7 @@ class TransactionCoordinator:
         return answer
 
     def _add_waiting_locked(self, transaction: Transaction) -> None:
-        """Judge all waiting additions; the accepted ones are written together."""
+        """Check all waiting additions of partitions, and write the accepted ones together."""
         waiting, transaction.adds = transaction.adds, []
         time_ms = self._clock.time_ms()
         coming = None
@@ -473,9 +477,10 @@ class TransactionCoordinator:
         partition: int,
         produce_version: int,
     ) -> int | Deferred[int]:
-        """Return 0 if a producer may write to a partition in its transaction, or the code for Produce. Does not wait.
+        """Return 0 if a producer may write to a partition in its transaction, else the error code for Produce.
 
-        Up to Produce 11 the partition has to be in the transaction; from 12 on it is added.
+        Up to Produce 11 the partition must be in the transaction already; from 12 on it is added. Never blocks: a
+        result that has to wait is a Deferred.
         """
         if transactional_id is None:
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -509,7 +514,7 @@ class TransactionCoordinator:
     def end(
         self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool, version: int
     ) -> Deferred[EndAnswer]:
-        """Handle EndTxn; the response waits until the outcome is durable; the markers follow."""
+        """Handle EndTxn. The response waits until the outcome is durable; the markers are written afterwards."""
         transaction, code = self.lookup(transactional_id)
         if transaction is None:
             return completed(EndAnswer(code or ErrorCode.INVALID_PRODUCER_ID_MAPPING))
@@ -606,7 +611,7 @@ class TransactionCoordinator:
         self.markers.write(mark, prepared.partitions, lambda: self._complete(transaction, COMPLETE_RETRY_S_MIN))
 
     def _complete(self, transaction: Transaction, retry_s: float) -> None:
-        """Write Complete after all markers are durable, and retry a failure: the client does not."""
+        """Write Complete after all markers are durable. After a failure retry, since no client does."""
         name = transaction.transactional_id
 
         def done(code: int) -> None:
@@ -631,8 +636,8 @@ class TransactionCoordinator:
             self._change_locked(transaction, coming, done)
 
     def _coordinator_epoch(self, transaction: Transaction) -> int:
-        """Return the coordinator epoch for markers. On a standalone broker it rises with every unclean start, so that
-        earlier markers can be distinguished."""
+        """Return the coordinator epoch for markers. On a standalone broker it rises with every unclean start, so
+        markers from before that start are recognized as older."""
         if transaction.home is not None:
             return transaction.home.epoch
         partitions = self.log.partitions
@@ -703,7 +708,7 @@ class TransactionCoordinator:
         self._schedule_expiry()
 
     def expire_now(self) -> int:
-        """Delete ids without a transaction for transactional.id.expiration.ms; return how many."""
+        """Delete ids that had no transaction for transactional.id.expiration.ms; return their number."""
         oldest_ms = self._logs.expiry_time.time_ms() - self._config.transactional_id_expiration_ms
         count = 0
         for transaction in self.all():
@@ -820,7 +825,7 @@ def _verified_code(code: int) -> int:
 
 
 def _produce_v2_code(code: int) -> int:
-    """Return the code for Produce 12, whose clients know CONCURRENT_TRANSACTIONS."""
+    """Return the error code for Produce 12 and later, whose clients know CONCURRENT_TRANSACTIONS."""
     if code in _UNEXPECTED_BY_PRODUCERS and code != ErrorCode.CONCURRENT_TRANSACTIONS:
         return int(ErrorCode.NOT_ENOUGH_REPLICAS)
     return fenced_as_old(code)

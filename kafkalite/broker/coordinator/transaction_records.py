@@ -3,8 +3,8 @@
     key      int16 0, then the transactional id
     value    int16 version, then the transaction after its last change; null (a tombstone) deletes the id
 
-Version 1 is written: the fields of KIP-890 (next and previous producer id, the client's version) are tagged, so readers
-that do not know them skip them. Version 0, without them, is read as well.
+Version 1 is written. Its fields of KIP-890 (next and previous producer id, the client's version) are tagged, so older
+readers skip them. Version 0, without these fields, is read as well.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _program(message: type, version: int) -> Program:
 
 
 def transaction_record(transactional_id: str, metadata: Metadata | None) -> Record:
-    """Return the record of an id's state, or with None its tombstone."""
+    """Return the record of an id's state; with `metadata` None its tombstone."""
     key = KEY_VERSION.to_bytes(2, "big") + _program(TransactionLogKey, KEY_VERSION).encode(
         TransactionLogKey(transactional_id=transactional_id)
     )

@@ -5,18 +5,18 @@
       ▲                             ▲    └──────────▶ PrepareAbort  ──────────────────────────▶ CompleteAbort
       └─ InitProducerId             └──── add partitions ──────────────────────────────────────────────┘
 
-Prepare is the point of no return: once it is durable the outcome is decided. An Ongoing transaction that times out, or
-whose id gets an InitProducerId, is aborted, with the epoch raised to fence the producer.
+When Prepare is durable, the outcome of the transaction is decided. An Ongoing transaction is aborted if it times out,
+or if its transactional id gets an InitProducerId; the epoch is raised to fence the producer.
 
 Two protocols coexist; the version of each request selects one:
 
     TV1   the producer adds partitions explicitly; its epoch stays the same across transactions, so a late request can
           affect a later transaction
-    TV2   (KIP-890) a write adds its partition; each end raises the epoch by one and the response has the new one, so
-          a late request has an old epoch. A repeated EndTxn has an epoch one lower
+    TV2   (KIP-890) a write adds its partition; each EndTxn raises the epoch by one and returns the new epoch, so a late
+          request has an old epoch. A retried EndTxn has the epoch before the current one
 
-The last epoch is 32767, which no producer gets: the id switches to a new producer id before. In that case in TV2 the
-markers have epoch 32767, and the new producer id applies from Complete on.
+No producer gets the last epoch, 32767: before that, the transactional id switches to a new producer id. In TV2 the
+markers of the last transaction then have epoch 32767, and the new producer id is used after Complete.
 
 Thread rule: immutable values and pure functions, without locks, clocks or I/O.
 """
@@ -106,9 +106,11 @@ class Outcome(NamedTuple):
 
 
 def initialise(now: Metadata, asked: tuple[int, int] | None, timeout_ms: int, time_ms: int, spare_id: int) -> Outcome:
-    """Handle InitProducerId. `asked` is the client's (producer id, epoch) (KIP-360); `spare_id` is a new producer id,
-    used when the epochs are exhausted. CONCURRENT_TRANSACTIONS with metadata: an open transaction has to be aborted
-    first, and the client retries."""
+    """Handle InitProducerId. `asked` is the client's (producer id, epoch) (KIP-360). `spare_id` is a new producer id
+    for an id whose epochs are exhausted.
+
+    An outcome of CONCURRENT_TRANSACTIONS with metadata means that an open transaction is aborted first, and that the
+    client retries."""
     if now.state in PREPARED:
         return Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)
     if asked is not None and not _may_continue(now, *asked):
@@ -135,7 +137,7 @@ def initialise(now: Metadata, asked: tuple[int, int] | None, timeout_ms: int, ti
 
 
 def _may_continue(now: Metadata, producer_id: int, epoch: int) -> bool:
-    """Return whether a producer with this id and epoch may continue under the transactional id."""
+    """Return whether a producer with this producer id and epoch may continue to use the transactional id."""
     if now.epoch == NO_EPOCH or producer_id == now.producer_id:
         return True
     return producer_id == now.previous_producer_id and epoch >= EPOCH_LAST
@@ -150,7 +152,8 @@ def add(
     time_ms: int,
     count_max: int,
 ) -> Outcome:
-    """Add partitions to the transaction, which the first ones begin. 0 without metadata: they are in it already."""
+    """Add partitions to the transaction; the first ones begin it. If all are in it already, the outcome is 0 without
+    metadata."""
     code = _identity_error(now, producer_id, epoch)
     if code:
         return Outcome(code)
@@ -196,7 +199,7 @@ def _identity_error(now: Metadata, producer_id: int, epoch: int) -> int:
 def end(
     now: Metadata, producer_id: int, epoch: int, *, commit: bool, client_version: int, time_ms: int, spare_id: int
 ) -> Outcome:
-    """Handle EndTxn. 0 without metadata: the transaction has ended with the same outcome."""
+    """Handle EndTxn. If the transaction has already ended in the same way, the outcome is 0 without metadata."""
     if client_version >= TV2:
         return _end_v2(now, producer_id, epoch, commit=commit, time_ms=time_ms, spare_id=spare_id)
     if producer_id != now.producer_id:
@@ -211,7 +214,8 @@ def end(
 
 
 def _end_v2(now: Metadata, producer_id: int, epoch: int, *, commit: bool, time_ms: int, spare_id: int) -> Outcome:
-    """Handle EndTxn of KIP-890: the current epoch ends this transaction, one lower (a retry) ended the last one."""
+    """Handle EndTxn in TV2. The current epoch ends this transaction; the epoch before it is a retry for the last
+    one."""
     overflow = producer_id == now.previous_producer_id and epoch == EPOCH_LAST and now.epoch == 0
     retry = overflow or (producer_id == now.producer_id and now.epoch == epoch + 1)
     current = _identity_error(now, producer_id, epoch) == 0
@@ -254,7 +258,7 @@ def _prepare(now: Metadata, *, commit: bool, client_version: int, time_ms: int, 
 
 
 def fence(now: Metadata, time_ms: int, spare_id: int) -> Metadata:
-    """Abort an open transaction without its producer, which is fenced. The epoch rises by one in both protocols."""
+    """Abort an open transaction and fence its producer. The epoch rises by one in both protocols."""
     assert now.state is ONGOING, "only an open transaction is aborted"
     rotates = now.client_version >= TV2 and now.exhausted
     return replace(

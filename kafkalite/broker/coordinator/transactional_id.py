@@ -53,18 +53,19 @@ class Add(Wait):
 
 
 class Change(Wait):
-    """EndTxn or InitProducerId."""
+    """A waiting EndTxn or InitProducerId."""
 
     __slots__ = ("attempt",)
 
     def __init__(self, attempt: Callable[[], bool], refuse: Callable[[int], object]) -> None:
-        """`attempt` judges it, under the lock and while nothing is being written; False: it has to wait."""
+        """`attempt` serves the request, under the lock and while no state is being written. It returns False if the
+        request has to wait."""
         super().__init__(refuse)
         self.attempt = attempt
 
 
 class Transaction(Outbox):
-    """One transactional id. `now` is durable, `coming` is being written."""
+    """One transactional id. `now` is its durable state; `coming` is the state that is being written."""
 
     def __init__(
         self, transactional_id: str, now: Metadata, home: ShardEpoch | None = None, holder: Holder | None = None
@@ -101,11 +102,11 @@ class Transaction(Outbox):
         return bool(self.changes or self.adds)
 
     def has_waiting(self, wait: Wait) -> bool:
-        """Return whether this request waits."""
+        """Return whether this request still waits."""
         return wait in self.changes or wait in self.adds
 
     def take_waiting(self, wanted: Callable[[Wait], bool]) -> list[Wait]:
-        """Remove and return the waiting requests that `wanted` selects."""
+        """Remove and return the waiting requests for which `wanted` is true."""
         taken: list[Wait] = [wait for wait in (*self.changes, *self.adds) if wanted(wait)]
         self.changes = [change for change in self.changes if change not in taken]
         self.adds = [add for add in self.adds if add not in taken]

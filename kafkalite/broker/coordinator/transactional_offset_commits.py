@@ -1,7 +1,7 @@
 """Commit offsets in a transaction: AddOffsetsToTxn and TxnOffsetCommit.
 
-    commit ─▶ joins the transaction (TV2) ─▶ under the id's lock: was it added? ─▶ the groups write it
-              if another broker coordinates it: ask that one; a marker that comes meanwhile refuses the commit
+    commit ─▶ TV2: add the group's partition to the transaction ─▶ under the id's lock: was it added? ─▶ write
+              if another broker coordinates the transaction, ask it; if a marker arrives meanwhile, refuse the commit
 
 Thread rule: as in `transaction_coordinator`.
 """
@@ -132,12 +132,12 @@ class OffsetCommits:
         return answer
 
     def _commit_of_remote(self, asked: _Commit, where: TopicPartition) -> Deferred[list[int]]:
-        """Ask the transaction's coordinator on another broker, and refuse the commit if a marker comes meanwhile.
+        """Ask the transaction's coordinator on another broker; refuse the commit if a marker of the transaction arrives
+        meanwhile.
 
-        A commit that joins the transaction waits until the previous one is complete, so the markers of that one may
-        come meanwhile, too. In TV2 those have at most the commit's epoch, and markers of the commit's transaction a
-        higher one (KIP-890). In TV1 epochs do not distinguish them, but AddOffsetsToTxn has waited for the
-        earlier markers.
+        Markers of the previous transaction may arrive, too, since the request waits until that one is complete. In TV2
+        these have at most the commit's epoch, and markers of the commit's own transaction have a higher one (KIP-890).
+        In TV1 epochs do not distinguish them, but AddOffsetsToTxn has already waited for the earlier markers.
         """
         remote = self._transactions.remote
         assert remote is not None, "in a cluster alone"
