@@ -1,10 +1,11 @@
-"""DescribeAcls, CreateAcls and DeleteAcls 1-3; SECURITY_DISABLED without an authorizer, as in Kafka.
+"""DescribeAcls, CreateAcls and DeleteAcls 1-3: list, add and remove ACLs.
 
-They are served without an authorizer, too, because tools always ask and take this error for "no ACLs".
+Without an authorizer the response is SECURITY_DISABLED, as in Kafka. The APIs are advertised even then, because tools
+always call them and understand this error as "no ACLs".
 
-An ACL or a filter with a number that has no meaning makes the request malformed: the connection is closed, as by Kafka.
-An ACL that is invalid for another reason gets INVALID_REQUEST, and the others are applied. A change is durable, and
-applies to every later request, before the response.
+An ACL or filter with an unknown number (for an operation, for example) makes the request malformed: the connection is
+closed, as by Kafka. An ACL that is invalid for another reason gets INVALID_REQUEST, and the others are applied. A
+change is durable before the response, and applies to every later request.
 
 Thread rule: changes run on the I/O pool.
 """
@@ -47,7 +48,7 @@ _UNKNOWN: Final = 0
 
 
 def changes(context: RequestContext, _request: object) -> bool:
-    """Return whether there is an authorizer to change, which waits for the disk."""
+    """Return whether a change has to wait for the disk: yes if there is an authorizer."""
     return context.broker.authorizer is not None
 
 

@@ -1,13 +1,15 @@
 """AlterConfigs 0-2, IncrementalAlterConfigs 0-1: change settings of topics, groups, client metrics, brokers, loggers.
 
-    AlterConfigs      replaces all of the resource's own settings
-    Incremental       SET, DELETE, and for lists APPEND and SUBTRACT; other settings stay
+    AlterConfigs              replaces all of the resource's own settings
+    IncrementalAlterConfigs   SET, DELETE, and for lists APPEND and SUBTRACT; other settings stay
 
-Each resource is changed on its own, with all of its settings or none. A resource or a setting that the request names
-twice is INVALID_REQUEST. The resulting settings are checked together; a bad value is INVALID_CONFIG, for a broker
-INVALID_REQUEST, as in Kafka. A client metrics subscription without settings is deleted. As in Kafka, a broker keeps
-unknown names, without effect. Changes are durable before the response. Broker "" means all brokers; a broker's own
-settings override these. Kafka 4.1 keeps min.insync.replicas only there, and never deletes it.
+A change of one resource is applied as a whole or not at all, independently of other resources. A resource or setting
+that the request names twice gets INVALID_REQUEST. The resulting settings are checked together. A bad value gets
+INVALID_CONFIG, for a broker INVALID_REQUEST, as in Kafka. A client metrics subscription without settings is deleted. As
+in Kafka, unknown settings of a broker are stored but have no effect. Changes are durable before the response.
+
+Broker "" means all brokers; a broker's own settings override the settings of all brokers. Kafka 4.1 accepts
+min.insync.replicas only for all brokers, and never deletes it.
 
 Thread rule: runs on the I/O pool; `_changing` makes read, check and write of a resource one step.
 """
@@ -89,8 +91,10 @@ def change(
 
 
 def settled_here(context: RequestContext, resource: Any, *, incremental: bool, validate_only: bool) -> bool:
-    """Do a cluster broker's own part of a change: check the request, for brokers also the resulting settings, and
-    change levels of its loggers. Return whether that was all; if not, the controller makes the change."""
+    """Do the part of a change that a broker in a cluster does itself, and return whether nothing is left to do.
+
+    It checks the request, for brokers also the resulting settings, and changes levels of its own loggers. The rest is
+    the controller's."""
     _check_request(resource)
     if resource.resource_type == BROKER_LOGGER and incremental:
         check_access(context, ALTER_CONFIGS, resource.resource_type, resource.resource_name)
@@ -130,7 +134,7 @@ def _answers(
 
 
 def _check_request(resource: Any) -> None:
-    """Raise InvalidRequest for errors that do not depend on the resource's present settings."""
+    """Raise InvalidRequest for errors that do not depend on the resource's current settings."""
     named = Counter(item.name for item in checkpointed(resource.configs))
     twice = sorted(name for name, count in named.items() if count > 1)
     if twice:
@@ -287,7 +291,8 @@ def _changed(configs: list[Any], table: Mapping[str, Setting], own: Mapping[str,
 
 
 def _default_list(item: Any, table: Mapping[str, Setting], effective: object) -> str:
-    """Return the value of a list that the resource does not set itself; InvalidConfig if it is no list."""
+    """Return the effective value of a list setting that the resource does not set itself; InvalidConfig if it is no
+    list."""
     row = table.get(item.name)
     if row is None:
         if table is BROKER_SETTINGS and item.name in FOREIGN_LISTS:

@@ -1,16 +1,16 @@
 """ApiVersions 0-5: report the APIs and versions that the handler table serves.
 
-From v3 on the request has the client's name and version, which have to look like names (KIP-511), and the response has
-features (KIP-584), those of `kafkalite.broker.features`:
+From v3 on the request has the client's name and version, whose form is checked (KIP-511). The response has the features
+of `kafkalite.broker.features` (KIP-584):
 
     v3    without supported features whose range begins at 0, which old clients cannot read
     v4    with all of them
 
-v5 may name the cluster and node that the client means to reach, both or neither. A client that reaches another one gets
-REBOOTSTRAP_REQUIRED, and looks up the cluster again (KIP-1242).
+From v5 on the request may name the cluster and the node that the client wants to reach, both or neither. If this broker
+is another one, the client gets REBOOTSTRAP_REQUIRED and bootstraps again (KIP-1242).
 
 librdkafka before 2.2 misreads tagged fields and cannot connect if it gets an unexpected one. It does not use features,
-so its response has none. A version above 5 never gets here: see `table.unsupported_api_versions`.
+so its response has none. `table.unsupported_api_versions` answers versions above 5.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def refusal(version: int, request: ApiVersionsRequest, identity: tuple[str, int]
 
 
 def names_software(request: ApiVersionsRequest) -> bool:
-    """Return whether the client's name and version look like names (KIP-511)."""
+    """Return whether the client's software name and version have a valid form (KIP-511)."""
     return bool(
         _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
     )

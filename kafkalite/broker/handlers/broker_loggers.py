@@ -1,7 +1,7 @@
 """Show and change the levels of the broker's loggers, for DescribeConfigs and IncrementalAlterConfigs.
 
-A logger is a setting of resource type BROKER_LOGGER; its value is the level, in Kafka's names. If a level is deleted,
-the logger follows its parent. Changes last until the process ends, as in Kafka.
+In the resource type BROKER_LOGGER, each logger is a setting, and its value is the level, in Kafka's names. A logger
+whose level is deleted uses its parent's level. Changes last until the process ends, as in Kafka.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def levels() -> Iterator[tuple[str, str]]:
 
 
 def check(name: str, level: str | None) -> None:
-    """Raise InvalidConfig or InvalidRequest unless `apply` accepts these arguments."""
+    """Raise InvalidConfig or InvalidRequest if `apply` does not accept these arguments."""
     if name not in dict(levels()):
         raise InvalidConfig(f"unknown logger {name!r}")
     if level is None:
@@ -53,5 +53,5 @@ def check(name: str, level: str | None) -> None:
 
 
 def apply(name: str, level: str | None) -> None:
-    """Set a checked logger's level; None lets it follow its parent."""
+    """Set a logger's level, which was checked; None: the logger uses its parent's level."""
     logging.getLogger(name).setLevel(logging.NOTSET if level is None else _LEVELS[level])

@@ -1,6 +1,6 @@
 """DescribeClientQuotas 0-1, AlterClientQuotas 0-1: show and change client quotas (KIP-546).
 
-A change is durable, and applies to every later request, before the response. Each entity has its own result: an error
+A change is durable before the response, and applies to every later request. Each entity has its own result: an error
 for one does not prevent the change of others.
 
 Thread rule: changes run on the I/O pool.

@@ -1,9 +1,9 @@
 """AlterConfigs 0-2, IncrementalAlterConfigs 0-1 and ListConfigResources 0-1 of a broker in a cluster.
 
-The broker checks each resource of a change first (`alter_configs.settled_here`). It responds to invalid resources and
-changes levels of its own loggers; the controller gets the rest, unchanged if that is the whole request. The results
-are joined in the order of the request. A broker cannot check another broker's settings: it accepts its own and all
-brokers'.
+The broker first checks each resource of a change (`alter_configs.settled_here`). It responds to invalid resources and
+changes levels of its own loggers. The rest is forwarded to the controller, as received if it is the whole request. The
+results are joined in the order of the request. A broker accepts changes of its own settings and of all brokers' only,
+since it cannot check another broker's.
 
 Source: ConfigAdminManager of Kafka 4.1.
 """
@@ -99,7 +99,7 @@ def _joined(
 
 
 def list_resources(context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
-    """Handle ListConfigResources; topics and brokers are the cluster's, including fenced brokers."""
+    """Handle ListConfigResources; it lists the topics and brokers of the cluster, including fenced brokers."""
     view, logs = in_cluster.view_of(context), context.broker.logs
 
     def names(kind: int) -> Iterable[str]:

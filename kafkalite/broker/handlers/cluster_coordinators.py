@@ -1,8 +1,8 @@
 """FindCoordinator 0-6 in a cluster: find the leader of the partition that holds a group or a transactional id.
 
-If a coordinator's topic does not exist, the controller is asked to create it, with this broker's settings for it. Until
-it exists, and while its partition has no leader that the client can reach, the error is COORDINATOR_NOT_AVAILABLE, and
-clients retry. Versions and messages are those of `kafkalite.broker.handlers.find_coordinator`.
+If the coordinator's topic does not exist, the broker asks the controller to create it, with this broker's settings for
+it. The client gets COORDINATOR_NOT_AVAILABLE, and retries, until the topic exists and its partition has a leader that
+the client can reach. `kafkalite.broker.handlers.find_coordinator` lists the versions.
 
 Source: KafkaApis.getCoordinator and AutoTopicCreationManager of Kafka 4.1.
 """

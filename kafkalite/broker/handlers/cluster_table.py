@@ -1,8 +1,9 @@
-"""The handler table of a broker in a cluster with Kafka's controllers; rows as in `kafkalite.broker.handlers.table`.
+"""List the APIs of a broker in a cluster with Kafka's controllers; rows as in `kafkalite.broker.handlers.table`.
 
-A client that bootstraps here learns of the cluster's brokers. Requests for a controller are forwarded to it; of those
-APIs ApiVersions lists the versions that both sides know. Requests for a partition's leader or a coordinator are served
-as by a standalone broker, with an error for what another broker leads.
+Requests for the controller are forwarded to it; for these APIs ApiVersions reports the versions that both the broker
+and the controller support. Requests for a partition leader or a coordinator are served as by a standalone broker; a
+partition, group or transactional id that another broker leads or coordinates gets an error. Metadata has the cluster's
+brokers.
 """
 
 from __future__ import annotations

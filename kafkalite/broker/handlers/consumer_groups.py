@@ -2,14 +2,14 @@
 
     ConsumerGroupHeartbeat  epoch 0 joins, -1 leaves, -2 leaves and reserves a static member's place for a session
                             timeout; a null field is unchanged · v1 subscriptions by regular expression; the client
-                            generates the member id (KIP-1082); in v0 the broker does if there is none
+                            generates the member id (KIP-1082); in v0 the broker may generate it
     ConsumerGroupDescribe   GROUP_ID_NOT_FOUND for a group that does not exist or is classic; clients then send
                             DescribeGroups · v1 has the protocol that a member uses (KIP-1099)
 
 If the feature group.version is 0, both are UNSUPPORTED_VERSION.
 
-A request that contradicts itself is INVALID_REQUEST, whether or not the group exists. Heartbeats that join, leave or
-subscribe run on the I/O pool, because they may match all topics and compute a target assignment.
+A request with contradictory fields gets INVALID_REQUEST, whether or not the group exists. Heartbeats that join, leave
+or subscribe run on the I/O pool, because they may match all topic names and compute a target assignment.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _denial(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> 
 
 
 def _contradiction(request: ConsumerGroupHeartbeatRequest, version: int) -> str | None:
-    """Return what is wrong with a heartbeat in itself, or None."""
+    """Return a message about contradictory or invalid fields of a heartbeat, or None."""
     epoch = request.member_epoch
     named = version >= _CLIENT_MAKES_ID_SINCE or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH
     problems = {

@@ -1,4 +1,4 @@
-"""Define what a handler gets with a request: the broker's parts, and the request's client.
+"""Define the context that a handler gets with a request: the broker's parts, and the request's client.
 
 Thread rule: shared by all workers and immutable, except `BrokerServices.config`, which is replaced as a whole.
 """
@@ -93,7 +93,8 @@ class BrokerServices:
         return self.config.cordoned and self.feature_level(METADATA_VERSION) >= CORDON_LEVEL
 
     def topic_config(self, name: str) -> TopicConfig | None:
-        """Return a topic's settings, in a cluster those of any topic; None if there is no such topic."""
+        """Return a topic's settings, in a cluster also those of a topic without a replica here; None if it does not
+        exist."""
         if self.member is None:
             topic = self.logs.topics.get(name)
             return None if topic is None else topic.config
@@ -103,7 +104,7 @@ class BrokerServices:
         return topic_config(self.config, image, name) if name in image.topic_ids else None
 
     def use_config(self, config: BrokerConfig) -> None:
-        """Apply changed settings, except to the log manager, which has them already."""
+        """Apply changed settings to the broker's parts; the log manager already has them."""
         self.config = config
         for listener in self.config_listeners:
             listener(config)
@@ -137,7 +138,7 @@ class RequestContext:
 
     @property
     def holder(self) -> Holder:
-        """The holder that entries of the broker's tables are charged to."""
+        """The client to which entries of the broker's tables are charged."""
         return holder_of(self.principal, self.client_host)
 
     @property

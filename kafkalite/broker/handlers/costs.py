@@ -1,7 +1,7 @@
-"""Estimate a request's cost beyond the items that it names, for example for a null list.
+"""Estimate the cost of a request for items that it does not name, for example all topics for a null list.
 
-Each function returns microseconds, from counts that are at hand. They are rough on purpose: they only decide whether a
-request is short or long (`kafkalite.broker.handlers.table`).
+Each function returns microseconds, computed from counts that are known without a search. The results are rough: they
+only decide whether a request is short or long (`kafkalite.broker.handlers.table`).
 """
 
 from __future__ import annotations

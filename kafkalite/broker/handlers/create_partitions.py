@@ -1,7 +1,8 @@
 """CreatePartitions 0-3: add partitions to topics; durable before the response.
 
-`count` is the new total and has to grow. A manual assignment names the replicas of each new partition: this broker. A
-topic that is named twice gets INVALID_REQUEST, once. Since v3 partitions above the client's quota are refused.
+`count` is the new total and must be higher than the current one. A manual assignment has the replicas of each new
+partition, and these can only be this broker. A topic that is named twice gets one result, INVALID_REQUEST. From v3 on
+partitions above the client's quota are refused.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
     v6   topics above the client's partition quota are refused, one by one; older versions are throttled (KIP-599)
     v7   the response has the topic id
 
-Each topic is checked on its own, in Kafka's order: named twice in the request (one result), permission to create it,
-name, existence, settings, then either the manual assignment or the two numbers. A replication factor above 1 is an
-error, unless replication.factor.accept.any accepts it. The broker keeps one replica, and reports one, in either case.
+Each topic is checked separately, in Kafka's order: whether the request names it twice (one result), permission to
+create it, name, existence, settings, then either the manual assignment or the two numbers. A replication factor above 1
+is an error, unless replication.factor.accept.any is set. Even then the broker keeps and reports one replica.
 """
 
 from __future__ import annotations

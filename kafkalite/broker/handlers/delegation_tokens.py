@@ -1,7 +1,7 @@
-"""Create-, Renew-, Expire- and DescribeDelegationToken: there are no delegation tokens.
+"""Refuse Create-, Renew-, Expire- and DescribeDelegationToken: this broker has no delegation tokens.
 
 The errors are those of a Kafka broker without delegation.token.secret.key: 64 on a connection without authentication,
-else 61. In a cluster the controllers may have tokens, which other brokers accept, so authenticated requests are
+else 61. In a cluster the controllers may have tokens for other brokers, so requests of authenticated clients are
 forwarded.
 """
 
@@ -42,7 +42,7 @@ def _code(context: RequestContext) -> ErrorCode:
 
 
 def _no_time(context: RequestContext) -> int:
-    """Return the times in an error response, which differ between Kafka's brokers and controllers."""
+    """Return the timestamps for an error response; they differ between Kafka's brokers and controllers."""
     return 0 if _code(context) == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED else -1
 
 
@@ -80,8 +80,8 @@ _HERE: Final[dict[int, Callable[[RequestContext, Any], Any]]] = {
 
 
 def pass_on(context: RequestContext, request: Forwarded) -> Any:
-    """Forward an authenticated client's request to the controller, which cannot see whether the client is; refuse
-    others."""
+    """Forward an authenticated client's request to the controller; refuse others, since the controller cannot see
+    whether a client is authenticated."""
     if context.principal == ANONYMOUS:
         return _HERE[context.api_key](context, request.message)
     from kafkalite.broker.handlers import forwarding

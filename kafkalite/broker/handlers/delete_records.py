@@ -1,12 +1,12 @@
 """DeleteRecords 0-2: raise the log start of partitions, so that older records are deleted.
 
-Offset -1 means the high watermark. An offset below the log start changes nothing and is no error; one above the high
-watermark is OFFSET_OUT_OF_RANGE. Topics whose only cleanup policy is compact refuse (POLICY_VIOLATION), as do internal
-topics (INVALID_TOPIC_EXCEPTION). The result is the new log start, -1 with an error.
+Offset -1 means the high watermark. An offset below the log start changes nothing and is no error; an offset above the
+high watermark gets OFFSET_OUT_OF_RANGE. A topic whose only cleanup policy is compact gets POLICY_VIOLATION, an internal
+topic INVALID_TOPIC_EXCEPTION. The result is the new log start; -1 with an error.
 
-If a partition has followers, the response waits until the logs of all live ones start there, too. It has the lowest of
-their log starts, the low watermark, or REQUEST_TIMED_OUT after the request's timeout; the records stay deleted then. As
-in Kafka, a partition that is named twice has one result, for the last offset.
+If a partition has followers, the response waits until the logs of all live followers start at the offset, too. The
+result is the lowest of all log starts, the low watermark. After the request's timeout it is REQUEST_TIMED_OUT, and the
+records stay deleted. As in Kafka, a partition that is named twice has one result, for the last offset.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NO_LOW_WATERMARK: Final = -1
 
 
 class _Followed(NamedTuple):
-    """A log whose start was raised, and whose followers still have to do the same."""
+    """A log whose start was raised, and whose followers must still raise theirs."""
 
     log: PartitionLog
     offset: int
@@ -79,7 +79,7 @@ class _Waiting:
             self._end(at, ErrorCode.REQUEST_TIMED_OUT)
 
     def _end(self, at: int, code: int) -> None:
-        """Complete one log's result: its followers start at the offset, or an error."""
+        """Complete one log's result: all its followers start at the offset, or there is an error code."""
         with self._lock:
             ended = self._left.pop(at, None)
             if ended is None:

@@ -1,8 +1,8 @@
 """DeleteTopics 1-6: delete topics with their records; durable before the response, their files are removed later.
 
-v6 names a topic by name or by id, not both; the response has both. A topic that is named twice gets INVALID_REQUEST,
-once. Since v5 topics with partitions above the client's quota are refused. delete.topic.enable=false refuses
-everything: INVALID_REQUEST before v3, TOPIC_DELETION_DISABLED since.
+A v6 request has a topic's name or id, not both; the response has both. A topic that is named twice gets one result,
+INVALID_REQUEST. From v5 on topics with partitions above the client's quota are refused. With delete.topic.enable=false
+every topic is refused: with INVALID_REQUEST before v3, TOPIC_DELETION_DISABLED from v3 on.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ def _check_naming(state: DeleteTopicState) -> None:
 
 
 def _check_permission(context: RequestContext, name: str) -> None:
-    """Raise the error if the client may not delete a topic; if it may describe it, a missing topic is no error here."""
+    """Raise the error if the client may not delete a topic. A missing topic is no error here if the client may describe
+    it."""
     if not allows(context, DESCRIBE, TOPIC, name):
         raise refusal(TOPIC)
     if name in context.broker.logs.topics and not allows(context, DELETE, TOPIC, name):

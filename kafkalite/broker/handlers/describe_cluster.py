@@ -1,7 +1,8 @@
 """DescribeCluster 0-2: list the brokers, as Metadata does, without topics.
 
-v1 asks for brokers or controllers; controllers have no listener here, so asking for them is MISMATCHED_ENDPOINT_TYPE,
-as at a Kafka broker. v2 may include fenced brokers; there are none.
+From v1 on the request is for brokers or controllers. This broker does not know the controllers' listeners, so a request
+for controllers gets MISMATCHED_ENDPOINT_TYPE, as from a Kafka broker. From v2 on it may ask for fenced brokers; there
+are none.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
     v1   source and synonyms instead of "is default"
     v3   type, and documentation on request
 
-Null or no keys mean all; unknown keys are left out. Broker "" is the cluster-wide default: dynamic settings of all
-brokers, and min.insync.replicas, which Kafka 4.1 always has there. Settings that this broker does not know are shown as
-sensitive, without value. Any group and any client metrics subscription has settings, even if it does not exist.
-INVALID_REQUEST: an empty group or subscription name, another broker's id, any other resource type.
+If the list of keys is null or empty, all settings are returned; unknown keys are left out. Broker "" stands for all
+brokers: it has their dynamic settings, and min.insync.replicas, as always in Kafka 4.1. Settings that this broker does
+not know are shown as sensitive, without a value. A group or client metrics subscription that does not exist has the
+default settings. An empty group or subscription name, another broker's id and any other resource type get
+INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -95,7 +96,8 @@ def _describe(
 def _configs(
     context: RequestContext, item: DescribeConfigsResource, request: DescribeConfigsRequest, described: _Described
 ) -> list[DescribeConfigsResourceResult]:
-    """Return the settings of a resource. Resources with the same settings share one list: to make it takes 0.3 ms."""
+    """Return the settings of a resource. Resources with the same settings share one list, since building it takes 0.3
+    ms."""
     kind, name = item.resource_type, item.resource_name
     given: Hashable = name
     if kind == TOPIC:
@@ -122,7 +124,7 @@ def _configs(
 def _settings(
     context: RequestContext, kind: int, name: str, request: DescribeConfigsRequest
 ) -> Iterable[DescribeConfigsResourceResult]:
-    """Return the settings of a resource whose name was checked."""
+    """Return the settings of a resource, after checking its name."""
     config = context.broker.config
     entries: Iterable[ConfigEntry]
     if kind == BROKER_LOGGER:
@@ -145,7 +147,7 @@ def _settings(
 
 
 def check_access(context: RequestContext, operation: AclOperation, kind: int, name: str) -> None:
-    """Raise the authorization error unless the client may do this; no permission protects unknown resource types."""
+    """Raise the authorization error unless the client may do this. Unknown resource types are not protected."""
     guard = _GUARDED.get(kind)
     if guard is not None:
         check(context, operation, guard, CLUSTER_NAME if guard is ResourceType.CLUSTER else name)
@@ -234,7 +236,7 @@ def _kept(
 ) -> Iterator[DescribeConfigsResourceResult]:
     """Yield stored settings that this broker does not know, without values, since they may be secrets.
 
-    Unless `alone`, settings of all brokers omit those that this broker sets itself.
+    Without `alone`, settings of all brokers that this broker overrides are left out.
     """
     cluster = source == ConfigSource.DYNAMIC_DEFAULT_BROKER
     config = context.broker.config

@@ -1,9 +1,9 @@
 """DescribeProducers 0: show the producers of partitions, to find a hanging transaction (KIP-664).
 
-The response has producers with an idempotent or transactional batch, or a marker, until they expire
-(producer.id.expiration.ms). A transaction's start offset is -1 if none is open. A follower responds for its replica as
-a leader does: `kafka-transactions.sh find-hanging --broker-id` asks one broker for all of its partitions. It blocks,
-since a partition's producer state may have to be loaded first.
+The response has each producer that wrote an idempotent or transactional batch, or a marker, until it expires
+(producer.id.expiration.ms). The transaction's start offset is -1 if no transaction is open. A follower serves the
+request for its replica, too: `kafka-transactions.sh find-hanging --broker-id` asks one broker for all of its
+partitions. The handler blocks, since a partition's producer state may have to be loaded first.
 """
 
 from __future__ import annotations
@@ -73,6 +73,7 @@ def _partition(context: RequestContext, topic: str, index: int) -> PartitionResp
 
 
 def _failure(index: int, code: ErrorCode, *, whole_topic: bool = False) -> PartitionResponse:
-    """Return an error; with `whole_topic`, one of the whole topic, with a message."""
+    """Return the response entry for an error. With `whole_topic` the error is about the whole topic and has a
+    message."""
     text = code.text if whole_topic else None
     return PartitionResponse(partition_index=index, error_code=code, error_message=text, active_producers=[])

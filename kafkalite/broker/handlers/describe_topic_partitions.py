@@ -1,10 +1,12 @@
 """DescribeTopicPartitions 0: describe topics in pages, for tools that describe very many (KIP-966).
 
-Topics come in the order of their names, all of them if none is named. A page ends after `response_partition_limit`
-partitions (at most PAGE_PARTITIONS_MAX), and its cursor is the start of the next page. A cursor that is negative, or
-whose topic is not among those named, is INVALID_REQUEST for all topics. Eligible leader replicas have no meaning on one
-broker: the lists are empty, since Java's Admin fails on the null that the schema allows. In a cluster they are the
-image's (`in_cluster.describe_topic_partitions`). Topics are never created here.
+Topics are in the order of their names; a request without names is for all topics. A page ends after
+`response_partition_limit` partitions (at most PAGE_PARTITIONS_MAX), and its cursor is the start of the next page. A
+cursor with a negative partition, or with a topic that the request does not name, gets INVALID_REQUEST for all topics.
+
+A standalone broker has no eligible leader replicas. It returns empty lists: the schema allows null, but Java's Admin
+fails on it. In a cluster the metadata image has them (`in_cluster.describe_topic_partitions`). The API never creates
+topics.
 """
 
 from __future__ import annotations

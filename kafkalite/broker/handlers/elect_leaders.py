@@ -1,10 +1,10 @@
-"""ElectLeaders 0-2 of a standalone broker, where the leader of a partition is always the preferred one.
+"""ElectLeaders 0-2 of a standalone broker, which is already the preferred leader of every partition.
 
-    v0   only the preferred leader
-    v1   election types: 0 the preferred leader, 1 any live replica; an error for the whole request
+    v0   elects the preferred leader
+    v1   has election types: 0 the preferred leader, 1 any live replica; and an error for the whole request
 
-Each partition that the request names gets ELECTION_NOT_NEEDED; in a request for all partitions (null) these are left
-out, as in Kafka. An offline partition has no leader and no other replica.
+Each partition that the request names gets ELECTION_NOT_NEEDED. In a request for all partitions (null) such partitions
+are left out, as in Kafka. An offline partition has no leader, and no other replica that could be elected.
 """
 
 from __future__ import annotations

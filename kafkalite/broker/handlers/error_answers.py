@@ -1,8 +1,8 @@
-"""Build the response to a request that fails as a whole: the same error wherever the response has a place for one.
+"""Build the response to a request that fails as a whole: every error field of the response gets the same code.
 
     request ─▶ its lists of topics, partitions, groups ... ─▶ the same lists in the response, each item with the code
 
-As Kafka's AbstractRequest.getErrorResponse does for each API. LISTS maps lists of the response to lists of the request;
+This corresponds to Kafka's AbstractRequest.getErrorResponse. LISTS maps lists of the response to lists of the request;
 items keep the fields that identify them (topic, partition, group). Pure functions, any thread.
 """
 
@@ -94,7 +94,7 @@ class MetadataView(NamedTuple):
 
 
 def error_answer(key: int, version: int, request: Any, code: int, text: str, view: MetadataView | None = None) -> Any:
-    """Return the response message for an error; None if there is no response, so that the connection is closed.
+    """Return the response message for an error; None if no response can be built and the connection must be closed.
 
     Without a `view` a Metadata response has only the error.
     """
@@ -164,7 +164,7 @@ class _Builder:
 def _complete_metadata(
     response: Any, namespace: Mapping[str, Any], request: Any, view: MetadataView, code: int
 ) -> None:
-    """Report this broker in a Metadata response, and the error for each requested topic, or for all topics."""
+    """Add this broker to a Metadata response, and the error for each requested topic, or for all topics."""
     broker = namespace["MetadataResponseBroker"]
     response.brokers = [broker(node_id=view.node_id, host=view.endpoint.host, port=view.endpoint.port)]
     response.cluster_id = view.cluster_id

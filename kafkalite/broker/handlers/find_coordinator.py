@@ -1,8 +1,9 @@
 """FindCoordinator 0-6 of a standalone broker, which is the coordinator of every group and transactional id.
 
 v0      one key, always a group
-v1-3    one key with its type; the message of a success is NONE
-v4+     many keys of one type, no message for a success; v6 adds share groups, which are not supported: INVALID_REQUEST
+v1-3    one key with its type; if there is no error, the error message is "NONE"
+v4+     many keys of one type; if there is no error, there is no message; v6 adds share groups, which are not supported:
+        INVALID_REQUEST
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def answered(
     request: FindCoordinatorRequest,
     coordinator_of: Callable[[RequestContext, str, int], Coordinator],
 ) -> FindCoordinatorResponse:
-    """Return the response in the form of the request's version; `coordinator_of` looks up one key."""
+    """Return the response in the layout of the request's version; `coordinator_of` looks up one key."""
     many = context.api_version >= _MANY_KEYS_SINCE
     keys = request.coordinator_keys if many else [request.key]
     found = [coordinator_of(context, key, request.key_type) for key in checkpointed(keys)]

@@ -1,8 +1,9 @@
 """Forward requests to the cluster's controller, each unchanged (KIP-590).
 
-A request is decoded first, so that a malformed one ends here, as everywhere. The client gets the controller's response
-with its own correlation id. If there is no response, the client gets an error in its API's form: REQUEST_TIMED_OUT if
-no controller was found in time, UNKNOWN_SERVER_ERROR if the controller refused to take the request from this broker.
+The broker decodes a request before it forwards it, so a malformed request never reaches the controller. The client gets
+the controller's response, with the client's correlation id. Without a response from the controller, the client gets an
+error response of the API: REQUEST_TIMED_OUT if no controller was found in time, UNKNOWN_SERVER_ERROR if the controller
+did not accept the request from this broker.
 """
 
 from __future__ import annotations

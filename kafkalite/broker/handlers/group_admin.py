@@ -1,10 +1,11 @@
 """DescribeGroups 0-6, ListGroups 0-5, DeleteGroups 0-3: administer groups.
 
-DescribeGroups  a group that does not exist, or is of the newer protocol, has state Dead without an error; since v6
-                GROUP_ID_NOT_FOUND. Members' metadata is shown only while the group is stable; their assignments, always
+DescribeGroups  a group that does not exist, or uses the consumer protocol (KIP-848), has state Dead without an error;
+                from v6 on it gets GROUP_ID_NOT_FOUND. Members' metadata is shown only while the group is Stable; their
+                assignments are always shown
 ListGroups      v4 may filter by state (KIP-518), v5 by type (KIP-848): `classic`, `consumer`
-DeleteGroups    NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND; the response comes when the deletion is durable. v3 adds a message
-                for GROUP_DELETION_FAILED, for groups that another part of a broker deletes, too; there are none here
+DeleteGroups    NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND; the response waits until the deletion is durable. v3 adds a message
+                for GROUP_DELETION_FAILED, an error that this broker never returns
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
     JoinGroup   v1 rebalance timeout · v4 the first response is MEMBER_ID_REQUIRED with an id (KIP-394) · v5 static
                 members (KIP-345) · v7 protocol type in the response · v9 skip_assignment (KIP-814)
     SyncGroup   v3 static members · v5 checks protocol type and name, which are required (KIP-559)
-    LeaveGroup  v3 several members, each with its own result; before, one, whose result is the request's. Administrators
-                also use it to remove members of groups of the newer protocol
+    LeaveGroup  v0-2 one member, with one result for the request · v3 several members, each with its own result.
+                Administrators also use it to remove members of groups of the consumer protocol
 
-Joins and syncs wait for other members without holding a thread: their responses are Deferred. In a group of the newer
-protocol (KIP-848) they do not wait for members, and the broker computes the assignment.
+JoinGroup and SyncGroup wait for other members, but no thread waits: the responses are Deferred. In a group of the
+consumer protocol (KIP-848) they do not wait for other members, and the broker computes the assignment.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _PROTOCOL_NEEDED_SINCE: Final = 5
 
 
 def needs_blocking(context: RequestContext, request: JoinGroupRequest) -> bool:
-    """Return whether the group is of the newer protocol, in which the broker computes an assignment at a join."""
+    """Return whether the group uses the consumer protocol (KIP-848), in which the broker computes an assignment at a
+    join."""
     return context.broker.groups.is_of_newer_protocol(request.group_id)
 
 

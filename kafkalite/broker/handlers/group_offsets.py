@@ -1,15 +1,15 @@
 """OffsetCommit 2-10, OffsetFetch 1-10, OffsetDelete 0: commit, fetch and delete a group's offsets.
 
-    OffsetCommit  v2-4 the client gives a retention · v6 leader epoch · v7 static members · v9 GROUP_ID_NOT_FOUND for a
-                  generation of a group that does not exist (before: ILLEGAL_GENERATION), epochs of the newer protocol
-                  (KIP-848) · v10 topics by id, UNKNOWN_TOPIC_ID
-    OffsetFetch   null topics mean everything committed, an empty list means nothing (v1 has no null) · v2 one error for
-                  all; v1 only has errors of partitions · v7 require_stable (UNSTABLE_OFFSET_COMMIT while a transaction
-                  may replace an offset, KIP-447) · v8 several groups, each with its error · v9 member id and epoch
-                  (KIP-848) · v10 topics by id; deleted topics, which have no id, are left out of everything committed
+    OffsetCommit  v2-4 the client sets the retention · v6 leader epoch · v7 static members · v9 member epochs (KIP-848);
+                  a commit with a generation to a missing group gets GROUP_ID_NOT_FOUND (before: ILLEGAL_GENERATION) ·
+                  v10 topics by id, UNKNOWN_TOPIC_ID
+    OffsetFetch   null topics mean all committed offsets, an empty list means none (v1 has no null) · v2 has an error
+                  for the whole request, v1 only one per partition · v7 require_stable (UNSTABLE_OFFSET_COMMIT while a
+                  transaction may replace an offset, KIP-447) · v8 several groups, each with its error · v9 member id
+                  and epoch (KIP-848) · v10 topics by id; "all" then leaves out deleted topics, which have no id
 
-A commit is durable before the response. The topics of a response have the order of the request. As in Kafka, offsets
-are returned as committed, even if they lie outside their log.
+A commit is durable before the response. The topics in a response are in the order of the request. As in Kafka, a
+committed offset is returned even if it is outside the log.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ def commit(context: RequestContext, request: OffsetCommitRequest) -> Deferred[Of
 
 
 def merged(denied: list[int], codes: list[int]) -> list[int]:
-    """Return the codes of all partitions of a commit: `denied` has a code or 0 for each, `codes` those for the 0s."""
+    """Return the codes of all partitions of a commit. `denied` has a code for each partition; its 0s are replaced by
+    the next of `codes`."""
     found = iter(codes)
     return [code or next(found) for code in denied]
 
@@ -115,7 +116,7 @@ def name_of(context: RequestContext, topic_id: bytes) -> str | None:
 
 
 def committed_topics(topics: list[Any], codes: list[int], of_topic: Callable[..., T], of_partition: type) -> list[T]:
-    """Return the topics of an OffsetCommit or TxnOffsetCommit response; `codes` follow the request's partitions."""
+    """Return the topics of an OffsetCommit or TxnOffsetCommit response; `codes` are in the order of the partitions."""
     results = iter(codes)
     return [
         of_topic(
@@ -148,9 +149,9 @@ def fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchRe
 
 
 def _of_one_coordinator(context: RequestContext, group_id: str, fetch: Callable[[], T]) -> T:
-    """Return `fetch`'s result from within one leader epoch of the group's partition.
+    """Return the result of `fetch`, all of it from one leader epoch of the group's partition.
 
-    After the epoch's end the group is unknown here, which must not look like a group without commits."""
+    When the epoch ends, this broker forgets the group. That must not look like a group without commits."""
     groups = context.broker.groups
     while True:
         home = groups.shards.home_of(group_id)
@@ -197,9 +198,9 @@ def _fetch_group(
 
 
 def _asked(context: RequestContext, group: OffsetFetchRequestGroup) -> list[tuple[str | None, bytes, list[int]]]:
-    """Return (topic, topic id, partitions) as requested; everything committed if the topics are null.
+    """Return (topic, topic id, partitions) as requested; if the topics are null, for all committed offsets.
 
-    By name the id is zero; by id the name is None if no topic has that id.
+    In a request by name the id is zero. In a request by id the name is None if no topic has this id.
     """
     by_id = context.api_version >= _TOPIC_IDS_SINCE
     if group.topics is not None:
@@ -215,7 +216,7 @@ def _asked(context: RequestContext, group: OffsetFetchRequestGroup) -> list[tupl
 
 
 def _all_committed(context: RequestContext, group_id: str) -> list[tuple[str, list[int]]]:
-    """Return (topic, partitions) of everything committed whose topics the client may describe."""
+    """Return (topic, partitions) with committed offsets, for the topics that the client may describe."""
     committed = context.broker.groups.offsets.committed_partitions(group_id)
     return [
         (name, numbers) for name, numbers in checkpointed(committed.items()) if allows(context, DESCRIBE, TOPIC, name)

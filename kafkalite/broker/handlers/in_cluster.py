@@ -1,11 +1,12 @@
-"""Metadata 0-13, DescribeCluster 0-2 and ApiVersions 0-5 of a broker in a cluster, from one metadata image per request.
+"""Metadata 0-13, DescribeCluster 0-2 and ApiVersions 0-5 of a broker in a cluster.
 
-Responses have the registered brokers that are not fenced, with their address on the client's listener; brokers without
-this listener are left out. A leader without an address is LEADER_NOT_AVAILABLE, or, if it is registered, since v6
-LISTENER_NOT_FOUND. Any live broker may be reported as the controller: admin clients may send to any broker.
+Each request is answered from one metadata image. The response has the registered brokers that are not fenced, with
+their address on the client's listener; brokers without this listener are left out. If a partition's leader has no such
+address, the error is LEADER_NOT_AVAILABLE; from v6 on it is LISTENER_NOT_FOUND if the leader is registered. Any live
+broker may be reported as the controller, since each one forwards admin requests.
 
-If a client asks for a topic that does not exist, and may create it, the controller is asked to create it. The client
-gets an error and retries. A list of all topics leaves out those that the client may not describe.
+If a client asks for a missing topic that it may create, the broker asks the controller to create it. The client gets an
+error and retries. A list of all topics leaves out those that the client may not describe.
 
 Source: KRaftMetadataCache and AuthHelper of Kafka 4.1.
 """
@@ -67,7 +68,7 @@ _NULL_NAMES_SINCE: Final = 12
 
 
 class View:
-    """A metadata image as clients of one listener see it."""
+    """A metadata image with the addresses that clients of one listener get."""
 
     def __init__(self, image: Image, listener: str) -> None:
         self.image = image

@@ -1,9 +1,10 @@
-"""InitProducerId 0-5: allocate a producer id, or return a transactional id's and fence its older producer.
+"""InitProducerId 0-5: allocate a producer id; for a transactional id, return its producer id and fence the older
+producer.
 
-Without a transactional id every request gets a new id at epoch 0, even if it has its old id and epoch (v3, KIP-360).
-With one, see `kafkalite.broker.coordinator.transaction_rules`.
+Without a transactional id every request gets a new producer id with epoch 0, even if the request has an old producer id
+and epoch (v3, KIP-360). With a transactional id, see `kafkalite.broker.coordinator.transaction_rules`.
 
-    v0-3    INVALID_PRODUCER_EPOCH instead of v4's PRODUCER_FENCED (KIP-588)
+    v0-3    return INVALID_PRODUCER_EPOCH where v4 returns PRODUCER_FENCED (KIP-588)
 
 Thread rule: runs on the I/O pool, since a new block of ids waits for the disk.
 """

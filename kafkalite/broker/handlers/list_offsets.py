@@ -1,19 +1,19 @@
-"""ListOffsets 1-11: return the first or last offset of partitions, or the first one since a time.
+"""ListOffsets 1-11: return the first or last offset of partitions, or the first offset at or after a timestamp.
 
     -1 latest (v1)                the readable end: high watermark, or the last stable offset for read_committed (v2)
     -2 earliest (v1)              the log start offset
     -3 max timestamp (v7)         the record's offset and timestamp; as in Kafka, none if it is above the readable end
     -4 earliest local (v8)        the log start offset, since there is no tiered storage
     -5 latest tiered (v9)         offset -1: there is no tiered storage
-    -6 earliest to upload (v11)   the same
-    >= 0 a time                   the first record (not batch) of that time or later below the readable end
+    -6 earliest to upload (v11)   offset -1, for the same reason
+    >= 0 a timestamp in ms        the first record (not batch) at or after this time, below the readable end
 
-A follower, or any request with a replica id other than -1, gets the log end offset. In a cluster a consumer gets
+A request with a replica id other than -1 (a follower's) gets the log end offset. In a cluster a consumer gets
 OFFSET_NOT_AVAILABLE for the latest offset until the high watermark has reached the leader's epoch (KIP-207).
 
-Special timestamps before their version, and unknown ones, are UNSUPPORTED_VERSION. A partition that is named twice gets
-INVALID_REQUEST, once. If nothing is found, the offset is -1 without an error. Look-ups by time read batches, so they
-block.
+Unknown special timestamps, and those of later versions than the request's, get UNSUPPORTED_VERSION. A partition that is
+named twice gets one result, INVALID_REQUEST. If nothing is found, the offset is -1 without an error. Look-ups by time
+read batches, so they block.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _SINCE: Final = {
 
 
 def needs_blocking(context: RequestContext, request: ListOffsetsRequest) -> bool:
-    """Return whether a log has to be searched, or has to load its last stable offset first."""
+    """Return whether a log has to be searched, or its last stable offset has to be loaded first."""
     committed = request.isolation_level == READ_COMMITTED
     return any(
         partition.timestamp >= 0
@@ -118,7 +118,7 @@ class _Reader(NamedTuple):
         return self.replica_id == _CONSUMER
 
     def end(self, log: PartitionLog) -> int:
-        """Return the offset below which it may read."""
+        """Return the offset below which the client may read."""
         if not self.consumes:
             return log.log_end_offset
         return log.last_stable_offset if self.committed else log.high_watermark
@@ -146,8 +146,8 @@ def _partition(
 
 
 def _look_up(log: PartitionLog, timestamp: int, reader: _Reader) -> tuple[int, int, int]:
-    """Return (timestamp, offset, leader epoch), each -1 if there is none; OFFSET_NOT_AVAILABLE if the result is
-    unknown."""
+    """Return (timestamp, offset, leader epoch), each -1 if there is none. Raise OFFSET_NOT_AVAILABLE if the result is
+    not known yet."""
     if timestamp in (OFFSET_EARLIEST, OFFSET_EARLIEST_LOCAL):
         start = log.log_start_offset
         return -1, start, log.epoch_at(start)

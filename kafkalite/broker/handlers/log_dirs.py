@@ -1,10 +1,10 @@
 """DescribeLogDirs 1-5, AlterReplicaLogDirs 1-2: describe the data directory; refuse to move partitions out of it.
 
-    DescribeLogDirs       sizes of partitions, size and free space of the file system (v4), whether the directory is
-                          cordoned (v5). Null topics mean all; topics and partitions that are not here are left out, as
-                          in Kafka
-    AlterReplicaLogDirs   there is one directory: a move to it is done already, any other path is LOG_DIR_NOT_FOUND. A
-                          cordoned directory takes no moves
+    DescribeLogDirs       returns sizes of partitions, size and free space of the file system (v4), whether the
+                          directory is cordoned (v5). Null topics mean all; topics and partitions that do not exist here
+                          are left out, as in Kafka
+    AlterReplicaLogDirs   there is one directory: a move to it succeeds without effect, any other path gets
+                          LOG_DIR_NOT_FOUND. A cordoned directory accepts no moves
 
 Source: ReplicaManager.alterReplicaLogDirs and describeLogDirs of Kafka 4.4.
 """

@@ -1,19 +1,19 @@
 """Metadata 0-13: list brokers, topics and partitions, and create missing topics (auto-creation, KIP-361).
 
-    v0      an empty list means all topics; since v1 null does, and an empty list means none
-    v4      the request may forbid auto-creation; if absent, it is allowed
-    v8-10   authorized operations of the cluster; of topics since v8
-    v10     topic ids; v12 may ask by id, with a null name
+    v0      an empty list means all topics; from v1 on null means all, and an empty list means none
+    v4      the request may forbid auto-creation; before v4 it is always allowed
+    v8      authorized operations of topics; up to v10 also of the cluster
+    v10     topic ids; from v12 on the request may name a topic by id, with a null name
 
-A missing topic is created before the response, so that a client can write to it at once (Kafka responds with
-UNKNOWN_TOPIC_OR_PARTITION, and clients retry). A topic that was deleted gets Kafka's error first, so that a client that
-waits for the deletion sees it; the next request finds the new topic. Creation blocks, so `needs_blocking` sends such
-requests to the I/O pool; all others are served on the network worker.
+A missing topic is created before the response, so that a client can write to it at once. (Kafka responds with
+UNKNOWN_TOPIC_OR_PARTITION, and clients retry.) The first request after a topic's deletion gets Kafka's error, so that a
+client that waits for the deletion sees it; the next one finds the new topic. Creation blocks, so `needs_blocking` sends
+such requests to the I/O pool; all others are served on the network worker.
 
 An offline partition has no leader, as in Kafka. Internal topics are never created here.
 
-A list of all topics leaves out those that the client may not describe. A topic that the request names gets
-TOPIC_AUTHORIZATION_FAILED, without id if named by name, and without name if named by id.
+A list of all topics leaves out those that the client may not describe. If the request names such a topic, the topic
+gets TOPIC_AUTHORIZATION_FAILED: a request by name does not learn the id, and a request by id does not learn the name.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _may_create(context: RequestContext, request: MetadataRequest) -> bool:
 
 
 def _asked(context: RequestContext, request: MetadataRequest) -> list[Topic | MetadataResponseTopic]:
-    """Return the topics to describe, or their error entries; each once, in the order of the request."""
+    """Return the topics to describe, or their error entries, without duplicates and in the order of the request."""
     if request.topics is None or (not request.topics and context.api_version < _NULL_TOPICS_SINCE):
         every = context.broker.logs.topics.values()
         return [topic for topic in checkpointed(every) if may_describe(context, topic.name, probe=True)]
@@ -215,8 +215,8 @@ def _create(context: RequestContext, name: str) -> Topic:
 def _answer(
     context: RequestContext, item: Topic | MetadataResponseTopic, *, with_operations: bool
 ) -> MetadataResponseTopic:
-    """Return a topic's entry; with `with_operations`, including the client's authorized operations, also for a missing
-    topic that is named by name."""
+    """Return a topic's entry. With `with_operations` it has the client's authorized operations, even for a missing
+    topic that is requested by name."""
     if isinstance(item, MetadataResponseTopic):
         if with_operations and item.name and item.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             item.topic_authorized_operations = operations(context, TOPIC, item.name)

@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch 2-4: return a leader epoch's end offset, by which a consumer detects truncation (KIP-320).
+"""OffsetForLeaderEpoch 2-4: return the end offset of a leader epoch, so that a consumer detects truncation (KIP-320).
 
-Each partition has its own epoch; a standalone broker raises it only at an unclean start. The current epoch ends at the
-log end. An epoch that the log never had, or a later one, gets -1/-1. librdkafka supports only v2.
+Each partition has its own leader epoch; a standalone broker raises it only at an unclean start. The current epoch ends
+at the log end. For an epoch that the log does not know, epoch and offset are -1. librdkafka supports only v2.
 """
 
 from __future__ import annotations

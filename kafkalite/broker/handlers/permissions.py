@@ -1,15 +1,15 @@
-"""The table of permissions: which operations each API checks, and functions by which handlers check them.
+"""List the permissions that each API checks, and check them for handlers.
 
-A row has the (operation, resource type) pairs that an API may check. If the first check of an API is on the cluster,
-that check is the row's `gate`: dispatch checks it before the handler runs, and responds with
-CLUSTER_AUTHORIZATION_FAILED in the response's one error code. Handlers make all other checks through `allows`, which
-asserts that the row has them. Produce and Fetch check in C (native AccessView), by the rows here.
+A row of the table has the (operation, resource type) pairs that an API may check. If the first check of an API is on
+the cluster, that check is the row's `gate`: dispatch checks it before the handler runs, and responds with
+CLUSTER_AUTHORIZATION_FAILED for the whole request. Handlers make all other checks through `allows`, which asserts that
+the row has them. Produce and Fetch are checked in C (native AccessView), by the rows here.
 
     denied      topic 29, group 30, cluster 31, transactional id 53 (CODES)
 
-A name is checked before it is looked up, so that a denial does not show whether the resource exists. Lists of
-everything leave out what the client may not describe. Without an authorizer every client may do everything, and nothing
-is checked.
+A name is checked before it is looked up, so that a denial does not show whether the resource exists. Lists of all
+resources leave out those that the client may not describe. Without an authorizer every client may do everything, and
+nothing is checked.
 
 Source: KafkaApis, ControllerApis, AclApis and ConfigHelper of Kafka 4.1.
 """
@@ -51,7 +51,7 @@ Question = tuple[AclOperation, ResourceType]
 
 
 class Permissions(NamedTuple):
-    """A row: the checks that an API may make, and the one that comes first."""
+    """A row: the checks that an API may make, and its gate."""
 
     questions: frozenset[Question]
     gate: AclOperation | None = None
@@ -149,7 +149,8 @@ def allows(
     *,
     probe: bool = False,
 ) -> bool:
-    """Return whether the client may do this. A `probe` is no attempt to do it, so its denial is not logged."""
+    """Return whether the client may do this. With `probe` a denial is not logged, since the client does not attempt
+    it."""
     authorizer = context.broker.authorizer
     if authorizer is None:
         return True
@@ -167,23 +168,23 @@ def check(context: RequestContext, operation: AclOperation, kind: ResourceType, 
 
 
 def refusal(kind: ResourceType) -> KafkaError:
-    """Return the error of a denial, which names no resource."""
+    """Return the error for a denial on this type of resource; it contains no resource name."""
     return error_for(CODES[kind])
 
 
 def allowed_names(
     context: RequestContext, operation: AclOperation, kind: ResourceType, names: Iterable[str], *, probe: bool = False
 ) -> frozenset[str]:
-    """Return the names with which the client may do this; each is checked once."""
+    """Return the names of the resources on which the client may do this; each name is checked once."""
     if context.broker.authorizer is None:
         return frozenset(names)
     return frozenset(name for name in checkpointed(set(names)) if allows(context, operation, kind, name, probe=probe))
 
 
 def describer(context: RequestContext, kind: ResourceType) -> Callable[[frozenset[str]], frozenset[str]] | None:
-    """Return a function that filters names by permission to describe them, at any later time; None without authorizer.
+    """Return a function that filters names by the client's permission to describe them; None without an authorizer.
 
-    It is for work that continues after the request, and keeps no reference to the connection.
+    The function is for work that continues after the request. It keeps no reference to the connection.
     """
     authorizer = context.broker.authorizer
     if authorizer is None:
@@ -218,7 +219,8 @@ def operations(context: RequestContext, kind: ResourceType, name: str = CLUSTER_
 
 
 def cluster_operations(context: RequestContext) -> int:
-    """Return the same for the cluster; 0 unless the client may describe it."""
+    """Return the bit field of the client's authorized operations on the cluster; 0 if it may not describe the
+    cluster."""
     return operations(context, CLUSTER) if allows(context, DESCRIBE, CLUSTER) else 0
 
 

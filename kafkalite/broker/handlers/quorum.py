@@ -1,13 +1,15 @@
 """DescribeQuorum 0-2, UnregisterBroker 0 of a standalone broker.
 
-The broker is the quorum's only voter, and the journal its metadata log: the high watermark is the number of changes in
-the journal (a start may compact it, which lowers the number), and the leader epoch rises with each unclean start.
+The broker is the quorum's only voter, and the journal is its metadata log. The high watermark is the number of changes
+in the journal; a start may compact the journal, which lowers the number. The leader epoch rises with each unclean
+start.
 
-    v1   times of a replica's last fetch and of its last catch-up: for the leader, the current time
-    v2   messages of errors, ids of data directories, and voters' addresses: the listener of the request
+    v1   has the times of a replica's last fetch and of its last catch-up; for the leader, the current time
+    v2   has error messages, ids of data directories, and voters' addresses: the listener of the request
 
-An unregistered broker is forgotten until it registers again. This one is its own controller and would register at once,
-so nothing changes; no other broker is registered. (A single Apache Kafka node serves no client until it restarts.)
+UnregisterBroker removes a broker until it registers again. This broker is its own controller and would register again
+at once, so nothing changes; no other broker is registered. (A single Apache Kafka node serves no client until it
+restarts.)
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""AlterPartitionReassignments 0-1, ListPartitionReassignments 0 of a standalone broker, where nothing ever moves.
+"""AlterPartitionReassignments 0-1, ListPartitionReassignments 0 of a standalone broker, which never moves a partition.
 
-A reassignment to this broker is done already, any other list of brokers is INVALID_REPLICA_ASSIGNMENT, and to cancel
-(no list) is NO_REASSIGNMENT_IN_PROGRESS. Tools send both requests: kafka-reassign-partitions, `kafka-topics
---describe`.
+A reassignment to this broker succeeds without effect. Any other list of brokers gets INVALID_REPLICA_ASSIGNMENT. No
+list (a cancellation) gets NO_REASSIGNMENT_IN_PROGRESS. The APIs exist because tools call them:
+kafka-reassign-partitions and `kafka-topics --describe`.
 
 Source: ReplicationControlManager of Kafka 4.1.
 """

@@ -4,7 +4,7 @@
       └───────────────────SaslHandshake──────────────────▶   ▲                                   │
                                                              └── SaslHandshake, in a session ────┘
 
-    START             ApiVersions 0-5; after an error for an unknown version or a bad name the client may try again
+    START             ApiVersions 0-5; after an error (unknown version, bad client name) the client may try again
     EXPECT_HANDSHAKE  only SaslHandshake, as in START. A mechanism that is not enabled gets error 33 with the
                       enabled ones, then the connection is closed
     TOKENS            SaslAuthenticate, or, after SaslHandshake 0, only length-prefixed tokens. A refusal is error 58,
@@ -12,8 +12,8 @@
     OPEN              requests. A client whose session has a limit (KIP-368) re-authenticates, as the same user with the
                       same mechanism; after the session has expired nothing else is served
 
-All refusals look the same to the client; only our log has the reason. Slow steps run on the I/O pool, a few at a time.
-Thread rule: the connection's worker, except `_respond`.
+The client gets the same error for every reason of a refusal; only the broker's log has the reason. Slow steps run on
+the I/O pool, a few at a time. Thread rule: the connection's worker, except `_respond`.
 """
 
 from __future__ import annotations
@@ -154,12 +154,12 @@ class SignIns:
             self.expired_count += 1
 
     def next_lane(self) -> object:
-        """Return the next lane; the pool runs the steps of one lane in order."""
+        """Return the next queue number for the I/O pool, which runs the steps with one number in order."""
         return next(self._lanes)
 
 
 class SignIn:
-    """The authentication state of one connection; see the module."""
+    """The authentication state of one connection, as drawn in the module's docstring."""
 
     def __init__(self, shared: SignIns, connection: SaslConnection) -> None:
         self._shared = shared
@@ -213,7 +213,7 @@ class SignIn:
         self._server = None
 
     def count_failure(self, outcome: str) -> None:
-        """Count a failed exchange; `outcome` is why the connection is closed."""
+        """Count a failed exchange; `outcome` is the reason why the connection is closed."""
         self._count(Outcome(outcome))
 
     def _count(self, outcome: Outcome) -> None:

@@ -1,13 +1,16 @@
-"""The table of APIs: key, versions, handler, and whether it may block. ApiVersions reports it.
+"""List the APIs that this broker serves: key, versions, handler, and whether it may block. ApiVersions reports the
+list.
 
 `advertised` is the first version that ApiVersions reports, `oldest` the first version that is served. They differ only
-for Produce: librdkafka before 2.11.1 disables compression unless the range begins at 0 (KAFKA-18659), while Kafka 4 and
-this broker refuse 0 to 2. The connection serves Produce and Fetch in C, and gets their rows from `native_apis`.
+for Produce. librdkafka before 2.11.1 disables compression unless the range begins at 0 (KAFKA-18659), but Kafka 4 and
+this broker refuse versions 0 to 2. The connection serves Produce and Fetch in C, and gets their rows from
+`native_apis`.
 
-A function of (context, request) decides whether a request may block: `never`, `always`, or one in the handler's module.
-Handlers are imported at their first call, so that a start loads none of them.
+For each API, a function of (context, request) decides whether a request may block: `never`, `always`, or one in the
+handler's module. Handlers are imported at their first call, so that a start loads none of them.
 
-Thread rule: immutable, except what a LazyFunction has loaded; two threads may both load it, with the same result.
+Thread rule: immutable, except for functions that a LazyFunction has loaded; two threads may both load one, with the
+same result.
 """
 
 from __future__ import annotations
@@ -65,7 +68,8 @@ class LazyFunction:
         self._rows: list[tuple[Row, str]] = []
 
     def replace_in(self, row: Row, name: str) -> None:
-        """Store the function in this attribute of a row once it is loaded. For rows that live as long as the table."""
+        """Store the function, once it is loaded, in this attribute of a row. Only for rows that live as long as the
+        table."""
         self._rows.append((row, name))
 
     def __call__(self, context: RequestContext, request: Any) -> Any:
@@ -99,10 +103,10 @@ def served_in_c(_context: RequestContext, _request: Any) -> Any:
 
 
 class Row:
-    """One API as this broker serves it: `handler` returns the response, `blocks` whether it needs the I/O pool.
+    """One API as this broker serves it. `handler` returns the response; `blocks` returns whether it needs the I/O pool.
 
-    `item_us` and `unnamed` estimate a request's cost in microseconds: for each item that it names, and for what it does
-    not name, because a null list means everything, or one name means many items.
+    `item_us` and `unnamed` estimate a request's cost in microseconds. `item_us` is for each item that the request
+    names. `unnamed` is for other items: a null list means all, and one name may mean many items.
     """
 
     __slots__ = (
@@ -128,7 +132,7 @@ class Row:
         item_us: float = ITEM_US,
         unnamed: Callable[[RequestContext, Any], float] | None = None,
     ) -> None:
-        """`in_order`: later requests of the connection take effect after this one, even if it waits."""
+        """`in_order`: later requests of the connection take effect only after this one, even if this one waits."""
         self.key = key
         self.name = api.APIS[key].name
         self.oldest = oldest
@@ -148,7 +152,7 @@ class Row:
         return named if self.unnamed is None else named + self.unnamed(context, request)
 
     def quick_cost_us(self, context: RequestContext, request: Any, size: int) -> float:
-        """Return the same, without counting the items of a body that is too small for many."""
+        """Return the estimated cost like cost_us, but do not count the items if the body is too small for many."""
         if size > SHORT_SIZE:
             return self.cost_us(context, request)
         return self.short_us if self.unnamed is None else self.short_us + self.unnamed(context, request)
@@ -172,7 +176,7 @@ class Row:
         return protocol.decode_request(self.key, version, body, objects_max=objects_max, pace=pace)
 
     def message(self, _version: int, response: object) -> object:
-        """Return the response as a message, also if the handler returned bytes."""
+        """Return the response as a message, even if the handler returned bytes."""
         return response
 
     def encode(
@@ -182,7 +186,7 @@ class Row:
         return protocol.encode_response_frame(self.key, version, correlation_id, response, pace)
 
     def release(self, version: int, request: Any, response: object, pace: Callable[[], object]) -> None:
-        """Free request and response in portions; both are unusable afterwards."""
+        """Free the memory of request and response in portions; both are unusable afterwards."""
         protocol.request_program(self.key, version).release(request, pace)
         protocol.response_program(self.key, version).release(response, pace)
 
@@ -370,8 +374,9 @@ def _native_api(row: Row | None) -> NativeApi:
 def unsupported_api_versions(correlation_id: int) -> bytes:
     """Return the response frame for an ApiVersions request of an unknown version (KIP-511).
 
-    It has version 0's body, which every client can read, and one row with the versions of ApiVersions. A closed
-    connection or a body of the requested version would not do: clients do not retry with a lower version after either.
+    Its body is that of version 0, which every client can read; it has one row, with the versions of ApiVersions.
+    Clients then retry with a lower version. After a closed connection, or a body of the requested version, they would
+    not.
     """
     from kafkalite.wire.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 

@@ -1,7 +1,8 @@
-"""GetTelemetrySubscriptions 0 and PushTelemetry 0 (KIP-714), if `metrics.listeners` makes the broker serve metrics.
+"""GetTelemetrySubscriptions 0 and PushTelemetry 0: receive metrics from clients (KIP-714).
 
-Otherwise neither is advertised, and requests get UNSUPPORTED_VERSION, after which clients stop. They need no
-permission, as in Kafka. `kafkalite.broker.telemetry.clients` checks and stores the metrics.
+They are advertised only if `metrics.listeners` makes the broker serve metrics. Otherwise requests get
+UNSUPPORTED_VERSION, and clients stop sending them. They need no permission, as in Kafka.
+`kafkalite.broker.telemetry.clients` checks and stores the metrics.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Look up topics and partitions with the protocol's error codes, and check whether one may be created.
+"""Look up topics and partitions for handlers, with Kafka's error codes, and check whether new ones may be created.
 
 Nothing here blocks or changes topics.
 """
@@ -40,8 +40,8 @@ def find_partition(
     *,
     followed: bool = False,
 ) -> tuple[PartitionLog | None, ErrorCode]:
-    """Return (log, NONE), or (None, error code). A leader epoch of -1 skips its check (KIP-320); with `followed`, a
-    log that another broker leads is returned, too."""
+    """Return (log, NONE), or (None, error code). The leader epoch is not checked if it is -1 (KIP-320). With
+    `followed`, a log that another broker leads is returned, too."""
     topic = context.broker.logs.topics.get(topic_name)
     if topic is None or not 0 <= index < len(topic.partitions):
         return None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -84,7 +84,8 @@ _last_census = _Census({}, {}, 0)  # any thread replaces it
 
 
 def _census(topics: Mapping[str, Topic]) -> _Census:
-    """Return the totals of these topics, computed once per mapping, since one request may check 90,000 names."""
+    """Return the totals of these topics. They are computed once per mapping, since one request may check 90,000
+    names."""
     global _last_census
     census = _last_census
     if census.topics is not topics:
@@ -137,7 +138,8 @@ def charge(context: RequestContext, name: str, added: int) -> None:
 
 
 def check_replication_factor(services: BrokerServices, wanted: int) -> bool:
-    """Return whether the replication factor is accepted but not kept; InvalidReplicationFactor if it is refused."""
+    """Return whether the requested replication factor is accepted although the topic gets another one;
+    InvalidReplicationFactor if it is refused."""
     if wanted == USE_DEFAULT:
         wanted = services.config.default_replication_factor
     if wanted < 1:

@@ -1,9 +1,9 @@
 """WriteTxnMarkers 1-2, DescribeTransactions 0, ListTransactions 0-2: administer transactions.
 
-    WriteTxnMarkers       ends a transaction that its coordinator does not know (`kafka-transactions abort`): writes to
-                          the logs, bypassing the coordinator. v2 has the transaction version (KIP-890), which decides
-                          whether the marker's epoch has to be above the transaction's
-    DescribeTransactions  an unknown id is TRANSACTIONAL_ID_NOT_FOUND
+    WriteTxnMarkers       ends a transaction that its coordinator does not know (`kafka-transactions abort`): it writes
+                          markers to the logs, bypassing the coordinator. v2 has the transaction version (KIP-890): with
+                          TV2 the marker's epoch must be higher than the transaction's
+    DescribeTransactions  an unknown id gets TRANSACTIONAL_ID_NOT_FOUND
     ListTransactions      v1 filters by minimum duration in ms · v2 filters by an RE2 pattern for the whole id
 
 Thread rule: ListTransactions runs on the I/O pool, because of its pattern.

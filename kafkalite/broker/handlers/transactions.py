@@ -1,9 +1,8 @@
 """AddPartitionsToTxn 0-5, AddOffsetsToTxn 0-4, EndTxn 0-5, TxnOffsetCommit 0-6: transactions of producers.
 
-    AddPartitionsToTxn  v4 and v5 are for brokers, so only in a cluster; a client needs permission ClusterAction for
-                        them. One bad partition fails the whole request: an internal topic's is
-                        TOPIC_AUTHORIZATION_FAILED, a missing one UNKNOWN_TOPIC_OR_PARTITION, the others
-                        OPERATION_NOT_ATTEMPTED
+    AddPartitionsToTxn  v4 and v5 are for brokers in a cluster, and need permission ClusterAction. One bad partition
+                        fails the whole request: a partition of an internal topic gets TOPIC_AUTHORIZATION_FAILED, a
+                        missing one UNKNOWN_TOPIC_OR_PARTITION, all others OPERATION_NOT_ATTEMPTED
     EndTxn              v5 (KIP-890) raises the epoch and returns the new one
     TxnOffsetCommit     v3 checks member and generation (KIP-447) · v5 adds its partition to the transaction (KIP-890) ·
                         v6 topics by id, UNKNOWN_TOPIC_ID; STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND instead of
@@ -94,7 +93,8 @@ def add_partitions(context: RequestContext, request: AddPartitionsToTxnRequest) 
 def add_partitions_in_cluster(
     context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> Deferred[AddPartitionsToTxnResponse]:
-    """Handle AddPartitionsToTxn. Since v4 brokers send it, for several transactions, to verify or add partitions."""
+    """Handle AddPartitionsToTxn. In v4 and later it is sent by brokers, to verify or add partitions of several
+    transactions."""
     if context.api_version < _BROKERS_SINCE:
         return add_partitions(context, request)
     if not allows(context, CLUSTER_ACTION, CLUSTER):
@@ -133,8 +133,8 @@ def _of_transaction(
 
 
 def _refusal(context: RequestContext, partition: TopicPartition, allowed: frozenset[str]) -> ErrorCode:
-    """Return the error code if a client may not write to a partition in a transaction, or NONE; internal topics are
-    refused."""
+    """Return the error code if a client may not write to a partition in a transaction, or NONE. A partition of an
+    internal topic is refused."""
     if partition.topic not in allowed:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     return ErrorCode.NONE if is_there(context, partition) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

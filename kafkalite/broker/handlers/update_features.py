@@ -1,12 +1,12 @@
 """UpdateFeatures 0-2: set features to other levels (kafka-features); durable before the response.
 
-    v0   only upgrades: Kafka 4 ignores its flag for downgrades
+    v0   only upgrades, since Kafka 4 ignores the flag for downgrades
     v1   upgrade types: 1 upgrade, 2 lossless downgrade, 3 possibly lossy downgrade; validate_only
-    v2   no results of single features
+    v2   no results per feature
 
-All changes are made or none: the first one that is impossible makes the request INVALID_UPDATE_VERSION. Lowering a
-level requires a downgrade type. metadata.version can be lowered, with either type, only to levels with the same Kafka
-metadata; kraft.version never.
+All changes are made or none: the first impossible one fails the request with INVALID_UPDATE_VERSION. Lowering a level
+requires one of the downgrade types. metadata.version can be lowered only to levels with the same Kafka metadata, and
+kraft.version cannot be lowered.
 
 Source: FeatureControlManager and QuorumController of Kafka 4.1.
 

@@ -1,7 +1,7 @@
 """DescribeUserScramCredentials 0, AlterUserScramCredentials 0: administer SCRAM users (KIP-554).
 
-A change is durable before the response, and applies to the next authentication. The client sends a salted password, of
-which the broker stores the derived keys. Responses never contain anything with which a client could authenticate.
+A change is durable before the response, and applies to the next authentication. The client sends a salted password; the
+broker stores only the keys derived from it. Responses never contain anything with which a client could authenticate.
 
 Thread rule: both run on the I/O pool.
 """
@@ -120,7 +120,7 @@ def alter(context: RequestContext, request: AlterUserScramCredentialsRequest) ->
 def _decide(
     request: AlterUserScramCredentialsRequest, present: Mapping[tuple[str, str], ScramCredential]
 ) -> tuple[list[dict[str, Any]], dict[str, _Problem | None]]:
-    """Return (lines for the journal, user → what is wrong with its change, or None)."""
+    """Return (lines for the journal, user → the error in the change of this user, or None)."""
     problems: dict[str, _Problem | None] = {}
     changes: dict[str, dict[str, Any]] = {}
     items: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
