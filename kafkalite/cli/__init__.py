@@ -3,14 +3,14 @@
     0    done                                    2    cannot begin: bad flag or configuration, broker not reachable
     1    failed on the way                       130  interrupted
 
-Each command is a module of this package with `add_arguments(parser)` and `run(arguments)`. Only the requested module
-is imported, because `kafkalite start` has to be quick. The parser is argparse for the same reason: it loads in a third
-of the time of the alternatives.
+Each command is a module of this package with `add_arguments(parser)` and `run(arguments)`. Only the requested module is
+imported, because `kafkalite start` has to be quick. The parser is argparse for the same reason: it loads in a third of
+the time of the alternatives.
 
 Output for people and data goes to stdout, everything else to stderr. If the reader of stdout exits (`| head`), the
 command ends silently.
 
-Commands write only through `output`, which escapes what a terminal would interpret.
+Commands write only through `kafkalite.cli.output`, which escapes characters that a terminal would interpret.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ VALUE_LIKE_A_FLAG: Final = re.compile(r"-\.?[0-9]")
 
 
 class CommandError(Exception):
-    """A failure with its message and exit status."""
+    """The command failed: the message for stderr and the exit status."""
 
     def __init__(self, message: str, status: int = EXIT_FAILURE) -> None:
         super().__init__(message)
@@ -85,7 +85,7 @@ class CommandError(Exception):
 
 
 class UsageError(CommandError):
-    """A command that cannot begin because of its arguments: exit status 2."""
+    """The command cannot begin because of its arguments; the exit status is 2."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, EXIT_USAGE)
@@ -94,8 +94,8 @@ class UsageError(CommandError):
 class Parser(argparse.ArgumentParser):
     """An argument parser that reports an error in one sentence instead of a usage dump.
 
-    argparse creates a formatter for each added argument to get the terminal's width, through a module that imports two
-    compressors. Here only help asks for the width.
+    It looks up the terminal's width only for help. argparse does so for each argument added, through a module that
+    imports two compressors.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ def execute(arguments: list[str]) -> int:
 
 
 def command_of(name: str) -> tuple[Any, Parser]:
-    """Return the module of a command, and the parser of its arguments."""
+    """Import a command's module; return the module and the parser of its arguments."""
     module = importlib.import_module(f"kafkalite.cli.{name}")
     parser = Parser(prog=f"kafkalite {name}", description=module.__doc__, formatter_class=Formatter)
     module.add_arguments(parser)
@@ -183,7 +183,7 @@ def command_of(name: str) -> tuple[Any, Parser]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ", did you mean 'X'" for the known word that is closest, or nothing."""
+    """Return ", did you mean 'X'" with the closest known word, or "" if none is close."""
     import difflib
 
     close = difflib.get_close_matches(word, list(known), n=1)
@@ -191,7 +191,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps the layout of descriptions, which are docstrings."""
+    """A help formatter that keeps the layout of descriptions, which are the docstrings of the commands."""
 
     def __init__(self, prog: str, width: int | None = None) -> None:
         super().__init__(prog, max_help_position=32, width=width)
@@ -219,7 +219,7 @@ def sentence(error: OSError) -> str:
 def open_standard_streams() -> None:
     """Open /dev/null for each of the descriptors 0, 1 and 2 that is closed.
 
-    Otherwise a socket or log file would get such a descriptor, and output for the terminal would be written into it.
+    Otherwise the next socket or file gets such a descriptor, and output for the terminal is written into it.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
         pass

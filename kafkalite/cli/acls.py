@@ -7,12 +7,14 @@ kafkalite acls list --topic orders --resource-pattern-type match
 kafkalite acls remove --allow-principal User:bob --topic orders --group billing --consumer
 kafkalite acls add --allow-principal User:admin --cluster --data-dir data
 
---producer means write, describe and create on the topics (and, with --transactional-id, write and describe on it; with
---idempotent, idempotent-write on the cluster). --consumer means read and describe on the topics and read on the groups.
-Without them and without --operation, an ACL covers every operation. What no ACL allows is denied, and deny takes
-precedence over allow; super.users may do everything. A change takes effect before the command ends.
+--producer means write, describe and create on the topics. With --transactional-id it also means write and describe on
+that id; with --idempotent, idempotent-write on the cluster. --consumer means read and describe on the topics and read
+on the groups. Without these flags and without --operation, an ACL covers every operation.
 
---data-dir changes the data directory of a stopped broker, or a new one. remove takes the same flags as add; without
+An operation that no ACL allows is denied, and a deny ACL takes precedence over an allow ACL. super.users may do
+everything. A change takes effect before the command ends.
+
+--data-dir changes the data directory of a stopped broker, or a new one. `remove` takes the flags of `add`; without
 principals it removes all ACLs of the resources.
 """
 
@@ -128,7 +130,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def operation_name(text: str) -> str:
-    """Parse an operation's name, for argparse: describe-configs, DescribeConfigs and DESCRIBE_CONFIGS are the same."""
+    """Parse an operation's name, for argparse: describe-configs, DescribeConfigs or DESCRIBE_CONFIGS."""
     plain = text.lower().replace("-", "").replace("_", "")
     return next((name for name in OPERATION_NAMES if name.replace("-", "") == plain), text)
 
@@ -168,7 +170,7 @@ def resources(arguments: argparse.Namespace) -> list[Resource]:
 
 
 def operations(arguments: argparse.Namespace) -> Iterator[tuple[Resource, AclOperation]]:
-    """Yield (resource, operation) for each ACL."""
+    """Yield (resource, operation) for each ACL that the flags describe."""
     named = resources(arguments)
     producer, consumer = arguments.producer, arguments.consumer
     if producer or consumer:
@@ -205,7 +207,7 @@ def _for_clients(named: Sequence[Resource], arguments: argparse.Namespace) -> It
 
 
 def rules(arguments: argparse.Namespace) -> Iterator[Acl]:
-    """Yield the ACLs that the flags describe, none without a principal. UsageError if one is invalid."""
+    """Yield the ACLs that the flags describe; none if they name no principal. UsageError for an invalid ACL."""
     who = [
         (permission, principal, host)
         for permission, principals, hosts in (
@@ -231,7 +233,7 @@ def rules(arguments: argparse.Namespace) -> Iterator[Acl]:
 
 
 def filters(arguments: argparse.Namespace) -> Iterator[AclFilter]:
-    """Yield the filters of list and, without principals, of remove."""
+    """Yield the ACL filters for `list`, and for `remove` without principals."""
     pattern = PatternType[arguments.resource_pattern_type.upper()]
     named: list[tuple[ResourceType, str | None, PatternType]] = [
         (kind, name, PatternType.LITERAL if kind is ResourceType.CLUSTER else pattern)

@@ -1,28 +1,28 @@
-"""Compare what producers have sent with what brokers and loaded files have: nothing missing, nothing twice.
+"""Verify that every message that producers sent has arrived once: in brokers, mirrors, consumers and loaded files.
 
   kafkalite audit --live live:9092
   kafkalite audit --live live:9092 --offline offline:9092 --mirror offline --loaded /data/loaded --since -1d
   kafkalite audit --live live:9092 --consumer billing --mark-field clicks=audit
   kafkalite audit --live live:9092 --offline offline:9092 --follow --state audit.state --metrics 127.0.0.1:9645
 
-Producers of `kafkalite.audit` put a mark into a header of each message, and send counts to the topic kafkalite.audit,
-which is read from the live broker. Each stage that is named is compared with them, by topic, server, and window of the
-messages' own time; windows that are still open are not judged. Marks may stand in a field of the payload, too: of JSON
-objects, or of Avro records, with a registry or a schema.
+Producers that use `kafkalite.audit` put a mark (their name and a number) into a header of each message, and send counts
+to the topic kafkalite.audit of the live broker. The command compares each stage that you name with these counts, by
+topic, server, and window of the messages' own time. It does not judge windows that are still open. With --mark-field
+the marks are in a field of the payload: of JSON objects, or of Avro records, with a registry or a schema.
 
-  missing      a producer has counted it, the stage does not have it
-  duplicated   it is there more than once
-  unreported   it is there, and nobody has counted it: its producer died, or has yet to report
+  missing      a producer counted the message, but the stage does not have it
+  duplicated   the stage has the message more than once
+  unreported   the stage has the message, but no producer counted it: its producer died, or has yet to report
 
-A TIME is ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now), ms since 1970, or seconds since 1970 in
-ten digits.
+A TIME is ISO 8601 (UTC by default), -1h (ms, s, m, h, d, w before now), ms since 1970, or seconds since 1970 in ten
+digits.
 
-With --follow it goes on until SIGTERM or Ctrl-C: a line on stdout for each window that every stage has reached, for
-what is wrong in a stage as soon as it has, and for what changes later. Brokers may be away meanwhile. What was counted
-is kept in --state, so that a restart goes on where it was.
+With --follow it runs until SIGTERM or Ctrl-C. It prints a line for each window that every stage has reached, for each
+difference when it is found, and for later changes. Brokers may be unreachable meanwhile. --state stores the counts, so
+that a restart continues where the last run ended.
 
-Exit status 0: every stage has every message once; 1: there are differences; 2: nothing could be compared, because
-of what a broker refuses too, or no window was judged. With --follow: 0 when it was told to end.
+Exit status 0: every stage has every message once. 1: there are differences. 2: nothing was compared, for example
+because a broker refused or no window was closed. With --follow: 0 after SIGTERM or Ctrl-C.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def show(report: Report, *, as_json: bool) -> None:
-    """Print the verdict, or the whole report as JSON."""
+    """Print the result of the audit as a table, or the whole report as JSON."""
     for remark in report.notes:
         note(f"kafkalite: {remark}")
     if as_json:
@@ -201,7 +201,7 @@ def show(report: Report, *, as_json: bool) -> None:
 
 
 def nothing_judged(report: Report) -> str:
-    """Explain why there is no verdict."""
+    """Return the sentence that explains why no window was compared."""
     verdict = report.verdict
     if verdict.open_count:
         return f"nothing to compare yet: {counted(verdict.open_count, 'window')} still open or within --grace"

@@ -1,4 +1,4 @@
-"""Run `kafkalite audit --follow`: audit in rounds until a signal, print events, serve metrics, save the state.
+"""Run `kafkalite audit --follow`: audit repeatedly until a signal, print events, serve metrics, save the state.
 
 Each event is a line of text:
 
@@ -71,9 +71,9 @@ def follow(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def kept(follower: Follower, arguments: argparse.Namespace) -> Iterator[Callable[[], None]]:
-    """Lock and load the file of --state, and yield the function that saves it.
+    """Lock and load the file of --state; yield the function that saves the state.
 
-    UsageError if another audit uses the file, or it cannot be read.
+    UsageError if another audit uses the file, or the file cannot be read.
     """
     import fcntl
 
@@ -137,7 +137,7 @@ def stage_graces(texts: list[str], plan: Plan) -> dict[str, float]:
 
 
 def told(*, as_json: bool) -> Any:
-    """Return the function that prints an event."""
+    """Return the function that prints an event, as text or JSON."""
     from kafkalite.audit.following import Away, Wrong
 
     def tell(event: Event_) -> None:
@@ -156,7 +156,7 @@ def told(*, as_json: bool) -> Any:
 
 
 def wrong_line(event: Wrong) -> str:
-    """Format the differences of a stage, or their end."""
+    """Format the event that a stage has differences in a window, or has them no longer."""
     row = event.difference
     found = amounts((row.missing, row.duplicated, row.unreported))
     text = f"{found} of {row.expected}" if found else f"all {row.expected}, each once"
@@ -169,12 +169,12 @@ def wrong_line(event: Wrong) -> str:
 
 
 def amounts(found: tuple[int, int, int]) -> str:
-    """Format counts: 7 missing, 3 duplicated."""
+    """Format the numbers of messages that differ: 7 missing, 3 duplicated."""
     return ", ".join(f"{count} {kind}" for count, kind in zip(found, KINDS, strict=True) if count)
 
 
 def closed_line(event: Closed) -> str:
-    """Format a window that every stage has reached."""
+    """Format the event that every stage has reached a window."""
     window = event.window
     head = f"{window.topic}  {window_text(window.start_ms, window.length_ms)}  {event.expected} messages"
     if event.wrong:
@@ -183,7 +183,7 @@ def closed_line(event: Closed) -> str:
 
 
 def wrong_document(event: Wrong) -> dict[str, object]:
-    """Return the differences of a stage for --json."""
+    """Return the event of `wrong_line` for --json."""
     row = event.difference
     return {
         "event": "wrong" if any((row.missing, row.duplicated, row.unreported)) else "right",
@@ -196,7 +196,7 @@ def wrong_document(event: Wrong) -> dict[str, object]:
 
 
 def closed_document(event: Closed) -> dict[str, object]:
-    """Return a window that every stage has reached for --json."""
+    """Return the event of `closed_line` for --json."""
     window = event.window
     return {
         "event": "incomplete" if event.wrong else "complete",

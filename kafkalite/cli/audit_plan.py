@@ -1,4 +1,7 @@
-"""Build the plan of `kafkalite audit` from its flags, and format windows and message numbers."""
+"""Build the plan of `kafkalite audit` from its flags: the stages to compare.
+
+Also format windows and message numbers.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def grace(text: str) -> float:
 
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
-    """Turn errors that prevent a comparison into CommandErrors with status 2: nothing is known about differences."""
+    """Turn errors that prevent a comparison into CommandErrors with status 2, because differences stay unknown."""
     from kafkalite.audit.stages import NothingToCompare
     from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
 
@@ -80,7 +83,7 @@ def plan_of(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Plan:
 
 
 def consumer_stages(names: Sequence[str], loaded: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of consumer stages. UsageError if another stage has the name."""
+    """Return the names of consumer stages. UsageError if two stages have one name."""
     for at, name in enumerate(names):
         if name in {"", "live", "mirror", "offline", *loaded, *names[:at]}:
             raise UsageError(f"--consumer {name}: stage {name!r} already exists; use another name")
@@ -88,7 +91,7 @@ def consumer_stages(names: Sequence[str], loaded: Mapping[str, str]) -> tuple[st
 
 
 def mark_fields(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> MarkFields | None:
-    """Return the payload fields that contain marks, None without such flags. UsageError if flags conflict."""
+    """Return the payload fields that contain audit marks; None without such flags. UsageError if flags conflict."""
     fields = by_topic("--mark-field", arguments.mark_field)
     files = by_topic("--mark-schema", arguments.mark_schema)
     if not fields:
@@ -122,7 +125,7 @@ def mark_fields(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> M
 
 
 def by_topic(flag: str, texts: Sequence[str]) -> dict[str | None, str]:
-    """Parse repeated [TOPIC=]VALUE arguments; None is the key of the value for all topics. UsageError if invalid."""
+    """Parse repeated [TOPIC=]VALUE arguments; the value for all topics has the key None. UsageError if invalid."""
     found: dict[str | None, str] = {}
     for text in texts:
         name, separator, value = text.partition("=")
@@ -134,7 +137,7 @@ def by_topic(flag: str, texts: Sequence[str]) -> dict[str | None, str]:
 
 
 def loaded_stages(texts: Sequence[str]) -> dict[str, str]:
-    """Return the directory of each stage. UsageError if another stage has the name, or for a URL."""
+    """Return the directory of each stage. UsageError if two stages have one name, or for a URL."""
     from kafkalite.load.places import refuse_url
     from kafkalite.load.storage import LoadError
 

@@ -1,4 +1,4 @@
-"""Decode keys and values with a schema registry, for `kafkalite consume --avro`.
+"""Decode Avro keys and values with a schema registry, for `kafkalite consume --avro`.
 
     columns ─▶ Documents ─▶ columns of JSON text (for a format string) · one dict per record (for JSON lines)
 
@@ -37,7 +37,7 @@ def open_values(urls: str, *, keys: bool, permissive: bool, timeout_s: float) ->
 
 
 class AvroValues:
-    """Decodes columns. `permissive` keeps values that cannot be decoded, and puts the reason into `avro_error`."""
+    """Decodes the columns of records. If `permissive`, undecodable values stay, with the reason in `avro_error`."""
 
     def __init__(self, registry: RegistryClient, *, keys: bool, permissive: bool) -> None:
         from kafkalite.avro.documents import Documents
@@ -49,7 +49,7 @@ class AvroValues:
     def decode(
         self, key: TopicPartition, columns: RecordColumns
     ) -> tuple[RecordColumns, list[dict[str, object]], CommandError | None]:
-        """Return the records with JSON text, a dict with the decoded fields of each record, and an error or None.
+        """Return the records with JSON text for Avro, the decoded fields of each record, and an error or None.
 
         With an error, the records end before the first one that cannot be decoded.
         """
@@ -80,7 +80,7 @@ class AvroValues:
         return slice_of(columns, 0, first), rows[:first], failure
 
     def _ask(self, column: BytesColumn) -> tuple[list[object], dict[int, str]]:
-        """Decode a column: values, and the reason of each failed row. CommandError if the registry does not answer."""
+        """Decode a column; return the values and the error of each failed row. CommandError if the registry fails."""
         from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
 
         try:

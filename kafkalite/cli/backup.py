@@ -4,12 +4,13 @@ kafkalite backup /backups/monday --data-dir /var/lib/kafkalite
 kafkalite backup /backups/monday --config server.properties --copy
 
 The backup is consistent: topics with their settings, records, committed offsets, transactions, users and ACLs as of one
-moment. Run it on the broker's machine, as its user or as root. Start a broker on the backup, or on a directory that
-`kafkalite restore` made from it, with the same node.id.
+moment. Run it on the broker's machine, as its user or as root. To use a backup, start a broker on it, or on a directory
+that `kafkalite restore` made from it, with the same node.id.
 
-On the same file system, full segments become hard links and use no space. --copy copies them, because links are lost
-with their disk. Then the whole backup is read and checked (--no-check skips this); damage is reported, with exit
-status 1. The backup contains passwords as the broker stores them, so only its owner can read it (0700, 0600).
+On the same file system, full segments become hard links and use no space. --copy copies them, so that the backup does
+not depend on the broker's disk. Then the command reads and checks the whole backup, and reports damage with exit status
+1. --no-check skips this. The backup contains passwords as the broker stores them, so only its owner can read it (0700,
+0600).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_data_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --data-dir and --config, for commands that use a data directory and no broker."""
+    """Add --data-dir and --config, for commands that work on a data directory instead of a broker."""
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--data-dir", metavar="DATA", type=directory, help="data directory of the broker (log.dirs)")
     where.add_argument("--config", metavar="FILE", type=Path, help="the broker's .properties file, which sets log.dirs")
@@ -68,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def tell(report: Report, target: str, *, as_json: bool) -> int:
-    """Print the report; return the exit status."""
+    """Print the report of a backup or restore; return the exit status."""
     if as_json:
         print_json(
             {

@@ -1,14 +1,14 @@
 """Compare kafkalite with RabbitMQ, ActiveMQ, Apache Kafka, NATS JetStream and Redis on this machine.
 
 kafkalite bench                          under 30 minutes: the paper's tests, latency, start, memory, fsync
-kafkalite bench --quick                  under 2 minutes, one repeat: to see that it works
+kafkalite bench --quick                  under 2 minutes, one repeat: a quick test
 kafkalite bench --systems kafkalite,apache-kafka --out results
 kafkalite bench --full --resume --out results
 kafkalite bench --only produce-one-50,consume-bare       these cases
 kafkalite bench --show results           the tables of an earlier run
 
-It needs a clone of the repository, which has the load programs. Systems that are not installed are skipped and named;
-`make bench` installs them first. Method: docs/benchmarks.md.
+It needs a clone of the repository, which has the load programs. It skips systems that are not installed, and names
+them; `make bench` installs them first. Method: docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def options(arguments: argparse.Namespace) -> list[str]:
-    """The command line that was parsed."""
+    """Convert the parsed command line to the options of a run."""
     words = [] if arguments.profile == "default" else [f"--{arguments.profile}"]
     for name in ("systems", "remote", "only", "repeats", "out", "show"):
         value = getattr(arguments, name)

@@ -4,8 +4,9 @@
     the child exits ─▶ restart after a pause, a limited number of times
     broker stops, or is killed ─▶ the pipe on the child's standard input closes ─▶ the child exits
 
-Like a mirror, such a command is a companion of the broker (`kafkalite.broker.Companion`). A broker without one does not
-import this module. Thread rule: `start` creates one thread, which waits for the child.
+Like a mirror, such a command is a companion of the broker (`kafkalite.broker.Companion`): it starts and stops with the
+broker. A broker without --console and --load does not import this module. Thread rule: `start` creates one thread,
+which waits for the child.
 """
 
 from __future__ import annotations
@@ -61,11 +62,13 @@ FOLLOW_S: Final = 2
 
 
 class CommandBeside:
-    """A companion that runs a command: its words are the name and the flags, without the broker's address.
+    """Runs a command as a child of the broker. `words` are its name and flags, without the broker's address.
 
-    `final`: exit statuses after which a restart would fail in the same way. `stop_s`: how long the child may take to
-    stop. `gathers`: log the child's stderr, which it otherwise shares with the broker, and name its last line as the
-    reason of a failure. `program` replaces the command line before the words.
+    `final`     exit statuses after which a restart would fail in the same way
+    `stop_s`    time the child has to stop
+    `gathers`   log the child's stderr and report its last line as the reason of a failure; otherwise the child
+                writes to the broker's stderr
+    `program`   replaces the command line before the words
     """
 
     def __init__(
@@ -111,11 +114,11 @@ class CommandBeside:
             self._thread.join(STOP_S)
 
     def families(self) -> Iterable[Family]:
-        """Return no metrics."""
+        """Return no metrics: the child has none in the broker."""
         return ()
 
     def notes(self) -> list[str]:
-        """Report that the child has ended for good, if it has."""
+        """Return a note for the health page if the child has ended and is not restarted."""
         return [self._note] if self._note else []
 
     def _run(self, words: list[str]) -> None:
@@ -179,7 +182,7 @@ class CommandBeside:
 
 
 def console_beside(text: str, listeners: Iterable[Listener], log_level: str) -> CommandBeside:
-    """Return the companion for --console. UsageError if the address or its listener cannot work."""
+    """Return the companion for --console. UsageError for an unusable address or listener."""
     from kafkalite.cli.console import address_of
     from kafkalite.web.guard import is_loopback
 
@@ -194,7 +197,7 @@ def console_beside(text: str, listeners: Iterable[Listener], log_level: str) -> 
 
 
 def load_beside(directory: str, topics: str | None, options: str | None, config: BrokerConfig) -> CommandBeside:
-    """Return the companion for --load, --load-topics and --load-options. UsageError if they cannot work."""
+    """Return the companion for --load, --load-topics and --load-options. UsageError if they are unusable."""
     from kafkalite.cli.load import check_not_a_file, check_pattern, check_target
     from kafkalite.client.columns.arrow import require_pyarrow
     from kafkalite.load.webhdfs import is_webhdfs
@@ -220,7 +223,7 @@ def load_beside(directory: str, topics: str | None, options: str | None, config:
 
 
 def load_words(directory: str, topics: str, options: list[str]) -> list[str]:
-    """Return the arguments of `kafkalite load` for --load. UsageError for options that cannot work."""
+    """Return the arguments of `kafkalite load` for --load. UsageError for unusable options."""
     from kafkalite.cli.load import check
     from kafkalite.cli.load_engines import NATIVE, engine_for
 
@@ -241,7 +244,7 @@ def load_words(directory: str, topics: str, options: list[str]) -> list[str]:
 
 
 def require_listener(flag: str, listeners: Iterable[Listener]) -> None:
-    """Raise UsageError, which names the flag and its command, if clients need TLS or SASL at every listener."""
+    """Raise UsageError if every listener requires TLS or SASL; the message names `flag` and its command."""
     if all(each.tls or each.sasl or each.classic for each in listeners):
         raise UsageError(
             f"{flag} cannot reach this broker: every listener requires TLS or SASL; run "

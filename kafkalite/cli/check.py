@@ -3,8 +3,8 @@
 kafkalite check --data-dir /var/lib/kafkalite
 kafkalite check --config server.properties --json
 
-It changes nothing, except for a temporary file next to the data. The directory need not exist yet. `look` marks what
-may cost data or service, with exit status 1; `note` marks what costs speed.
+It changes nothing, except for a temporary file next to the data. The directory need not exist yet. A line with `look`
+is a risk for data or availability, and sets exit status 1. A line with `note` is about speed.
 """
 
 from __future__ import annotations

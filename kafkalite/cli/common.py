@@ -1,4 +1,4 @@
-"""Flags, client setup, tables, sizes and progress lines shared by the commands that connect to a broker."""
+"""Helpers shared by the commands that connect to a broker: flags, client setup, number formats, progress lines."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def say_isolation(level: int | str) -> None:
 
 
 def add_config_argument(parser: argparse.ArgumentParser, flag: str = "--command-config", whose: str = "") -> None:
-    """Add the flag for a file of client settings."""
+    """Add the flag for a file of client settings; `whose` completes its help text."""
     parser.add_argument(flag, metavar="FILE", help=f".properties file with Kafka client settings{whose}: TLS, SASL")
 
 
@@ -67,8 +67,8 @@ def open_client(
 ) -> Client:
     """Return the client that the flags ask for.
 
-    `servers` replaces --bootstrap-server and `flag` is the flag that errors name for it; `config` replaces
-    --command-config. UsageError if an address is invalid.
+    `servers` replaces --bootstrap-server, and `config` replaces --command-config. Errors name `flag` as the source of
+    the addresses. UsageError if an address is invalid.
     """
     from kafkalite.client import Client
 
@@ -150,7 +150,7 @@ def assignments(flag: str, texts: Iterable[str]) -> dict[str, str]:
 
 
 def unescape(text: str, flag: str) -> bytes:
-    """Return the bytes of a flag's text, in which \\n, \\t, \\0, \\\\ and \\xHH are escapes."""
+    """Return the bytes of a flag's text after replacing the escapes \\n, \\t, \\0, \\\\ and \\xHH."""
     import re
 
     def replace(match: re.Match[bytes]) -> bytes:
@@ -167,7 +167,7 @@ def unescape(text: str, flag: str) -> bytes:
 
 
 def quantity(value: float, unit: str = "") -> str:
-    """Format with three significant digits and a prefix: 1234567 → "1.23 M"."""
+    """Format a number with three significant digits and an SI prefix: 1234567 → "1.23 M"."""
     for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= factor:
             digits = 2 if value < 10 * factor else 1 if value < 100 * factor else 0

@@ -47,7 +47,7 @@ def words_of(name: str) -> list[Words]:
 
 
 def walk(path: str, parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Yield a command's parser, then those of its actions, each with the words that select it."""
+    """Yield a command's parser, then the parsers of its actions, each with the words that select it."""
     yield path, parser
     for action in parser._actions:  # noqa: SLF001 - argparse offers no other way to ask
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - the same
@@ -70,7 +70,7 @@ def _words(path: str, parser: argparse.ArgumentParser) -> Words:
 
 
 def bash(table: list[Words]) -> str:
-    """Return the bash script: one function that chooses the list by the words typed so far."""
+    """Return the bash script: one function, which chooses the completions by the words typed so far."""
     cases = "".join(f'    "{entry.path}") words="{" ".join(entry.words)}" ;;\n' for entry in table)
     values = "".join(
         f'    "{entry.path} {flag}") words="{" ".join(choices)}" ;;\n'

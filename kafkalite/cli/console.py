@@ -4,12 +4,11 @@
   kafkalite console -b broker:9092 --command-config client.properties --registry http://127.0.0.1:8081
   kafkalite console --listen https://0.0.0.0:8090 --tls-config tls.properties --users users --masks masks.toml
 
-It works with any Kafka cluster. On a loopback address (the default, http://127.0.0.1:8090) it requires no login and can
-change things. On any other address it requires --users, a file that `kafkalite web` manages, and is read-only unless
+It works with any Kafka cluster. On a loopback address (the default, http://127.0.0.1:8090) it requires no login and
+allows changes. On any other address it requires --users, a file that `kafkalite web` manages, and is read-only. There
 --allow-changes lets operators and admins change things. Each change is logged; --audit-topic also writes it to a topic.
---masks names a file of data to hide. --base-path serves the console under a path of a reverse proxy. Every page is JSON
-if the request says Accept: application/json.
-
+--masks names a file that lists data to hide. --base-path serves the console under a path of a reverse proxy. Every page
+is JSON if the request says Accept: application/json.
 """
 
 from __future__ import annotations

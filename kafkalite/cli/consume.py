@@ -9,26 +9,26 @@
   kafkalite consume -t orders --avro http://127.0.0.1:8081 --json
   kafkalite consume -t logs -g readers            as a member of a group, from its committed offsets
 
-Offsets: beginning, end, N, -N (the last N of each partition), @TIME (from the first record that is not older on,
-including later records with an older time).
+Offsets: beginning, end, N, -N (the last N of each partition), @TIME (the first record that is not older, and all
+records after it).
 
 --since and --until select records by their own timestamps, in any order: from --since up to, not including, --until.
 Records without a timestamp are left out. If --until is in the future, the command waits until then, and reads each
 partition to its end. A TIME is ISO 8601 (UTC by default), -1h (ms, s, m, h, d, w before now; +5m is after), ms since
 1970, or seconds since 1970 in ten digits.
 
-Records of aborted and open transactions are printed too, unless you give --isolation read_committed. The isolation
-level is reported on stderr.
+By default, records of aborted and open transactions are printed too; --isolation read_committed leaves them out. The
+isolation level is reported on stderr.
 
---avro decodes values with a schema registry, each with the schema that wrote it, and prints them as JSON. A value that
-cannot be decoded ends the command, or is printed as it is with --avro-mode permissive.
+--avro decodes each value with the schema that wrote it, from a schema registry, and prints JSON. A value that cannot be
+decoded ends the command. With --avro-mode permissive it is printed unchanged.
 
-With -g the members of the group share the partitions; with -e a member ends when it has read its own up to their end.
-Offsets are committed after their records were printed, so a crash can print records again but leaves none out. -o
-(beginning or end) and --from-beginning apply to partitions without a committed offset.
+With -g the members of the group share the partitions. With -e a member ends when it has read its partitions to their
+end. Offsets are committed after the records were printed, so after a crash some records may be printed again but none
+is skipped. -o (beginning or end) and --from-beginning apply to partitions without a committed offset.
 
-Formats are kcat's: %s value, %S its size, %k key, %K its size, %o offset, %T timestamp, %h headers, %t topic,
-%p partition, %% a percent sign; \\n \\t \\r \\0 \\\\ \\xHH. The default is the value and a line end.
+Formats are kcat's: %s value, %S its size, %k key, %K its size, %o offset, %T timestamp, %h headers, %t topic, %p
+partition, %% a percent sign; \\n \\t \\r \\0 \\\\ \\xHH. The default is the value and a line end.
 
 On a terminal, control and bidirectional characters are escaped (\\x1b, \\u202e); values keep line ends and tabs. A pipe
 or a file gets the bytes unchanged.
@@ -154,7 +154,7 @@ class Window(NamedTuple):
     until: int | None
 
     def parts(self, columns: RecordColumns) -> Iterator[RecordColumns]:
-        """Yield the records within the window, in runs of adjacent records."""
+        """Yield the records within the window as slices of adjacent records."""
         import numpy as np
 
         from kafkalite.wire.record.columns import slice_of
@@ -181,7 +181,10 @@ class Start(NamedTuple):
 
 
 def start_of(arguments: argparse.Namespace) -> Start:
-    """Return the start that -o, --since and --from-beginning select. UsageError for two of them or a bad value."""
+    """Return the start that -o, --since and --from-beginning select.
+
+    UsageError for more than one of them or a bad value.
+    """
     given = [name for name in ("from_beginning", "offset", "since") if getattr(arguments, name) not in (None, False)]
     if len(given) > 1:
         flags = [f"--{name.replace('_', '-')}" for name in given]
@@ -207,7 +210,7 @@ def start_of(arguments: argparse.Namespace) -> Start:
 
 
 def refuse_contradictions(arguments: argparse.Namespace, start: Start) -> None:
-    """Raise UsageError for flags that exclude or require each other."""
+    """Raise UsageError for flags that conflict, or that require another flag."""
     if arguments.read_committed and arguments.isolation == "read_uncommitted":
         raise UsageError("--read-committed and --isolation read_uncommitted contradict each other")
     if arguments.json and (arguments.format is not None or arguments.delimiter is not None):
@@ -237,7 +240,7 @@ def isolation_of(arguments: argparse.Namespace) -> int:
 
 
 def print_partitions(client: Client, arguments: argparse.Namespace, start: Start, printer: Printer) -> None:
-    """Print records from the start position to --exit, --until or --count, otherwise until interrupted."""
+    """Print records from the start position until --exit, --until or --count says to end, or until interrupted."""
     isolation = isolation_of(arguments)
     window = Window(arguments.since, arguments.until)
     keys = partitions_of(client, arguments)
@@ -271,9 +274,9 @@ def print_partitions(client: Client, arguments: argparse.Namespace, start: Start
 def past_damage(
     client: Client, reader: Reader | GroupReader, chunks: Callable[[], Iterator[Chunk]], *, skips: bool
 ) -> Iterator[Chunk]:
-    """Yield chunks; with `skips` damaged records are reported on stderr and skipped.
+    """Yield chunks; with `skips`, report damaged records on stderr and skip them.
 
-    CommandError for damaged records without `skips`, and if the log was truncated and has different records now.
+    CommandError for damaged records without `skips`, and for a log that was truncated and has different records now.
     """
     from kafkalite.client.errors import LogTruncated
     from kafkalite.client.read.damage import next_readable
@@ -354,7 +357,10 @@ def start_offsets(
 
 
 def print_as_member(client: Client, arguments: argparse.Namespace, start: Start, printer: Printer) -> None:
-    """Print and commit until Ctrl-C, --count or, with --exit, the end of the partitions; then leave the group."""
+    """Print records and commit offsets until Ctrl-C, --count or (with --exit) the partitions' end.
+
+    Then leave the group.
+    """
     options = {} if arguments.assignor is None else {"assignors": (arguments.assignor,)}
     topics = list(dict.fromkeys(arguments.topics))
     with client.group_reader(
@@ -407,7 +413,7 @@ def writer_of(arguments: argparse.Namespace) -> Format | JsonLines:
 
 
 def avro_of(arguments: argparse.Namespace, running: contextlib.ExitStack) -> AvroValues | None:
-    """Return the decoder of --avro, None without the flag."""
+    """Return the decoder for --avro; None without the flag."""
     if arguments.avro is None:
         return None
     from kafkalite.cli.avro import open_values

@@ -1,15 +1,17 @@
-"""Run a handler by a policy: retries, dead letters, a ledger of what became of each record that failed.
+"""Run a handler for each record of some topics, by a policy: retries, dead letters, and a ledger of failed records.
 
 kafkalite failures run shop.billing:bill
 kafkalite failures run --policy billing.toml shop.billing:handle
 kafkalite failures ledger billing
 kafkalite failures status billing
 
-The handler is a function of a module on the path, or in this directory: handle(record), async too, or handle(record,
-transaction), whose records are written exactly when its own is done. An exception means what the policy says. A
-function with @failures.handler has its own policy, which --policy replaces. Any other function needs --policy.
-With --restarts the member runs in a process of its own that is started again when it dies, so that a record that kills
-the process is a dead letter at last.
+The handler is a function of an importable module or a module in this directory: handle(record), also async, or
+handle(record, transaction). What it writes in the transaction becomes visible exactly if the record is processed. The
+policy says how to react to an exception. A function with @failures.handler has a policy, which --policy replaces; any
+other function needs --policy. The ledger is a topic that stores the state of each record that failed.
+
+With --restarts the member runs in a child process, which is restarted if a signal kills it. So a record that kills the
+process becomes a dead letter in the end.
 """
 
 from __future__ import annotations
@@ -81,7 +83,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def supervise() -> int:
-    """Run the same command as a child, and restart it when a signal kills it; return its exit status otherwise."""
+    """Run the same command as a child process, and restart it if a signal kills it.
+
+    Return its exit status if it exits.
+    """
     words = sys.argv[1:]
     left = int(words[words.index("--restarts") + 1])
     stop = threading.Event()
@@ -148,7 +153,7 @@ def run_member(arguments: argparse.Namespace) -> int:
 
 
 def sender_of(arguments: argparse.Namespace, policy: Policy) -> AlarmSender | None:
-    """Return the sender of alarms, None without --alarm-url. ValueError for an invalid URL."""
+    """Return the sender of alarms; None without --alarm-url. ValueError for an invalid URL."""
     if arguments.alarm_url is None:
         return None
     from kafkalite.failures.alarms import AlarmSender

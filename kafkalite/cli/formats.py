@@ -6,7 +6,7 @@ Format strings are kcat's:
     %t topic    %p partition   %% a percent sign        \\n \\t \\r \\0 \\\\ \\xHH
 
 A null is written as the given text, and its size as -1. In JSON, a key or value that is not UTF-8 appears as
-`key_base64` or `value_base64`, and its plain name is null. Values that were decoded to JSON arrive as text in the
+`key_base64` or `value_base64`, and its plain name is null. Values that were decoded (--avro) arrive as JSON text in the
 columns, for format strings, and as documents, for JSON lines.
 """
 
@@ -43,7 +43,7 @@ class Format:
     """A parsed format string."""
 
     def __init__(self, text: str, null_text: str = "", *, terminal: bool = False) -> None:
-        """`terminal`: escape keys, values and headers; line ends and tabs in values are kept."""
+        """If `terminal`, keys, values and headers are escaped; line ends and tabs in values stay."""
         self._terminal = terminal
         self._raw = unescape(text, "--format")
         self._null = null_text.encode(errors="surrogateescape")
@@ -62,7 +62,10 @@ class Format:
         return render(columns, steps, self._null)
 
     def _shown(self, record: Record, steps: list[tuple[int, bytes]]) -> str:
-        """Return the text of one record for a terminal. The format's literal text is the user's: it is not escaped."""
+        """Return the text of one record for a terminal.
+
+        The literal text of the format comes from the user and is not escaped.
+        """
         null = self._null.decode(errors="surrogateescape")
 
         def text(raw: bytes | None) -> str:
@@ -113,7 +116,7 @@ class JsonLines:
     def write(
         self, key: TopicPartition, columns: RecordColumns, documents: Sequence[dict[str, object]] | None = None
     ) -> bytes:
-        """Return the text of the records; a record's `documents` replace what its columns contain."""
+        """Return the text of the records. Decoded fields in `documents` replace the columns' contents."""
         rows = (as_json(key, record) for record in columns.records())
         if documents is not None:
             rows = ({**row, **shown} for row, shown in zip(rows, documents, strict=True))
@@ -121,7 +124,7 @@ class JsonLines:
 
 
 def as_json(key: TopicPartition, record: Record) -> dict[str, object]:
-    """Return a record for JSON output."""
+    """Return a record as a dict for JSON output."""
     row: dict[str, object] = {
         "topic": key.topic,
         "partition": key.partition,

@@ -10,7 +10,7 @@ kafkalite groups delete-offsets my-app --topic logs
 kafkalite groups delete my-app
 
 reset-offsets shows the new offsets; --execute commits them, and requires that the group has no members. --to-datetime
-goes to the first record that is not older; records after it may have an older timestamp. A TIME is ISO 8601 (UTC by
+resets to the first record that is not older; later records may have an older timestamp. A TIME is ISO 8601 (UTC by
 default), -1h (ms, s, m, h, d, w before now), ms since 1970, or seconds since 1970 in ten digits.
 """
 
@@ -265,7 +265,7 @@ def offsets_in(arguments: argparse.Namespace) -> dict[TopicPartition, int]:
 
 
 def wanted(client: Client, texts: list[str]) -> list[TopicPartition]:
-    """Return the partitions that TOPIC and TOPIC:PARTITION arguments name."""
+    """Return the partitions that the TOPIC and TOPIC:PARTITION arguments name."""
     keys = []
     for text in texts:
         name, number = topic_and_partition(text)
@@ -275,7 +275,7 @@ def wanted(client: Client, texts: list[str]) -> list[TopicPartition]:
 
 
 def topic_and_partition(text: str) -> tuple[str, int | None]:
-    """Return the parts of TOPIC or TOPIC:PARTITION; UsageError."""
+    """Return the parts of TOPIC or TOPIC:PARTITION. UsageError if it is invalid."""
     name, separator, number = text.partition(":")
     if not separator:
         return name, None

@@ -1,19 +1,20 @@
-"""List, show, redrive and resolve dead letters, ours and those that Spring, Connect, Streams and share groups write.
+"""List, show, redrive and resolve dead letters: those of kafkalite, Spring, Connect, Streams and share groups.
 
 kafkalite letters list billing --exception ValueError
 kafkalite letters count billing
 kafkalite letters show billing orders-3-1842
 kafkalite letters redrive billing --day 2026-11-22 --yes
 kafkalite letters redrive connect-sink --topic dlq-of-the-sink --yes
-kafkalite letters redrive billing --patch mended.json --yes
+kafkalite letters redrive billing --patch fixed.json --yes
 kafkalite letters resolve billing 2026-11-22
 kafkalite letters skip billing orders-3-1842
 kafkalite letters tombstone orders-3-1842
 kafkalite letters check --policy billing.toml
 
-A redrive sends letters to the group's own retry topic, so that no other group sees the record twice; without --yes it
-counts and writes nothing. Killed and started again it sends each letter once. A letter of another system goes to the
-topic that its headers name.
+A letter is short for a dead letter: a record that a group has given up on, stored with the reason. `redrive` sends
+letters to the group's retry topic to be processed again, so no other group sees the records twice. A letter of another
+system goes to the topic that its headers name. Without --yes, `redrive` only counts letters. If it is killed and run
+again, it still sends each letter once.
 """
 
 from __future__ import annotations
@@ -137,7 +138,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def day(text: str) -> str:
-    """Parse a day in the form used by letters, 2026-11-22, for argparse."""
+    """Parse a day such as 2026-11-22, for argparse."""
     from datetime import date
 
     try:
@@ -156,7 +157,7 @@ def box_of(client: Client, arguments: argparse.Namespace) -> LetterBox:
 
 
 def chosen(arguments: argparse.Namespace) -> Callable[[Entry], bool]:
-    """Return the predicate that selects the letters which the flags name."""
+    """Return a function that tests whether the flags select a letter."""
     from kafkalite.failures.letters import Choice
 
     everything = getattr(arguments, "all", False)
@@ -287,7 +288,10 @@ def redrive_action(client: Client, arguments: argparse.Namespace) -> int:
 
 
 def edit_of(arguments: argparse.Namespace) -> Callable[[Message], Message] | None:
-    """Return the function that edits each record of a redrive, None without edits. UsageError if it is invalid."""
+    """Return the function that edits each record of a redrive; None without such flags.
+
+    UsageError for an invalid edit.
+    """
     from kafkalite.failures.edits import function_edit, parse_patch, patch_edit
     from kafkalite.failures.policy_file import named
 
@@ -307,7 +311,7 @@ def edit_of(arguments: argparse.Namespace) -> Callable[[Message], Message] | Non
 
 
 def edited(message: Message) -> Message:
-    """Return the record with its value edited by $EDITOR."""
+    """Let the user edit a record's value in $EDITOR; return the record with the new value."""
     editor = os.environ.get("EDITOR")
     if not editor:
         raise UsageError("--edit requires $EDITOR to be set")

@@ -8,22 +8,22 @@
   kafkalite load status /data/loaded --json
   kafkalite load schema /data/loaded
 
-Files are at topic=T/date=YYYY-MM-DD/hour=HH below the target, by the records' timestamps in UTC. They and the offsets
-that they mean become visible together, so a load that is killed at any moment, and run again, has neither lost nor
-doubled a record. With --follow it goes on until Ctrl-C or SIGTERM, a batch every so many seconds. --compact puts small
-files together, rewrites those from before a change of columns, and needs no Spark. A topic that cannot be loaded does
-not stop the others; the status is 2 then, as when Java cannot start. It is 1 when Spark fails later; what is published
-by then stays.
+Files are at topic=T/date=YYYY-MM-DD/hour=HH below the target, by the records' timestamps in UTC. Files and the offsets
+loaded so far are published together. So a load that is killed at any time and run again loses and duplicates no record.
 
-Committed records are loaded: none of an aborted transaction, none after an open one. --isolation read_uncommitted
-loads those too. --from TIME is the offset of the first record that is not older, and all after it is loaded. A TIME is
-ISO 8601 (UTC unless it says), -1h (ms, s, m, h, d, w before now), ms since 1970, or seconds since 1970 in ten digits.
+With --follow S it loads a batch every S seconds until Ctrl-C or SIGTERM. --compact merges small files, and rewrites
+files with older columns; it needs no Spark. A topic that cannot be loaded does not stop the others. The exit status is
+then 2, as when Java cannot start. It is 1 if Spark fails later; files published until then stay.
 
-The native engine loads in this process and needs pyarrow (the extra `arrow`). The Spark engine has Spark's options, and
-JSON columns of types that only Spark knows; it needs PySpark (the extra `spark`) and Java 17. Both write the same files
-and manifests, so either continues a directory of the other one. Works against kafkalite and Apache Kafka alike.
+Only committed records are loaded: no record of an aborted transaction, and none after the start of an open one.
+--isolation read_uncommitted loads those too. --from TIME starts at the first record that is not older. A TIME is ISO
+8601 (UTC by default), -1h (ms, s, m, h, d, w before now), ms since 1970, or seconds since 1970 in ten digits.
 
-Columns may change from load to load: docs/load.md.
+The native engine loads in this process and needs pyarrow (the extra `arrow`). The Spark engine supports Spark's options
+and all of Spark's column types for JSON; it needs PySpark (the extra `spark`) and Java 17. Each engine can continue a
+directory that the other wrote. Both work with kafkalite and Apache Kafka.
+
+The columns of a topic may change between loads: docs/load.md.
 """
 
 from __future__ import annotations
@@ -166,14 +166,14 @@ def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def where(text: str) -> str | int:
-    """Parse where a load begins, for argparse: a word, offsets as JSON (checked later), or a time in ms since 1970."""
+    """Parse the start of a load, for argparse: earliest, latest, offsets as JSON (checked later), or a TIME."""
     if text.strip().lower() in {"earliest", "latest"} or text.lstrip().startswith("{"):
         return text
     return moment(text)
 
 
 def isolation_of(arguments: argparse.Namespace) -> str:
-    """Return the isolation level by its name in Kafka."""
+    """Return the isolation level that the flags select, by its name in Kafka."""
     level: str = arguments.isolation or "read_committed"
     return level
 
@@ -203,7 +203,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def told(error: Exception) -> str | None:
-    """Describe a failed load in one sentence, without Spark's stack trace; None for an unexpected exception."""
+    """Describe a failed load in one sentence, without Spark's stack trace. Return None for an unexpected exception."""
     from kafkalite.avro.client import RegistryRefused, RegistryUnreachable
     from kafkalite.avro.schema import SchemaError
     from kafkalite.client import ClientError
@@ -227,7 +227,7 @@ def is_about_a_disk(sentence: str) -> bool:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for flags that exclude or require each other."""
+    """Raise UsageError for flags that conflict, or that require another flag."""
     if arguments.target is None:
         raise UsageError("--to DIR is required: it is where the files are kept (see kafkalite load --help)")
     check_target("DIR" if arguments.action else "--to", arguments.target)
@@ -250,7 +250,7 @@ def check(arguments: argparse.Namespace) -> None:
 
 
 def check_target(flag: str, target: str) -> None:
-    """Raise UsageError, which names the flag, for a URL that loads do not support."""
+    """Raise UsageError if the target is a URL that loads do not support; the message names `flag`."""
     from kafkalite.load.places import refuse_url
     from kafkalite.load.storage import LoadError
 
@@ -261,7 +261,7 @@ def check_target(flag: str, target: str) -> None:
 
 
 def check_not_a_file(flag: str, target: str) -> None:
-    """Raise UsageError, which names the flag, for a file in place of a directory."""
+    """Raise UsageError if the target is a file and not a directory; the message names `flag`."""
     from kafkalite.load.webhdfs import is_webhdfs
 
     if not is_webhdfs(target) and Path(target).is_file():
@@ -269,7 +269,7 @@ def check_not_a_file(flag: str, target: str) -> None:
 
 
 def check_pattern(flag: str, pattern: str | None) -> None:
-    """Raise UsageError, which names the flag, for an invalid regular expression."""
+    """Raise UsageError if the regular expression is invalid; the message names `flag`."""
     from kafkalite.mirror.topics import compiled
 
     try:
@@ -280,7 +280,7 @@ def check_pattern(flag: str, pattern: str | None) -> None:
 
 
 def check_decoding(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for decoding flags that exclude or require each other."""
+    """Raise UsageError for decoding flags that conflict, or that require another flag."""
     decodes = arguments.avro is not None or arguments.json_schema is not None
     if arguments.avro is not None and arguments.json_schema is not None:
         raise UsageError("--avro and --json-schema cannot be used together")
@@ -356,7 +356,7 @@ def topics_of(arguments: argparse.Namespace) -> list[str]:
 
 
 def topic_named(sentence: str, topics: list[str]) -> str | None:
-    """Return the topic that a failure names, with or without a partition; the longest name that matches."""
+    """Return the topic that a failure message names, with or without a partition. The longest matching name wins."""
     for topic in sorted(topics, key=len, reverse=True):
         if re.search(rf"(?<![\w.-]){re.escape(topic)}(?:-[0-9]+)?(?![\w-]|[.][\w-])", sentence):
             return topic
@@ -364,7 +364,10 @@ def topic_named(sentence: str, topics: list[str]) -> str | None:
 
 
 class TopicRun:
-    """What this command loaded of a topic. `error` is why the last load failed, "" if it succeeded."""
+    """The records that this command loaded from one topic.
+
+    `error` says why the last load failed; "" if it succeeded.
+    """
 
     def __init__(self) -> None:
         self.rows = self.size = self.files = self.letters = 0
@@ -390,7 +393,10 @@ class Stopped(Exception):
 
 
 class LoadRuns:
-    """Runs the loads of this command, and sums up their results. Once `stopping` is set, a load ends after a commit."""
+    """Runs the loads of this command and sums up their results.
+
+    After `stopping` is set, a load ends with its next commit.
+    """
 
     def __init__(self, arguments: argparse.Namespace, engine: Engine) -> None:
         from kafkalite.load.manifest import Target
@@ -409,13 +415,13 @@ class LoadRuns:
 
     @property
     def took_topics(self) -> bool:
-        """Return whether any load had a topic."""
+        """Return whether any load had a topic to load."""
         return bool(self._topics)
 
     def load(self, topics: list[str]) -> None:
-        """Load what these topics contain now. A topic that fails is reported and left out.
+        """Load the records that these topics contain now. A topic that fails is reported and left out.
 
-        LoadError, KafkaError or OptionError for a failure that concerns no single topic, or if no topic is left.
+        Raises LoadError, KafkaError or OptionError if no topic is left or the failure concerns no single topic. Raises
         Stopped if the load ended early because of `stopping`.
         """
         decodes = self._arguments.avro is not None or self._arguments.json_schema is not None
@@ -438,7 +444,7 @@ class LoadRuns:
             raise UsageError(errors[0])
 
     def _load_group(self, topics: list[str]) -> None:
-        """Load the topics together, and again without each topic that fails."""
+        """Load the topics together. If one of them fails, load the others again without it."""
         from kafkalite.avro.client import RegistryRefused
         from kafkalite.avro.schema import SchemaError
 
@@ -460,7 +466,7 @@ class LoadRuns:
                 return
 
     def _fail(self, topic: str, sentence: str) -> None:
-        """Note a topic's failure; report it once if there are other topics."""
+        """Record a topic's failure; if there are other topics, report it once."""
         run = self._topics[topic]
         if run.error != sentence and len(self._topics) > 1:
             note(f"kafkalite: could not load {topic}: {sentence}")
@@ -510,7 +516,7 @@ class LoadRuns:
         self._progress.finish(self._rows, self._size)
 
     def exit_status(self) -> int:
-        """Return 0 if every topic was loaded. UsageError otherwise, which names the topics that were not."""
+        """Return 0 if every topic was loaded. Otherwise raise UsageError with the names of the topics that failed."""
         failed = sorted(topic for topic, run in self._topics.items() if run.error)
         if not failed:
             return 0
@@ -555,7 +561,10 @@ class LoadRuns:
 
 
 def follow(arguments: argparse.Namespace, runs: LoadRuns) -> None:
-    """Load repeatedly, including new topics, until a signal; a commit is finished, unless a second signal arrives."""
+    """Load repeatedly, including new topics, until a signal.
+
+    A commit in progress is finished; a second signal ends it.
+    """
     stop = runs.stopping
     with on_ending(stop.set), contextlib.suppress(Stopped):
         while not stop.is_set():

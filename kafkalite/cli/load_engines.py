@@ -38,7 +38,7 @@ OF_SPARK: Final = {
 
 
 class Engine(Protocol):
-    """Loads topics. `why` names the engine and what selected it, in one line."""
+    """Loads topics. `why` is one line that names the engine and the flag or package that selected it."""
 
     name: str
     why: str
@@ -47,7 +47,7 @@ class Engine(Protocol):
         """Start the engine, and stop it at the end. UsageError if it cannot start."""
 
     def load(self, target: Target, topics: list[str], **common: Any) -> Summary:
-        """Load what these topics contain now; `common` are the arguments that `load` of both engines takes."""
+        """Load the records that these topics contain now. `common` are arguments that both engines' `load` takes."""
 
 
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +79,10 @@ def engine_for(arguments: argparse.Namespace) -> Engine:
 
 
 def json_of_spark(arguments: argparse.Namespace) -> list[str]:
-    """--json-schema and its type, if only Spark has it. UsageError for columns that neither engine understands."""
+    """Return ["--json-schema with TYPE"] for a column type that only Spark has, else [].
+
+    UsageError for columns that neither engine supports.
+    """
     from kafkalite.load.json_values import ColumnsError, OnlySpark, parse_columns
 
     if arguments.json_schema is not None and arguments.engine != SPARK:
@@ -124,7 +127,7 @@ class NativeEngine:
         return load(target, client=self._client, topics=topics, values=self._values(topics[0]), **common)
 
     def _values(self, topic: str) -> Values | None:
-        """Return how values are decoded; None leaves them unchanged."""
+        """Return the decoder of a topic's values; None to leave them unchanged."""
         given = self._arguments
         if given.json_schema is not None:
             from kafkalite.load.json_values import JsonValues
@@ -202,7 +205,7 @@ class SparkEngine:
 
 
 def mode_of(arguments: argparse.Namespace) -> str:
-    """Return the decoders' mode for values that cannot be decoded: failfast, permissive or dlq."""
+    """Return how decoders treat values that cannot be decoded: failfast, permissive or dlq."""
     mode: str = "dlq" if arguments.dead_letters is not None else arguments.mode or "failfast"
     return mode
 
@@ -239,7 +242,7 @@ def require_schema(spark: SparkSession, columns: str) -> None:
 
 @contextlib.contextmanager
 def output_at(place: str | None) -> Iterator[None]:
-    """Redirect the output of Java and Spark's Python workers, which start meanwhile, to a file or, for "-", to stderr.
+    """Redirect the output of Java and Spark's Python workers that start in this context: to a file, or stderr for "-".
 
     Their stack traces repeat the error that the command prints. UsageError if the file cannot be written.
     """
@@ -266,9 +269,9 @@ def output_at(place: str | None) -> Iterator[None]:
 
 
 def decoding(arguments: argparse.Namespace, topic: str) -> Callable[[DataFrame], DataFrame] | None:
-    """Return a function that replaces values by their decoded columns; bad values stay, with the reason.
+    """Return a function that replaces values with their decoded columns. Undecodable values stay, with the reason.
 
-    None: values are not decoded.
+    Return None if values are not to be decoded.
     """
     mode = mode_of(arguments)
     if arguments.avro is not None:
@@ -277,7 +280,7 @@ def decoding(arguments: argparse.Namespace, topic: str) -> Callable[[DataFrame],
 
 
 def aliases_for(arguments: argparse.Namespace, topic: str) -> dict[str, Sequence[str]]:
-    """Return the older names of columns that the readers' schema has."""
+    """Return the older names of columns (aliases) in the Avro readers' schema."""
     if arguments.avro is None:
         return {}
     from kafkalite.avro.client import RegistryClient
@@ -307,7 +310,7 @@ def json_decoding(schema: str, mode: str) -> Callable[[DataFrame], DataFrame]:
 
 
 def without_good_values(frame: DataFrame, error: str) -> DataFrame:
-    """Keep the bytes of bad values only."""
+    """Keep the original bytes only of values that could not be decoded."""
     from pyspark.sql import functions as sql
 
     return frame.withColumn("value", sql.when(sql.col(error).isNotNull(), sql.col("value")))

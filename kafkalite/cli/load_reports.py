@@ -1,4 +1,4 @@
-"""Run `kafkalite load status` and `kafkalite load schema`: report on a directory without Spark or a broker."""
+"""Run `kafkalite load status` and `kafkalite load schema`: report on a target directory, without Spark or a broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOURS_SHOWN: Final = 3
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands; without one, `kafkalite load` loads."""
+    """Add the subcommands `status` and `schema`; without a subcommand, `kafkalite load` loads."""
     actions = parser.add_subparsers(dest="action", metavar="[status DIR | schema DIR]", parser_class=Parser)
     status = actions.add_parser(
         "status", help="show topics, offsets and recent commits, each with the hours it changed"
@@ -41,7 +41,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_report(arguments: argparse.Namespace) -> int:
-    """Print the report of the subcommand. LoadError if the directory contains no load."""
+    """Print the report of the subcommand. LoadError if the directory is not the target of a load."""
     if arguments.action == "schema":
         return run_schema(arguments)
     from kafkalite.load.commits import commits
@@ -96,14 +96,14 @@ def by_topic(state: LoadState) -> dict[str, dict[str, object]]:
 
 
 def hours_of(hours: list[ChangedHour]) -> str:
-    """Format the first of the hours for a table."""
+    """Format the first few hours of a list for a table."""
     shown = [f"{one.topic}/{one.date or '-'}/{'-' if one.hour is None else f'{one.hour:02d}'}" for one in hours]
     more = f" and {len(shown) - HOURS_SHOWN} more" if len(shown) > HOURS_SHOWN else ""
     return f"{', '.join(shown[:HOURS_SHOWN])}{more}" or "-"
 
 
 def run_schema(arguments: argparse.Namespace) -> int:
-    """Print the columns of each topic, in which all of its files can be read."""
+    """Print the columns of each topic: the schema with which all of its files can be read."""
     from kafkalite.client.columns.arrow import pyarrow
     from kafkalite.load.table_schema import schemas, spark_schemas
 

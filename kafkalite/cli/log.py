@@ -8,11 +8,11 @@
 
 A PATH is a segment (.log), a partition's directory, or a data directory, also of Apache Kafka. `dump` verifies every
 checksum and compares every index with its log; exit status 1 means damage. It writes nothing, and the broker may be
-running: then the last batch of a segment may be incomplete.
+running; the last batch of a segment may then be incomplete.
 
 `check` and `repair` take data directories or partition directories of a stopped broker. `check` reads everything,
 prints one line for each problem, and changes nothing. `repair` rebuilds derived files, truncates a tail that was never
-flushed, and removes damaged batches, naming their offsets. It keeps what it removes in `.damaged` files. Exit status:
+flushed, and removes damaged batches, naming their offsets. It keeps the removed bytes in `.damaged` files. Exit status:
 0 no damage, 1 damage is left, 2 could not begin.
 """
 
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def segments_of(paths: list[Path]) -> list[Path]:
-    """Return the segment files that the paths name, in order. UsageError for a path without any."""
+    """Return the segment files that the paths name, in order. UsageError for a path without segment files."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -104,7 +104,7 @@ def segments_of(paths: list[Path]) -> list[Path]:
 
 
 class Batch(NamedTuple):
-    """One batch of a segment: position, header fields, bytes, and whether the CRC matches."""
+    """A batch of a segment: position, header fields, bytes, and whether the CRC matches."""
 
     position: int
     info: BatchInfo
@@ -235,8 +235,8 @@ def dump(segment: Segment, arguments: argparse.Namespace, writer: Format | JsonL
 def walk(segment: Segment) -> Iterator[Batch]:
     """Yield every batch up to the first invalid bytes, and note problems.
 
-    If the file is truncated while it is mapped, the map returns zeros. Therefore each batch is copied out of the map
-    and used only if no page fault failed until then. A broker that removes preallocated space leaves all batches.
+    If the file is truncated while it is mapped, the map reads as zeros. Therefore each batch is copied from the map,
+    and used only if no page has failed until then. A broker that trims preallocated space removes no batch.
     """
     import os
 
@@ -265,7 +265,7 @@ def walk(segment: Segment) -> Iterator[Batch]:
 
 
 def batches_in(segment: Segment, view: memoryview) -> Iterator[Batch]:
-    """Yield copies of the batches, then note what the remaining bytes are."""
+    """Yield copies of the batches, then check the bytes after the last one."""
     from kafkalite._native.wire.batch import BatchError, crc_matches, read_info
 
     position = 0
@@ -302,7 +302,7 @@ def note_batch(segment: Segment, batch: Batch) -> None:
 
 
 def note_tail(segment: Segment, tail: memoryview, position: int, reason: str) -> None:
-    """Note bytes after the last batch as a problem, unless they are preallocated zeros."""
+    """Record the bytes after the last batch as a problem if they are not preallocated zeros."""
     with tail:
         zeros = bytes(ZERO_CHECK_SIZE)
         for start in range(0, len(tail), ZERO_CHECK_SIZE):
@@ -314,7 +314,7 @@ def note_tail(segment: Segment, tail: memoryview, position: int, reason: str) ->
 
 
 def records_text(segment: Segment, batch: Batch, writer: Format | JsonLines, decompressor: Any) -> bytes | memoryview:
-    """Return the batch's records in the writer's format; note a problem and return b"" if they cannot be decoded."""
+    """Return the batch's records in the writer's format; if they cannot be decoded, note a problem and return b""."""
     from kafkalite._native.wire.batch import HEADER_SIZE, BatchError
     from kafkalite._native.wire.columns import ColumnBuilder
     from kafkalite.wire.record.batches import columns_from
@@ -360,7 +360,7 @@ def summary_text(segment: Segment) -> str:
 
 
 def check_native_index(segment: Segment) -> None:
-    """Check that each entry of our index file points to a batch. The broker rebuilds an invalid file."""
+    """Check that each entry of the .klindex file points to a batch. The broker rebuilds an invalid file."""
     path = segment.path.with_suffix(NATIVE_INDEX_SUFFIX)
     if not path.is_file():
         return
@@ -398,7 +398,10 @@ def check_kafka_index(segment: Segment) -> None:
 
 
 def check_transaction_index(segment: Segment) -> None:
-    """Check that each entry names an abort marker. A marker without an entry is valid: no data of it was here."""
+    """Check that each entry names an abort marker.
+
+    A marker without an entry is valid: the partition had no data of that transaction.
+    """
     from kafkalite.broker.log import transaction_index
 
     path = segment.path.with_suffix(TRANSACTION_INDEX_SUFFIX)

@@ -1,4 +1,4 @@
-"""Run `kafkalite log check` and `log repair`: check the files of a stopped broker, and repair them."""
+"""Run `kafkalite log check` and `kafkalite log repair` on the files of a stopped broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence the log's warnings: the command prints them as findings."""
+    """Suppress log warnings about damage: the command prints the same findings."""
     logger = logging.getLogger("kafkalite")
     level = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -44,7 +44,10 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def owned(directory: str) -> Iterator[None]:
-    """Hold the lock of the data directory that this is, or is in. UsageError if a broker holds it."""
+    """Hold the lock of a data directory, or of the one that contains this directory.
+
+    UsageError if a broker holds it.
+    """
     from kafkalite.broker.log import files
     from kafkalite.broker.log.directory import DirectoryLock
     from kafkalite.errors import StartupError
@@ -65,7 +68,7 @@ def owned(directory: str) -> Iterator[None]:
 
 
 def look_at(directory: str, *, mend: bool, dry_run: bool) -> int:
-    """Check a directory, and repair it if `mend`; return the number of findings that are left."""
+    """Check a directory and, if `mend`, repair it. Return the number of findings that are left."""
     from kafkalite.broker.log import checking
 
     partitions = checking.partitions_of(directory)
@@ -91,7 +94,7 @@ def look_at(directory: str, *, mend: bool, dry_run: bool) -> int:
 
 
 def settle(partition: Partition | None, findings: list[Finding], *, mend: bool, dry_run: bool) -> int:
-    """Print findings and, if `mend`, repair them; return the number that is left."""
+    """Print a partition's findings and, if `mend`, repair them. Return the number of findings that are left."""
     from kafkalite.broker.log import repair
     from kafkalite.broker.log.checking import Remedy
 

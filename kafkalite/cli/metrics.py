@@ -4,7 +4,7 @@
   kafkalite metrics pipeline > pipeline.json       # mirrors, audits, loads, schema registries
   kafkalite metrics alerts > kafkalite-alerts.yml  # prometheus.yml: rule_files: [kafkalite-alerts.yml]
 
-A broker serves metrics with metrics.listeners, the others with --metrics HOST:PORT.
+A broker serves metrics if metrics.listeners is set, the other programs with --metrics HOST:PORT.
 """
 
 from __future__ import annotations

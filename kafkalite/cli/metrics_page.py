@@ -3,7 +3,7 @@
     add_metrics_arguments(parser)
     with metrics_page(arguments, [families], ready=reasons_why_not): …
 
-Without the flag nothing is imported, and nothing listens.
+Without the flag, the web server is not imported and no port is opened.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def metrics_page(
     alive: Callable[[], list[str]] | None = None,
     ready: Callable[[], list[str]] | None = None,
 ) -> Iterator[str | None]:
-    """Serve the page inside the context and report its URL on stderr; yield the URL, None without the flag.
+    """Serve the page for the duration of a `with` block, report its URL on stderr and yield it; None without the flag.
 
-    `alive` and `ready` return the reasons why the command is not alive or ready; none if it is. UsageError for an
-    invalid flag, StartupError if the page cannot be served.
+    `alive` and `ready` return the reasons why the command is not alive or not ready; an empty result means it is.
+    UsageError for an invalid flag, StartupError if the page cannot be served.
     """
     if arguments.metrics is None:
         if arguments.metrics_users is not None:

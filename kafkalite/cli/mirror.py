@@ -1,24 +1,26 @@
-"""Copy topics from one cluster to another, exactly once, from where the last run of the same name ended.
+"""Copy topics from one cluster to another, exactly once, continuing where the last run of the same name ended.
 
   kafkalite mirror --from live:9092 --to offline:9092 --name nightly -e
   kafkalite mirror --from live:9092 --to offline:9092 --name all --topics 'logs[.].*' --exclude '.*[.]debug'
   kafkalite mirror status --to offline:9092 --name nightly
   kafkalite mirror --from old:9092 --to new:9092 --name move --sync-topic-configs --sync-group-offsets --sync-acls
 
-Two mirrors of opposite directions would copy each other's copies without end: the second one is refused, unless it
-gives the topics that it makes a --prefix. What has another mirror's prefix is not copied back.
+Copies keep the partition, key, value, headers and timestamp of each record, but not its offset. The mirror creates
+topics and partitions that the target lacks, with the topics' settings. If the source is a kafkalite broker, its topics
+of Kafka 0.7 are copied too, as ordinary topics.
 
-Partition, key, value, headers and timestamp of each record stay, offsets do not. What the target lacks is created:
-topics with their settings, partitions. Topics of Kafka 0.7 on a kafkalite broker are copied too, as ordinary ones.
+Each transaction in the target contains records and the mirror's progress. So if a mirror is killed at any time and
+started again under its name, consumers with read_committed see every record once. A second mirror of the same name
+stops the first. Without -e the mirror runs until Ctrl-C or SIGTERM. --metrics HOST:PORT serves its lag, throughput and
+health.
 
-Where it is asked to, it carries more, every --sync-interval and at its end: changed settings of topics, the positions
-of groups that have no members in the target (as the target's offsets), rules (ACLs) and quotas. It says what it could
-not carry; with --list-users also which users need a password there, since no cluster gives passwords out.
+The --sync flags also copy changed topic settings, ACLs, quotas, and committed offsets of groups without members in the
+target, translated to the target's offsets: every --sync-interval and at the end. The mirror reports what it could not
+copy. With --list-users it also lists the users that need a password in the target, since passwords cannot be copied.
 
-Each transaction in the target holds records and the progress that they mean, so that a mirror that is killed at any
-moment, and started again under its name, has neither lost nor doubled a record for those who read committed data. A
-second mirror of the same name stops the first. Without -e it goes on until Ctrl-C or SIGTERM; --metrics HOST:PORT then
-serves its lag and rate, and whether it copies, for Prometheus and whoever supervises it.
+Two mirrors of opposite directions would copy each other's copies forever, so the second one is refused. To run both,
+give each a --prefix, which it puts before the names of the topics in its target. A mirror does not copy topics back
+that have another mirror's prefix.
 """
 
 from __future__ import annotations
@@ -153,7 +155,7 @@ def add_sync_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def sync_options(arguments: argparse.Namespace) -> SyncOptions:
-    """Return the --sync options that the flags select. ValueError if they are invalid."""
+    """Return what the --sync flags select. ValueError if a flag is invalid."""
     from kafkalite.mirror import GroupFilter, SyncOptions
 
     return SyncOptions(
@@ -260,7 +262,7 @@ def mirror_maker(
 
 
 def awaited(make: Callable[[], Mirror], stop: threading.Event) -> Mirror | None:
-    """Return the mirror once both clusters can be reached, None if `stop` is set first.
+    """Return the mirror once both clusters can be reached; None if `stop` is set first.
 
     CommandError with the last error after GIVE_UP_S.
     """
@@ -306,7 +308,7 @@ def report(mirror: Mirror, sync: SyncOptions, *, as_json: bool) -> None:
 
 
 def carried_of(mirror: Mirror, sync: SyncOptions) -> dict[str, Any]:
-    """Return what the selected --sync options copied, in the form of --json."""
+    """Return what the selected --sync flags have copied, for --json."""
     from kafkalite.cli.acls import FIELDS
 
     parts, found = mirror.carried, dict[str, Any]()

@@ -1,4 +1,4 @@
-"""Run `kafkalite mirror status`: show the progress of each topic of a mirror, or why the topic is left behind."""
+"""Run `kafkalite mirror status`: show the progress of each mirrored topic, or why it is not being copied."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def reason_of(report: TopicReport) -> str:
-    """Return why and since when a topic is left behind."""
+    """Return why a topic is not being copied, and since when."""
     assert report.left_behind is not None, "it is"
     row = report.left_behind
     return f"{row.reason}; {row.tries} attempts since {utc_text(row.since_ms)}"

@@ -1,4 +1,7 @@
-"""Read offsets through Kafka's protocol, and compute rates and lags from two readings (`kafkalite top`, no metrics)."""
+"""Compute rates of topics and lags of groups from offsets, for `kafkalite top` with brokers that serve no metrics.
+
+Rates come from two readings of all end offsets and committed offsets through Kafka's protocol.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class OffsetRead(NamedTuple):
-    """End offsets and committed offsets at one moment."""
+    """The end offsets and committed offsets of a cluster at one moment."""
 
     at: float
     """Seconds, monotonic."""
@@ -26,14 +29,14 @@ class OffsetRead(NamedTuple):
 
 
 class OffsetRate(NamedTuple):
-    """The growth rate of a topic's end offsets, summed over its partitions. Transaction markers count as offsets."""
+    """The growth rate of a topic's end offsets, summed over its partitions. Transaction markers are included."""
 
     topic: str
     offsets_per_s: float
 
 
 class GroupLag(NamedTuple):
-    """A group's lag in a topic, at the second reading."""
+    """The lag of a group in a topic, at the second reading."""
 
     group: str
     topic: str
@@ -42,7 +45,7 @@ class GroupLag(NamedTuple):
 
 
 def read(client: Client) -> OffsetRead:
-    """Return the end of every partition and what every group has committed."""
+    """Return the end offset of every partition and the committed offsets of every group."""
     groups = client.groups.progress()  # first, so that committed offsets do not exceed the end offsets
     led = [
         TopicPartition(name, row.partition)
@@ -57,7 +60,10 @@ def read(client: Client) -> OffsetRead:
 
 
 def topics(before: OffsetRead, now: OffsetRead) -> list[OffsetRate]:
-    """Return the rates, the fastest topic first. The end offset of a recreated topic may fall: that counts as 0."""
+    """Return the rates, the fastest topic first.
+
+    If an end offset decreases because the topic was recreated, the rate is 0.
+    """
     moved: Counter[str] = Counter()
     for key, end in now.ends.items():
         moved[key.topic] += max(0, end - before.ends.get(key, end))

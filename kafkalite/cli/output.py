@@ -1,16 +1,16 @@
-"""Everything that a command writes to stdout and stderr, fit for a terminal.
+"""Write a command's output to stdout and stderr, and escape characters that a terminal would interpret.
 
     say, print_table, print_json   output for people and programs, on stdout
     note, overwrite                messages and progress, on stderr
     redraw                         a whole screen
-    write_text                     text of several lines that this program lays out: help, scripts, a stack trace
-    write_value, write_data        what records hold: as it is into a file or a pipe, escaped on a terminal
-    Guard                          the streams themselves, for other writers: tracebacks, warnings, libraries
+    write_text                     text of several lines, laid out by this program: help, scripts, a stack trace
+    write_value, write_data        contents of records: unchanged to a file or pipe, escaped on a terminal
+    Guard                          wraps the streams, for other writers: tracebacks, warnings, libraries
 
-Group ids, client ids, principals, keys, error texts and the like are chosen by clients, and may hold characters that a
-terminal obeys (ESC, BEL, C1) or that change the direction of a line. None of these reaches a terminal: a line has no
-character that does not print, JSON has them as \\u escapes, and values keep only line ends, tabs, Unicode spaces and
-zero-width joiners. No other module prints or writes to a standard stream; `tests/unit/cli/test_output.py` checks it.
+Clients choose group ids, client ids, principals, keys and error texts. These may contain control characters (ESC, BEL,
+C1) or characters that change the direction of a line. None of these reaches a terminal: they are escaped in lines, and
+are \\u escapes in JSON. Values keep only line ends, tabs, Unicode spaces and zero-width joiners. No other module prints
+or writes to a standard stream; `tests/unit/cli/test_output.py` checks this.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KEPT_IN_TEXT: Final = frozenset(LAYOUT + SPACES + JOINERS)
 
 
 def escaped(text: str) -> str:
-    """Escape text for part of a line: unprintable characters, line ends and tabs become Python escapes (`\\x1b`)."""
+    """Escape text for use within a line: unprintable characters, line ends and tabs become Python escapes (`\\x1b`)."""
     if text.isprintable():
         return text
     from kafkalite.base.logging import escaped as escaped_for_a_line
@@ -75,7 +75,7 @@ def _json_character(char: str) -> str:
 
 
 class Guard:
-    """A text stream that escapes what is written to it (`escaped_lines`) and delegates everything else."""
+    """Wraps a text stream: escapes text written to it (`escaped_lines`) and delegates everything else."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream: Final = stream
@@ -93,7 +93,7 @@ class Guard:
 
 
 def guard_streams() -> None:
-    """Wrap stdout and stderr in a Guard until the process ends, because a traceback is written after `main`."""
+    """Wrap stdout and stderr in a Guard until the process ends, since Python writes a traceback after `main`."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if not isinstance(stream, Guard):
@@ -129,7 +129,7 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 
 def overwrite(text: str, *, last: bool = False) -> None:
-    """Write a line on stderr in place of the previous one; `last` ends it. If stderr is a file, each line is kept."""
+    """Write a line on stderr over the previous one; `last` ends the line. If stderr is a file, each line is kept."""
     terminal = sys.stderr.isatty()
     end = "\n" if last or not terminal else ""
     _bare(sys.stderr).write(f"{CLEAR_LINE if terminal else ''}{escaped(text)}{end}")
@@ -137,7 +137,7 @@ def overwrite(text: str, *, last: bool = False) -> None:
 
 
 def redraw(lines: Iterable[str], *, clear: bool) -> None:
-    """Write lines on stdout; with `clear` they replace the contents of the terminal."""
+    """Write lines on stdout; with `clear`, they replace the contents of the terminal."""
     _bare(sys.stdout).write((CLEAR_SCREEN if clear else "") + "".join(f"{escaped(line)}\n" for line in lines))
     sys.stdout.flush()
 
@@ -148,7 +148,7 @@ def on_terminal() -> bool:
 
 
 def value_stream() -> TextIO:
-    """Return stdout for text that records contain, and for its layout."""
+    """Return stdout, for text from records and the characters between."""
     return sys.stdout if on_terminal() else _bare(sys.stdout)
 
 
@@ -158,7 +158,7 @@ def write_value(text: str, *, flush: bool = False) -> None:
 
 
 def write_data(data: Buffer) -> None:
-    """Write all bytes to stdout unchanged; for a terminal the caller has escaped them."""
+    """Write all bytes to stdout unchanged. For a terminal, the caller must have escaped them."""
     sys.stdout.flush()
     left = memoryview(data)
     while left:

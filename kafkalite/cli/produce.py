@@ -5,8 +5,8 @@
   kafkalite produce -t logs -p 0 --acks 1 -H source=web -H "host=$(hostname)" part-1.log part-2.log
 
 Each line is a record. With -K the text before the first separator is the key. Records with a key go to the partition
-that the Java client would choose; others fill one partition after the other, batch by batch, unless -p names one. With
-the default acks=all, order is kept within a partition even if requests fail.
+that the Java client would choose; batches of records without a key go to the partitions in turn. With -p, all go to one
+partition. With the default acks=all, order is kept within a partition even if requests fail.
 
 With --transactional-id the input is one transaction: readers of committed data see all of it, or nothing if the command
 fails or is stopped.
@@ -137,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def refuse_half_transactions(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for flags that a transaction excludes, or that require one."""
+    """Raise UsageError for flags that conflict with --transactional-id, or that require it."""
     if arguments.transactional_id is None:
         if arguments.transaction_timeout is not None:
             raise UsageError("--transaction-timeout requires --transactional-id")
@@ -146,12 +146,12 @@ def refuse_half_transactions(arguments: argparse.Namespace) -> None:
 
 
 def transaction_of(producer: Producer, arguments: argparse.Namespace) -> AbstractContextManager[object]:
-    """Return a transaction around all records, or a context that does nothing without --transactional-id."""
+    """Return a context manager for all records: a transaction, or nothing without --transactional-id."""
     return nullcontext() if arguments.transactional_id is None else producer.transaction()
 
 
 def refuse_level(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for a level that the codec does not support, before the first batch."""
+    """Raise UsageError for a compression level that the codec does not support."""
     from kafkalite.wire.record.compression import Codec, check_level
 
     try:
@@ -190,9 +190,9 @@ def partitions_of(client: Client, arguments: argparse.Namespace) -> list[int]:
 
 
 def read_lines(descriptor: int, delimiter: bytes) -> Iterator[BytesColumn]:
-    """Yield complete lines as they arrive, many at a time, and at the end an incomplete last line.
+    """Yield columns of complete lines as they arrive, many at a time, and at the end an incomplete last line.
 
-    The next column overwrites the data of the previous one.
+    Each column overwrites the data of the previous one.
     """
     import select
 
@@ -241,7 +241,7 @@ def one_line(view: memoryview) -> BytesColumn:
 
 
 class Shaper:
-    """Splits lines into keys and values; the headers, from --header, are the same for every record."""
+    """Converts lines to records: splits off keys, and adds the headers of --header to every record."""
 
     def __init__(self, separator: bytes | None, null: str | None, headers: dict[str, str]) -> None:
         self._separator = separator
@@ -285,7 +285,7 @@ class Shaper:
 
 
 class Sender:
-    """Sends records to partitions: by key, or in portions without keys to one partition after the other."""
+    """Sends records to partitions: by key, or without keys, one portion to each partition in turn."""
 
     def __init__(self, producer: Producer, topic: str, partitions: list[int], timestamp: int | None) -> None:
         self._producer = producer

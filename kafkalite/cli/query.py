@@ -8,14 +8,14 @@
   kafkalite query "select r.name, c.value from clicks c join 'rooms.csv' r on r.id = c.key"
 
 Each topic is a table with the columns key, value, topic, partition, offset, timestamp, timestampType and headers. It
-has the records that exist when the command begins, without those of aborted transactions. Put a topic's name with a
+contains the records that exist when the command begins, without those of aborted transactions. Put names that contain a
 dash in double quotes. OFFSET is a word of SQL: write t.offset or "offset".
 
-Keys and values are UTF-8 text, or bytes with --key or --value. With --avro values are decoded by the latest schema of
-TOPIC-value. A record that does not match ends the command, which names it.
+Keys and values are UTF-8 text, or bytes with --key or --value. With --avro, values are decoded with the latest schema
+of TOPIC-value. A record that does not match ends the command with an error that names it.
 
-The SQL dialect is DuckDB's, with joins, windows, JSON (->>) and files. Sorting and grouping use memory, and the disk if
-it is not enough. Only SELECT is accepted.
+The SQL dialect is DuckDB's, with joins, windows, JSON (->>) and files. Sorting and grouping use memory and, if needed,
+the disk. Only SELECT is accepted.
 
 --since and --until select records by their own timestamps, in any order; with --until each topic is read to its end. A
 TIME is ISO 8601 (UTC by default), -1h (ms, s, m, h, d, w before now; +5m is after), ms since 1970, or seconds since
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def refuse_contradictions(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for flags that exclude or require each other."""
+    """Raise UsageError for flags that conflict, or that require another flag."""
     if arguments.avro is not None and arguments.value == "bytes":
         raise UsageError("--value bytes and --avro cannot be used together")
     if arguments.avro is None and arguments.avro_keys:
@@ -109,7 +109,7 @@ def refuse_contradictions(arguments: argparse.Namespace) -> None:
 
 
 def registry_of(arguments: argparse.Namespace) -> Callable[[], RegistryClient] | None:
-    """Return a function that connects to the schema registry, None without --avro. UsageError for a bad address."""
+    """Return a function that connects to the schema registry; None without --avro. UsageError for a bad address."""
     if arguments.avro is None:
         return None
     from kafkalite.avro.client import RegistryClient
@@ -145,7 +145,7 @@ def write(result: QueryResult, arguments: argparse.Namespace) -> None:
 
 
 def print_rows(result: QueryResult) -> None:
-    """Print a table of the first rows; a note on stderr reports that there are more."""
+    """Print a table of the first rows; note on stderr if there are more."""
     rows: list[list[str]] = []
     for batch in result:
         rows += rows_of(batch.slice(0, TABLE_ROWS_MAX + 1 - len(rows)))
@@ -163,7 +163,7 @@ def rows_of(batch: Any) -> list[list[str]]:
 
 
 def cell_text(value: object) -> str:
-    """Return a string as it is, and other values as JSON without quotes."""
+    """Return a string unchanged, and other values as JSON without quotes."""
     if value is None:
         return ""
     if isinstance(value, str):

@@ -7,12 +7,12 @@ kafkalite quotas list
 kafkalite quotas delete --user alice --consumer-byte-rate
 kafkalite quotas delete --user alice --data-dir data
 
---user with --client-id applies to clients of this user with this id. A default applies to everyone without a specific
-quota. For each kind of quota the most specific one applies: user and client id, then user, then client id, and names
+--user with --client-id sets a quota for clients of this user with this id. A default applies where no specific quota is
+set. For each kind of quota the most specific one applies: user and client id, then user, then client id, and names
 before defaults. Rates are per second; --request-percentage is a percentage of one thread.
 
 A change applies from the next request on. --data-dir changes the data directory of a stopped broker, or a new one.
-delete without a kind deletes all kinds.
+`delete` without a kind deletes all kinds.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def entity_named(arguments: argparse.Namespace) -> Entity:
-    """Return the entity that the flags name. UsageError if they name none, or one that cannot have quotas."""
+    """Return the entity that the flags name. UsageError if they name no entity, or one that cannot have quotas."""
     parts: list[tuple[str, str | None]] = []
     for kind in TYPES:
         attribute = kind.replace("-", "_")

@@ -1,12 +1,12 @@
-"""Run a schema registry until SIGTERM or Ctrl-C, with the REST interface of Confluent's.
+"""Run a schema registry until SIGTERM or Ctrl-C. Its REST interface is that of Confluent's Schema Registry.
 
   kafkalite registry
   kafkalite registry --bootstrap-server 127.0.0.1:9092 --port 8081 --topic _schemas
   kafkalite registry --port 0 --ready-file ready
   kafkalite registry --listen https://0.0.0.0:8081 --tls-config tls.properties --users users
 
-Schemas are stored in a compacted topic of kafkalite or Apache Kafka, which several registries can share. One line on
-stdout has the address when it serves; the log goes to stderr. A second signal ends it at once.
+Schemas are stored in a compacted topic of kafkalite or Apache Kafka, which several registries can share. When the
+registry serves, it prints one line with its address on stdout; the log goes to stderr. A second signal ends it at once.
 
 --tls-config names a file with Kafka's settings for the certificate (ssl.keystore.location, …), which is reloaded on
 SIGHUP and when it changes. `kafkalite web` manages the file of --users. --metrics HOST:PORT serves metrics for

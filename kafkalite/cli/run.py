@@ -6,10 +6,11 @@
 
 The broker listens on a free port of 127.0.0.1. Its address is in the command's environment as KAFKA_BOOTSTRAP_SERVERS
 and BOOTSTRAP_SERVERS; with --registry, the schema registry's address is SCHEMA_REGISTRY_URL. Without --data-dir, the
-data is in a temporary directory, and acks=all is answered from the page cache.
+data is in a temporary directory and acks=all does not wait for the disk.
 
-Signals go to the command. The exit status is the command's (128 + N if signal N ended it, 127 if it was not found, 126
-if it cannot be run), 1 if the broker failed while a command with status 0 ran, or 2 if the broker cannot start.
+Signals are forwarded to the command. The exit status is the command's: 128 + N if signal N ended it, 127 if it was not
+found, 126 if it cannot be run. It is 2 if the broker cannot start, and 1 if the broker failed while the command ran but
+the command returned 0.
 """
 
 from __future__ import annotations
@@ -104,7 +105,10 @@ def _start_registry(running: contextlib.ExitStack, broker: Broker) -> str:
 
 
 def run_to_end(command: Sequence[str], environment: dict[str, str]) -> int:
-    """Run the command and forward signals to it; return its exit status. WAITED_FOR are blocked in every thread."""
+    """Run the command and forward signals to it; return its exit status.
+
+    The signals WAITED_FOR are blocked in every thread.
+    """
     sys.stdout.flush()
     try:
         child = os.posix_spawnp(

@@ -1,11 +1,11 @@
 """Notify systemd through `NOTIFY_SOCKET` that the service is ready, reloading, stopping or alive (sd_notify(3)).
 
     starting, stopping    every INTERVAL_S, if there was progress since: STATUS=…, EXTEND_TIMEOUT_USEC=…
-    serving               READY=1, then WATCHDOG=1 four times in WatchdogSec, each once every loop has turned
-    SIGHUP                RELOADING=1 with the time, then READY=1 when it is done
+    serving               READY=1, then WATCHDOG=1 four times in WatchdogSec, if all event loops have made a turn
+    SIGHUP                RELOADING=1 with the time, then READY=1 after reloading
 
-Therefore a recovery can take any time and is killed only when it makes no progress, and systemd restarts a broker that
-has a blocked loop. Without NOTIFY_SOCKET this module is not imported. Send errors are ignored, as in sd_notify.
+So a recovery can take any time: systemd kills it only if it makes no progress. And systemd restarts a broker with a
+blocked event loop. Without NOTIFY_SOCKET this module is not imported. Send errors are ignored, as in sd_notify.
 
 Thread rule: the public methods belong to the main thread. One more thread, "kafkalite-notify", sends the periodic
 messages and changes no state of the server.
@@ -34,7 +34,10 @@ FEEDS_PER_TIMEOUT: Final = 4
 
 
 class ServiceManager:
-    """The service manager that started this process. A context manager: it sends nothing after its end."""
+    """Sends notifications to the service manager that started this process.
+
+    It is a context manager and sends nothing after its end.
+    """
 
     def __init__(
         self,
@@ -44,7 +47,10 @@ class ServiceManager:
         progress: Callable[[], str] | None = None,
         turned: Callable[[], threading.Event] | None = None,
     ) -> None:
-        """`progress` describes how far a start is. `turned` returns an event that is set once every loop has turned."""
+        """`progress` describes how far a start is.
+
+        `turned` returns an event that is set once all event loops have made a turn.
+        """
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._watchdog_s = watchdog_s

@@ -1,9 +1,9 @@
-"""Start a server, publish its address, wait for a signal or a failure, and stop it.
+"""Run a server for a command: start it, publish its address, wait for a signal or a failure, and stop it.
 
-    start ─▶ the ready file ─▶ one line on stdout ─▶ … SIGTERM, Ctrl-C or `failed` … ─▶ stop ─▶ the file is gone
+    start ─▶ the ready file ─▶ one line on stdout ─▶ … SIGTERM, Ctrl-C or `failed` … ─▶ stop ─▶ remove the file
 
-Under systemd (NOTIFY_SOCKET) the service manager is notified of each step, too. The ready file appears complete, and
-before the line on stdout, so a program that waits for the line finds the file.
+Under systemd (NOTIFY_SOCKET) the service manager is notified of each step. The ready file is renamed into place before
+the line on stdout, so a program that waits for the line finds the complete file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ logger = logging.getLogger(__name__)
 
 
 class Serving(Protocol):
-    """A broker or registry: `failed` is set when it cannot continue. No thread runs before `start` and after `stop`."""
+    """A server, such as a broker: `failed` is set when it cannot continue.
+
+    It has no thread before `start` and after `stop`.
+    """
 
     @property
     def failed(self) -> threading.Event: ...
@@ -75,9 +78,9 @@ def serve(
 ) -> int:
     """Run a server until a signal or a failure; return the exit status. `ready` is called once it serves.
 
-    `reload` is called on SIGHUP; without it SIGHUP ends the process, as usual. `give_up_start` is called when a signal
-    arrives during a start that waits for other processes; such a start raises StartGivenUp, and the status is 0.
-    `progress` and `turned` are for the service manager (kafkalite.cli.service_manager), if there is one.
+    `reload` is called on SIGHUP; without it SIGHUP ends the process, as usual. `give_up_start` is called if a signal
+    arrives while the start waits for other processes. The start then raises StartGivenUp, and the status is 0.
+    `progress` and `turned` are for `kafkalite.cli.service_manager`.
 
     UsageError if the server cannot start or its ready file cannot be written; then nothing is left running.
     """
@@ -119,7 +122,7 @@ def serve(
 def _service_manager(
     around: contextlib.ExitStack, progress: Callable[[], str] | None, turned: Callable[[], threading.Event] | None
 ) -> ServiceManager | None:
-    """Return the service manager that started this process, for the duration of `around`; None without one."""
+    """Return the notifier of the service manager that started this process, closed with `around`; None without one."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return None
@@ -133,7 +136,7 @@ def _service_manager(
 
 @contextlib.contextmanager
 def ended_by_dead_threads(server: Serving) -> Iterator[None]:
-    """Fail the server when an uncaught exception ends one of its threads: other threads would wait for it forever."""
+    """Mark the server as failed if an uncaught exception ends a thread, for which other threads would wait forever."""
     before = threading.excepthook
 
     def died(what: threading.ExceptHookArgs) -> None:
@@ -168,8 +171,8 @@ def beginning() -> Iterator[None]:
 def without_collections() -> Iterator[None]:
     """Disable the garbage collector for imports, and exclude the imported modules from later collections.
 
-    During the imports it would scan the modules about a hundred times, a tenth of the start time. Later it makes the
-    pauses of a running broker shorter.
+    During imports the collector would scan the modules about a hundred times, a tenth of the start time. Excluding them
+    shortens the collector's pauses in a running broker.
     """
     gc.disable()
     try:

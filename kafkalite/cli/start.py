@@ -19,10 +19,11 @@ client settings for the source: docs/mirror.md.
 --load loads topics into Parquet files every 2 s, as `kafkalite load --follow 2` does, from a separate process that ends
 with the broker. It needs pyarrow (the extra `arrow`): docs/load.md.
 
-SIGHUP reloads the certificates of TLS listeners. systemd is notified when the broker is ready (Type=notify), and its
-watchdog is supported.
+SIGHUP reloads the certificates of TLS listeners. The broker notifies systemd when it is ready (Type=notify) and
+supports its watchdog.
 
-One line on stdout has the address when the broker serves; the log goes to stderr. A second signal ends it at once.
+When the broker serves, it prints one line with its address on stdout; the log goes to stderr. A second signal ends it
+at once.
 """
 
 from __future__ import annotations
@@ -118,8 +119,8 @@ def run(arguments: argparse.Namespace) -> int:
 def spare_collector(logs: LogManager) -> None:
     """Exclude the objects loaded so far from garbage collections, which stop all network workers.
 
-    Log objects are part of reference cycles and own indexes. Therefore, when one of these topics is deleted, all
-    objects are collected again.
+    Logs are part of reference cycles and own indexes in memory. Therefore all objects are included again when one of
+    these topics is deleted.
     """
     kept = frozenset(logs.topics)
 
@@ -159,7 +160,7 @@ def _made(arguments: argparse.Namespace) -> tuple[Broker, BrokerConfig]:
 
 
 def mirrors_of(arguments: argparse.Namespace, config: BrokerConfig) -> list[EmbeddedMirror]:
-    """Return the mirror that the flags select. Without such flags nothing is imported.
+    """Return the mirror that the flags select. Without such flags the mirror is not imported.
 
     UsageError, ConfigError or StartupError if the flags are invalid.
     """
@@ -180,7 +181,7 @@ def mirrors_of(arguments: argparse.Namespace, config: BrokerConfig) -> list[Embe
 
 
 def directory(text: str) -> Path:
-    """Parse a directory's name, for argparse. An empty name, which would be the current directory, is rejected."""
+    """Parse a directory's name, for argparse. Rejects an empty name, which would be the current directory."""
     import argparse
 
     if not text:
@@ -189,7 +190,7 @@ def directory(text: str) -> Path:
 
 
 def overrides_from(arguments: argparse.Namespace) -> dict[str, object]:
-    """Return the settings given on the command line. UsageError for one without a '='."""
+    """Return the settings given on the command line. UsageError for a setting without '='."""
     overrides: dict[str, object] = {}
     for text in arguments.settings:
         key, separator, value = text.partition("=")

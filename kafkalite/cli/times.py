@@ -1,4 +1,4 @@
-"""Read and write times of the command line, in ms since 1970: see kafkalite.base.times."""
+"""Parse and format the times of command lines, as ms since 1970 (kafkalite.base.times)."""
 
 from __future__ import annotations
 

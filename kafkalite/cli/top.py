@@ -1,12 +1,12 @@
 """Watch a broker: requests and latencies by API, traffic by topic, groups by lag.
 
-  kafkalite top                                  # gets the address of the metrics from the broker
+  kafkalite top                                  # asks the broker for the address of its metrics
   kafkalite top --metrics http://127.0.0.1:9644
   kafkalite top --once --json
 
 Figures are for the last --interval seconds. A terminal is refreshed until Ctrl-C; with --once, or if the output is not
 a terminal, the command prints once and ends. If the broker serves no metrics (metrics.listeners), the command shows
-what Kafka's protocol has: offsets per second of each topic, and the lag of each group.
+what Kafka's protocol provides: offsets per second of each topic, and the lag of each group.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def token_in(file: Path | None) -> str | None:
 
 
 def _asked(client: Client) -> str | None:
-    """Return the URL of the broker's metrics according to its settings, None if it serves none."""
+    """Ask the broker for the URL of its metrics, from its settings; None if it serves no metrics."""
     node = client.brokers()[0]
     entries = client.admin.describe_broker_configs(node.node_id, [KEY])
     urls = (entries[0].value or "").split(",") if entries else [""]
@@ -146,7 +146,7 @@ def _read(url: str, token: str | None, timeout_s: float) -> Read:
 
 
 def as_json(before: Read, now: Read) -> dict[str, object]:
-    """Return all figures for --json: rates per second, times in ms."""
+    """Return all metrics for --json: rates per second, times in ms."""
     return {
         "broker": _broker(before, now),
         "requests": [row._asdict() for row in reading.requests(before, now)],

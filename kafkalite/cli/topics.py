@@ -112,7 +112,7 @@ def list_action(client: Client, arguments: argparse.Namespace) -> None:
 
 
 def listed(client: Client, topics: list[TopicDescription]) -> list[dict[str, Any]]:
-    """Return each topic with its record count and size for --json; None if a partition has no leader to ask.
+    """Return each topic with its record count and size, for --json. They are None if a partition has no leader.
 
     `records` is exact, or None if there are too many records to read; then `records_at_most` is the number of offsets.
     """
@@ -274,14 +274,14 @@ def delete_records_action(client: Client, arguments: argparse.Namespace) -> None
 
 
 def offset_of(text: str) -> int:
-    """Parse the offset of --before. UsageError if it is invalid."""
+    """Parse the offset in --before. UsageError if it is invalid."""
     if not text.isascii() or not text.isdigit() or int(text[:20]) > INT64_MAX:
         raise UsageError(f'--before {text[:40]}: expected an offset or "end"')
     return int(text)
 
 
 def report(arguments: argparse.Namespace, done: str, names: list[str], otherwise: str = "") -> None:
-    """Print the topics that were changed; `otherwise` is printed for named topics that were not."""
+    """Print the changed topics; for a topic that was named but not changed, print `otherwise`."""
     if arguments.json:
         print_json({done: names})
         return

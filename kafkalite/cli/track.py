@@ -1,4 +1,4 @@
-"""Find an event by its id in all topics, and show its outcome.
+"""Find an event by its id in all topics, and show what each consumer group did with it.
 
   kafkalite track a-17                                          in all topics; any header, the key, the value
   kafkalite track a-17 --topics 'orders,payments.*' --in header:correlation-id,json:$.order.id
@@ -17,8 +17,8 @@ avro:PATH, key-json:PATH and key-avro:PATH, separated by commas. --tracking name
 letter and why. It uses committed offsets, the ledgers of kafkalite.failures, and the headers of dead letters, also
 those of Spring and Connect. Dead letters are found by their origin, even if they lack the id.
 
-The search fixes its end when it begins. It reports what it could not see: records that were deleted, damaged or in open
-transactions, and partitions that you may not read or that have no leader. --follow continues with new records until
+The search covers the records that exist when it begins. It reports what it could not read: deleted or damaged records,
+open transactions, and partitions without a leader or without permission. --follow continues with new records until
 Ctrl-C.
 
 --since and --until select records by their own timestamps, in any order; with --until each partition is still read to
@@ -167,7 +167,7 @@ def inquiry_of(arguments: argparse.Namespace) -> Inquiry:
 
 
 def track(client: Client, inquiry: Inquiry, arguments: argparse.Namespace) -> int:
-    """Search, print the result, and follow if requested."""
+    """Run the search, print the result and, with --follow, continue with new records."""
     from kafkalite.track.front import TooLarge, whole_path
     from kafkalite.track.path import steps_of
 
@@ -199,7 +199,7 @@ def track(client: Client, inquiry: Inquiry, arguments: argparse.Namespace) -> in
 
 
 def verdicts_of(client: Client, steps: Sequence[Step]) -> tuple[list[Verdict], list[str]]:
-    """Return the verdict of each group on each record, and remarks on groups that could not be read."""
+    """Return the state of each record in each group, and remarks on groups that could not be read."""
     from kafkalite.track.path import originals
     from kafkalite.track.verdicts import Groups
 
@@ -230,7 +230,7 @@ def follow(client: Client, inquiry: Inquiry, search: Search, arguments: argparse
 
 
 def print_path(steps: Sequence[Step], verdicts: Sequence[Verdict]) -> None:
-    """Print a table of the records in order of time, and a table of the groups' verdicts."""
+    """Print a table of the records by time, and a table of their states in each group."""
     if not steps:
         return
     titles = ["TIME (UTC)", "AFTER", "RECORD", "KEY", "FOUND IN", "WHAT IT IS"]
@@ -277,7 +277,7 @@ def why_text(row: Verdict) -> str:
 
 
 def print_reach(search: Search, hits: Sequence[Hit], remarks: Sequence[str], *, verbose: bool) -> None:
-    """Print how much was searched: one line, and a row for each partition with remarks (all with `verbose`)."""
+    """Print how much was searched: one line, and a row for each partition that has remarks (all with `verbose`)."""
     rows = search.reach
     if hits:
         say()
@@ -310,7 +310,7 @@ def places_text(hit: Hit) -> str:
 
 
 def time_text(ms: int) -> str:
-    """Format a time: 2026-11-22 19:44:32.123, the number if it is out of range, "-" if there is none."""
+    """Format a time as 2026-11-22 19:44:32.123; the number if it is out of range, "-" if there is none."""
     if ms <= 0:
         return "-"
     try:
@@ -346,7 +346,7 @@ def shown(raw: bytes | None, length: int) -> str:
 def documents(
     search: Search, hits: Sequence[Hit], steps: Sequence[Step], verdicts: Sequence[Verdict], remarks: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return the lines of --json: steps, verdicts, partitions, and the summary."""
+    """Return the lines of --json: the records found, their states in groups, the partitions, and the summary."""
     found: list[dict[str, Any]] = []
     for step in steps:
         document = {"type": "hit", **hit_document(step.hit), "after_ms": step.after_ms}

@@ -5,8 +5,8 @@ kafkalite transactions describe my-app
 kafkalite transactions open --topic orders:0
 kafkalite transactions abort --topic orders:0 --start-offset 1234
 
-A transaction hangs if a partition has it open and its transactional id does not. abort writes an abort marker into the
-partition. It also aborts a transaction that its producer is still writing, so check the producer first.
+A transaction hangs if it is open in a partition but not at its coordinator. `abort` writes an abort marker into the
+partition. It would also abort a transaction that its producer is still writing, so check the producer first.
 """
 
 from __future__ import annotations

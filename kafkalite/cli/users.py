@@ -111,7 +111,7 @@ def add_user(arguments: argparse.Namespace, mechanisms: Sequence[str], password:
 
 
 def delete_user(arguments: argparse.Namespace, mechanisms: Sequence[str]) -> None:
-    """Delete the user's credentials of these mechanisms. UsageError if there are none."""
+    """Delete the user's credentials of these mechanisms. UsageError if the user has none."""
     if arguments.data_dir is None:
         with open_client(arguments) as client:
             for mechanism in having(client.users.list_all().get(arguments.user, ()), mechanisms, arguments.user):
@@ -127,7 +127,7 @@ def delete_user(arguments: argparse.Namespace, mechanisms: Sequence[str]) -> Non
 
 
 def copy_users(arguments: argparse.Namespace) -> None:
-    """Copy the users that the target lacks; existing ones are left unchanged."""
+    """Copy the users that the target lacks; existing users are left unchanged."""
     from kafkalite.broker.cluster.foreign_users import credentials_of
     from kafkalite.broker.log.journal import credential_change
     from kafkalite.broker.log.offline_journal import open_journal
@@ -183,7 +183,7 @@ def show(arguments: argparse.Namespace) -> None:
 
 
 def read_password(path: str | None) -> str:
-    """Read one line from the terminal or a file. Other users could see a password on the command line."""
+    """Read a password from the terminal or the first line of a file. Other users could see it on the command line."""
     if path is None:
         if not sys.stdin.isatty():
             raise UsageError("no terminal to ask for the password; use --password-file")

@@ -3,8 +3,8 @@
 kafkalite version
 kafkalite version --json
 
-There is no release on a package index. If another distribution also installs a package named kafkalite, the command
-names it on stderr, with exit status 1: the one that was installed last has overwritten files of the other.
+There is no release on a package index. If another distribution also installs a package named kafkalite, the one that
+was installed last has overwritten files of the other. The command then names it on stderr, with exit status 1.
 """
 
 from __future__ import annotations

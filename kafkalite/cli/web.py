@@ -7,7 +7,7 @@
   kafkalite web remove-user users alice
 
 A viewer reads, an operator changes data, an admin changes everything. A service reads the file when it starts. The file
-contains hashes and is readable by its owner only.
+contains password hashes, and only its owner can read it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _password() -> str:
 
 
 def _lines(file: Path, *, missing_ok: bool = False) -> list[str]:
-    """Return the lines of a valid file of users. UsageError or StartupError if it is invalid, since it is rewritten."""
+    """Return the lines of the users' file, which the command rewrites. UsageError or StartupError if it is invalid."""
     if not file.exists():
         if missing_ok:
             return []

@@ -1,10 +1,11 @@
-"""Kafka 0.7's tools, for its producers, consumers and offsets in ZooKeeper.
+"""Run the tools of Kafka 0.7: console producer and consumer, performance tests, and offsets in ZooKeeper.
 
 kafkalite classic console-producer --zookeeper 127.0.0.1:2181 --topic events
 kafkalite classic console-consumer --zookeeper 127.0.0.1:2181 --topic events --from-beginning
 kafkalite classic offset-checker --zkconnect 127.0.0.1:2181 --group reports
 
-Options and output are 0.7's; `kafkalite classic TOOL --help` lists them. A bad option is one sentence and status 2.
+Options and output are those of 0.7; `kafkalite classic TOOL --help` lists them. A bad option ends the command with one
+sentence and status 2.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _SERVER: Final = re.compile(r"(?:kafka|tcp)://([^:/\s]+):(\d+)/?")
 
 
 class Server(NamedTuple):
-    """A broker's host and port."""
+    """The host and port of a broker."""
 
     host: str
     port: int
@@ -46,7 +46,7 @@ def broker_info(text: str) -> dict[str, str]:
 
 
 def codec(text: str) -> int:
-    """Parse a codec number, 0, 1 or 2, for argparse."""
+    """Parse a compression codec's number, 0, 1 or 2, for argparse."""
     import argparse
 
     if text not in set(map(str, CODECS)):

@@ -1,4 +1,4 @@
-"""console-producer and console-consumer: send lines, print messages (kafka.producer.ConsoleProducer and others)."""
+"""The tools console-producer and console-consumer of Kafka 0.7: send lines, print messages."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class LineReader:
     _input: BinaryIO
 
     def __init__(self, *, text: object = False) -> None:
-        """`text`: return lines as str, for an encoder, instead of Message objects."""
+        """If `text`, return lines as str, for an encoder, instead of Message objects."""
         self._text = bool(text)
 
     def init(self, stream: BinaryIO, properties: dict[str, str]) -> None:
@@ -105,7 +105,7 @@ class LineReader:
         self._input = stream
 
     def read_message(self) -> Any:
-        """Return the next line without its line end, None at the end of the input."""
+        """Return the next line without its line end; None at the end of the input."""
         line = self._input.readline()
         if not line:
             return None
@@ -221,7 +221,10 @@ class NewlineFormatter:
 
 
 class ChecksumFormatter(NewlineFormatter):
-    """Writes checksums, after the topic that a property names (kafka.consumer.ChecksumMessageFormatter)."""
+    """Writes each message's checksum, after the topic that a property names.
+
+    kafka.consumer.ChecksumMessageFormatter.
+    """
 
     _prefix = b""
 

@@ -1,4 +1,4 @@
-"""replay and mirror: copy messages between topics (kafka.tools.ReplayLogProducer, kafka.tools.MirrorMaker)."""
+"""The tools replay and mirror of Kafka 0.7: copy messages to another topic or cluster."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _batches(stream: KafkaStream, size: int, left: Iterator[int]) -> Iterator[li
 
 
 class Counter:
-    """Count the messages that several threads copied, and report the number periodically."""
+    """Counts the messages that several threads copied, and prints the number periodically."""
 
     def __init__(self, interval_s: float) -> None:
         self._lock = threading.Lock()
@@ -190,7 +190,7 @@ def mirror(arguments: argparse.Namespace) -> int:
 
 
 def _shut_down(connectors: list[ConsumerConnector], threads: list[threading.Thread], producers: list[Producer]) -> None:
-    """Stop the connectors, then the threads, then the producers, which still send what the streams returned last."""
+    """Stop the connectors, then the threads, then the producers, so that the last messages read are still sent."""
     for connector in connectors:
         connector.shutdown()
     for thread in threads:

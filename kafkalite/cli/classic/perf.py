@@ -1,4 +1,4 @@
-"""producer-perf, consumer-perf and simple-consumer-perf: 0.7's benchmarks, with their columns (kafka.perf.*)."""
+"""The tools producer-perf, consumer-perf and simple-consumer-perf: Kafka 0.7's benchmarks (kafka.perf.*)."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _JAVA_DATE: Final = (
 
 
 class Progress(NamedTuple):
-    """Totals of one thread, or of all threads."""
+    """The messages and bytes of one thread, or of all threads."""
 
     size: int
     number: int
 
 
 class Report:
-    """Prints results: one row at the end, or with --show-detailed-stats one for each interval and thread."""
+    """Prints results: one row at the end or, with --show-detailed-stats, one row per interval and thread."""
 
     def __init__(self, arguments: argparse.Namespace, columns: Sequence[str], detailed: Sequence[str]) -> None:
         self._detailed = arguments.show_detailed_stats
@@ -63,7 +63,7 @@ class Report:
             self._number += number
 
     def interval(self, middle: str) -> Interval:
-        """Return the reporter of one thread; `middle` is the text between the time and the figures."""
+        """Return the reporter for one thread; its rows contain `middle` between the time and the figures."""
         return Interval(self if self._detailed else None, self._interval_s, middle)
 
     def date(self, at: float) -> str:
@@ -75,7 +75,7 @@ class Report:
         return moment.strftime(text).replace("SSS", f"{moment.microsecond // 1000:03d}")
 
     def finish(self, middle: str, *, less_s: float = 0.0) -> None:
-        """Print the final row, unless detailed rows were printed. `less_s`: idle seconds to subtract from the time."""
+        """Print the final row if no detailed rows were printed. `less_s`: idle seconds to subtract from the time."""
         if self._detailed:
             return
         ended = time.time()
@@ -266,7 +266,7 @@ def simple_consumer_perf(arguments: argparse.Namespace) -> int:
 
 
 def _run_threads(number: int, work: Callable[[int], None]) -> None:
-    """Run the threads to their end, then raise the first exception of any."""
+    """Run `work` in this number of threads until all end, then raise the first exception of a thread."""
     failures: list[BaseException] = []
 
     def run(index: int) -> None:

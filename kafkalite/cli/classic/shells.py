@@ -1,4 +1,4 @@
-"""producer-shell, consumer-shell and simple-consumer-shell: interactive test tools (kafka.tools.*Shell)."""
+"""The tools producer-shell, consumer-shell and simple-consumer-shell for interactive tests (kafka.tools.*Shell)."""
 
 from __future__ import annotations
 
