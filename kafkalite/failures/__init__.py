@@ -1,22 +1,22 @@
 """Retry failed records of a consumer group, write dead letters, and record every outcome in a ledger topic.
 
-    handlers.py, trial.py    ENTRY POINT: the decorator that joins a handler and its policy; runs in memory, for tests
+    handlers.py, trial.py    ENTRY POINT: the decorator that gives a function a policy; runs in memory, for tests
     running.py    one member of the group: opens its client, runs it, closes the client
     adapters/     clients that read and write for the runner
-    runner.py     executes what the core decides
-    workers.py, calls.py    threads and tasks that run handlers; one call, and what its exception means
-    batch_calls.py, run_progress.py    calls with lists of records; which records of a run come next
+    runner.py     reads records and executes the decisions of the session
+    workers.py, calls.py    threads and tasks that run handlers; one call, and the classification of its exception
+    batch_calls.py, run_progress.py    calls with lists of records; the order of calls within a run
     dead_letters.py    calls of the dead-letter handler
     breaker_status.py    publishes each member's circuit-breaker state to the ledger
     batches.py    dead letters for readers of whole batches, such as the Avro decoder
     dead_topics.py    dead-letter topics that policies choose by exception class
     letters.py, edits.py    list, redrive and resolve dead letters; edit their values before a redrive
     ledger.py, topics.py, headers.py    reader of the ledger; the required topics; the headers of a letter
-    session.py    THE core: events in, actions out. No I/O, no clock, no threads
-    events.py, lanes.py, breaker.py, windows.py    the core's events and actions, and its parts
+    session.py    decides what happens to each record: events in, actions out; no I/O, no clock, no threads
+    events.py, lanes.py, breaker.py, windows.py    the session's events and actions, and its parts
     policy.py, retry_strategies.py    a group's policy; the next step and the backoff after a failure
-    arguments.py    reports unknown arguments, and where they belong
-    names.py, rows.py, times.py    names of topics; rows of the ledger; durations
+    arguments.py    rejects unknown arguments, and names the class that has them
+    names.py, rows.py, times.py    names of topics; records of the ledger, called rows; durations
 
 Each module uses only modules listed below it. Public names are imported when first used.
 
@@ -27,7 +27,8 @@ Each module uses only modules listed below it. Public names are imported when fi
 
     bill.run("127.0.0.1:9092")
 
-A dead letter, its ledger row and the offset of the failed record are committed in one transaction.
+A letter is the copy of a failed record in a retry or dead-letter topic. Its headers name the source record and the
+failure. A dead letter, its ledger row and the offset of the failed record are committed in one transaction.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Send alarms as JSON by HTTP POST to one URL, with retries, and limits on number and time.
+"""Send alarms as JSON by HTTP POST to one URL, with a limited number of retries.
 
     {"id": …, "group": …, "kind": …, "reason": …, "details": {…}, "time": ms since 1970}
 
 The id stays the same over retries, so a receiver can drop duplicates. If the queue is full, the oldest alarm is dropped
 and logged. Log lines contain only the host, because the rest of a URL may be a secret.
 
-Thread rule: `send` from any thread; the sender's own thread posts.
+Thread rule: any thread may call `send`; the sender's own thread posts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class AlarmSender:
-    """Sender of alarms to one URL: see the module. ValueError if it is not an HTTP URL."""
+    """Sends alarms to one URL; see the module. Raises ValueError if it is not an HTTP URL."""
 
     def __init__(self, url: str, group: str) -> None:
         parts = urlsplit(url)
@@ -77,13 +77,13 @@ class AlarmSender:
                 return
 
     def close(self) -> None:
-        """Post the queued alarms, for CLOSE_S at most."""
+        """Post the queued alarms, waiting at most CLOSE_S."""
         self._closing.set()
         self.send_end()
         self._thread.join(CLOSE_S)
 
     def send_end(self) -> None:
-        """Queue the end of the thread after all alarms."""
+        """Queue the signal that ends the thread after all alarms."""
         try:
             self._queue.put_nowait(None)
         except queue.Full:

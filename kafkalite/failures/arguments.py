@@ -35,11 +35,14 @@ class NamedArguments:
         return super().__new__(cls)
 
     def _place(self, name: str) -> str:
-        """Return a field's name for errors. Fields of Policy are also the decorator's, so they need no owner."""
+        """Return a field's name for errors, with its class.
+
+        Fields of Policy stand alone, since the decorator has them too.
+        """
         return name if type(self).__name__ == "Policy" else f"{name} of {type(self).__name__}"
 
     def _require(self, name: str, holds: bool, wanted: str) -> None:  # a condition
-        """Raise ValueError for a field unless the condition holds."""
+        """Raise ValueError for a field if the condition `holds` is false."""
         if not holds:
             raise ValueError(f"{self._place(name)} must be {wanted}, not {getattr(self, name)!r}")
 
@@ -59,12 +62,12 @@ class NamedArguments:
         self._require(name, holds, f"a whole number {limits}")
 
     def _require_duration(self, name: str) -> int:
-        """Return the field in ms. ValueError."""
+        """Return a field's duration in ms. Raises ValueError."""
         return duration_ms(self._place(name), getattr(self, name))
 
 
 def duration_ms(place: str, value: Any) -> int:
-    """Return a duration in ms. ValueError, which names `place`."""
+    """Convert a duration to ms. Raises ValueError, whose message names `place`."""
     try:
         return milliseconds(value)
     except ValueError as error:
@@ -82,14 +85,14 @@ def is_list(value: object) -> bool:
 
 
 def refuse_unknown(where: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raise TypeError for the first unknown name, with the owner of such an argument, or the closest known name."""
+    """Raise TypeError for the first unknown argument; name the class that has it, or the closest known argument."""
     for name in given:
         if name not in known:
             raise TypeError(f"{where} has no {name}; {belongs(name, known)}")
 
 
 def belongs(name: str, known: Collection[str]) -> str:
-    """Say where an argument belongs, or suggest a known one."""
+    """Return the end of an error message: which class has the argument, or the closest known argument."""
     found = places().get(name)
     if found:
         return f"it belongs to {' and '.join(found)}"
@@ -98,7 +101,7 @@ def belongs(name: str, known: Collection[str]) -> str:
 
 
 def places() -> dict[str, list[str]]:
-    """Return each argument's owners by name."""
+    """Return, for each argument name, the classes and functions that have it."""
     found: dict[str, list[str]] = {"retry": ["@failures.handler"]}
     for kind in NamedArguments.__subclasses__():
         owners = ["Policy", "@failures.handler"] if kind.__name__ == "Policy" else [kind.__name__]

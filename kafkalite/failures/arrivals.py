@@ -1,4 +1,7 @@
-"""Turn fetched records into items of a lane: records, live letters, lost letters and unreadable records.
+"""Take in the records that a member fetched, and skip or report those that the handler must not get.
+
+In a retry topic only letters that the ledger still lists are handled. The module also finds letters that the ledger
+lists but the topic lacks (lost), and writes dead letters for records that cannot be read.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -24,7 +27,7 @@ NO_MESSAGE: Final = Message("", -1, -1, -1, None, None)
 
 
 class Arrivals:
-    """Intake of records: see the module."""
+    """Takes in the records of a session; see the module."""
 
     def __init__(self, state: SessionState, outcomes: Outcomes) -> None:
         self._state = state
@@ -38,7 +41,7 @@ class Arrivals:
         self._counts = state.counts
 
     def fetched(self, event: Fetched) -> None:
-        """Add the records that were read."""
+        """Add the records of a Fetched event."""
         lane = self._lanes.get(event.partition)
         if lane is None or lane.leaving:
             return
@@ -54,8 +57,10 @@ class Arrivals:
         lane.position = max(lane.position, event.next_offset)
 
     def damaged(self, event: Damaged) -> None:
-        """Write a dead letter without a value for each unreadable record. In a retry topic, only skip: `check_lost`
-        reports the letters."""
+        """Write a dead letter without a value for each unreadable record.
+
+        In a retry topic, only skip them: `check_lost` reports the letters.
+        """
         lane = self._lanes.get(event.partition)
         if lane is None or lane.leaving or event.next_offset <= lane.position:
             return
@@ -76,8 +81,7 @@ class Arrivals:
         lane.position = event.next_offset
 
     def _is_open(self, lane: PartitionLane, arrival: Arrival) -> bool:
-        """Return whether this is a dead letter of the group that was neither redriven nor resolved at the
-        assignment."""
+        """Return whether this is a dead letter of the group that was not redriven or resolved before the assignment."""
         letter = arrival.letter
         if letter is None or letter.group != self._group:
             return False
@@ -91,7 +95,7 @@ class Arrivals:
         return item
 
     def _letter(self, lane: PartitionLane, arrival: Arrival) -> Item | None:
-        """Return the item of a live letter. Skip dead letters and foreign records."""
+        """Return the item for a letter that the ledger still lists. Skip outdated letters and foreign records."""
         letter, message = arrival.letter, arrival.message
         item = Item(message, lane.origin, -1 if letter is None else letter.offset)
         if letter is None or letter.group != self._group or letter.partition != lane.origin:
@@ -134,14 +138,14 @@ class Arrivals:
         return item
 
     def _last_row(self, letter_id: str) -> Row | None:
-        """Return the last row of a finished letter, following the letters that came from it."""
+        """Return the last ledger row of a letter that was handled, following the letters that were written after it."""
         row = self._finished_ids[letter_id]
         while row is not None and row.state in WAITING and row.id in self._finished_ids:
             row = self._finished_ids[row.id]
         return row
 
     def check_lost(self, lane: PartitionLane) -> None:
-        """Report letters that the ledger lists and that are missing from the partition."""
+        """Report letters that the ledger lists but that are missing in the partition."""
         lane.checked_lost = True
         main = self._lanes.get(lane.origin)
         for offset, row in sorted(lane.rows.items()):

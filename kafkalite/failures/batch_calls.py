@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 
 class BatchFailed(Exception):
-    """An exception that a batch handler raises to name the failed records: a mapping of list index to exception. The
-    others are processed, unless the order requires them to follow a failed record."""
+    """An exception that a batch handler raises to name the failed records, as a mapping of list index to exception.
+
+    The other records count as processed, except those that must wait for a failed record because of their order.
+    """
 
     def __init__(self, failures: Mapping[int, BaseException]) -> None:
         super().__init__(f"{len(failures)} records of the batch failed")
@@ -29,15 +31,15 @@ class BatchFailed(Exception):
 
 
 class BatchCaller(Caller):
-    """Call a handler with lists of records. BatchWork turns the result into outcomes of records."""
+    """Calls a handler with lists of records. BatchWork turns the result into outcomes of records."""
 
     @property
     def size(self) -> int:
-        """Maximum records of a batch."""
+        """The maximum number of records in a batch."""
         return self._policy.batch
 
     def prepared(self, message: Message) -> Message | Failure:
-        """Return the record as its handler gets it, or the failure to decode it."""
+        """Return the record decoded for the handler, or the failure to decode it."""
         record = self._decoded(message)
         if isinstance(record, Outcome):
             assert record.failure is not None, "an outcome here is a failure"
@@ -57,7 +59,7 @@ class BatchCaller(Caller):
         return BatchResult(tuple(transaction.outputs))
 
     async def call_batch_async(self, records: list[Message]) -> BatchResult:
-        """Call an async handler, limited to `processing_time_max`. CancelledError if this task is cancelled."""
+        """Call an async handler, limited to `processing_time_max`. Raises CancelledError if this task is cancelled."""
         transaction = Transaction()
         try:
             await self._run_async(records, transaction)
@@ -70,7 +72,7 @@ class BatchCaller(Caller):
         return BatchResult(tuple(transaction.outputs))
 
     def _result(self, error: BaseException, count: int) -> BatchResult:
-        """Return the failure of the call, or of the records that BatchFailed names."""
+        """Convert an exception to a failure of the call, or of the records that BatchFailed names."""
         if isinstance(error, BatchFailed):
             if error.failures and error.failures.keys() <= set(range(count)):
                 named = {place: self._failure(one, None) for place, one in sorted(error.failures.items())}
@@ -80,5 +82,5 @@ class BatchCaller(Caller):
 
 
 def caller_of(policy: Policy, handler: Callable[..., Any]) -> Caller:
-    """Return the caller of a policy's handler. ValueError."""
+    """Return the object that calls a policy's handler. Raises ValueError if they do not fit."""
     return BatchCaller(policy, handler) if policy.batch else Caller(policy, handler)

@@ -1,10 +1,10 @@
-"""Write dead letters and ledger rows for a reader of whole batches, such as an Avro decoder for columns.
+"""Write dead letters for records that a batch-wise reader, such as the Avro decoder for columns, could not decode.
 
     decoded = decoder.decode(chunk.columns.values)          # mode "dlq"
     letters.send(producer, chunk.columns, decoded, chunk.partition)
 
-Letters and rows join the producer's transaction. If a batch is read again, its letters have the same ids, so readers
-without transactions can drop duplicates.
+The letters and their rows for the group's ledger are part of the producer's transaction. If a batch is read again, its
+letters get the same ids, so that readers can drop duplicates even without transactions.
 
 Thread rule: one thread at a time, that of the Client and of the producer.
 """
@@ -38,7 +38,10 @@ NOT_DECODED: Final = "kafkalite.avro.DecodeError"
 
 
 class Undecoded(Protocol):
-    """The failures of a decoder: indexes in the batch, and a reason for each. `kafkalite.avro.Decoded` is one."""
+    """A decoder's failures: the indexes of the records in the batch, and a reason for each.
+
+    `kafkalite.avro.Decoded` is one.
+    """
 
     @property
     def failed(self) -> NDArray[np.int64]: ...
@@ -48,16 +51,16 @@ class Undecoded(Protocol):
 
 
 class Batch(NamedTuple):
-    """Dead letters of one partition, in order, and their ledger rows."""
+    """The dead letters of one partition's batch, in order, and their ledger rows."""
 
     letters: RecordColumns
     rows: RecordColumns
 
 
 class BatchLetters:
-    """Writer of a group's dead letters for records that could not be decoded: see the module.
+    """Writes a group's dead letters for records that could not be decoded; see the module.
 
-    Creates the group's topics. StartupError if they are missing and cannot be created.
+    Creates the group's topics. Raises StartupError if a missing topic cannot be created.
 
     `group`, `topics`   the consumer group, and the topics that it reads
     `compat`, `scrub`   as in Policy
@@ -83,7 +86,10 @@ class BatchLetters:
         self._sizes = {topic: size_max(client, self.policy.layout.dead(topic)) for topic in topics}
 
     def of(self, columns: RecordColumns, undecoded: Undecoded, source: TopicPartition) -> Batch:
-        """Return letters and rows for the failed records of this batch. KeyError for a topic that was not named."""
+        """Return letters and rows for the failed records of a batch.
+
+        Raises KeyError for a topic that is not in `topics`.
+        """
         size = self._sizes[source.topic]
         letters: list[Message] = []
         rows: list[Message] = []
@@ -111,7 +117,7 @@ class BatchLetters:
         return Batch(columns_of(letters), columns_of(rows))
 
     def send(self, producer: Producer, columns: RecordColumns, undecoded: Undecoded, source: TopicPartition) -> int:
-        """Send letters and rows with the producer, and return the number of letters."""
+        """Send the letters and rows of a batch with the producer; return the number of letters."""
         batch = self.of(columns, undecoded, source)
         if len(batch.letters):
             producer.send(self.policy.layout.dead(source.topic), source.partition, batch.letters)

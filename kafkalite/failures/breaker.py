@@ -1,10 +1,11 @@
-"""Open the circuit breaker when failures suggest that a system is down, and probe with one record at a time.
+"""A circuit breaker: if failures suggest that a system is down, stop handling records and probe with one at a time.
 
     CLOSED ──outage, or too many failures──▶ OPEN ──probe works──▶ CLOSED
                                               │ ▲
                                               └─┘ probe fails: the next one after twice the delay, at most PROBE_MS_MAX
 
-Outcomes are counted over all partitions of a member: one bad partition may be a data fault, all bad at once is not.
+Outcomes are counted over all partitions of a member: failures in one partition may be caused by its data, failures in
+all partitions at once are not.
 
 Thread rule: one thread at a time.
 """
@@ -24,7 +25,7 @@ PROBE_MS_MAX: Final = 2000.0
 
 
 class Breaker:
-    """A member's circuit breaker: see the module. Without a limit, only an outage opens it."""
+    """The circuit breaker of a member; see the module. Without a limit, only an outage opens it."""
 
     def __init__(self, limit: Limit | None) -> None:
         self._window = None if limit is None else Window(limit.ratio, milliseconds(limit.over), limit.least)
@@ -37,7 +38,7 @@ class Breaker:
         """Whether a probe is under way."""
 
     def note(self, ms: float, *, failed: bool) -> bool:
-        """Add an outcome while closed. Return whether it exceeds the limit."""
+        """Count an outcome while the breaker is closed. Return whether the limit is now exceeded."""
         self._consecutive = self._consecutive + 1 if failed else 0
         if self._window is not None:
             self._window.note(ms, failed=failed)
@@ -51,7 +52,7 @@ class Breaker:
         self.probe_at = ms + self._pause_ms
 
     def probe_failed(self, ms: float) -> None:
-        """Note at time `ms` that the probe failed, and schedule the next one after a longer delay."""
+        """Schedule the next probe, after a longer delay, because the probe failed at time `ms`."""
         self.probing = False
         self._pause_ms = min(2 * self._pause_ms, PROBE_MS_MAX)
         self.probe_at = ms + self._pause_ms

@@ -1,9 +1,9 @@
 """Publish a member's circuit-breaker state to the group's ledger, for users and tools.
 
-    the breaker opens ─▶ row breaker/MEMBER ─▶ again every RENEW_S ─▶ it closes, or the member ends ─▶ tombstone
+    the breaker opens ─▶ row breaker/MEMBER, every RENEW_S ─▶ the breaker closes or the member ends ─▶ tombstone
 
-A row that is not renewed belongs to a member that was killed. Record handling neither waits for these rows nor reads
-them: a separate thread, started when the breaker first opens, writes them outside of the moves.
+A row that is not renewed belongs to a member that was killed. A separate thread, started when the breaker first opens,
+writes these rows outside of the transactions. The handling of records neither waits for them nor reads them.
 
 Thread rule: `tell` and `close` belong to one thread.
 """
@@ -32,7 +32,7 @@ REASON_MAX: Final = 500
 
 
 class Board:
-    """Publisher of a member's breaker state. `ledger` is the topic, or "" if the group has none."""
+    """Publishes a member's breaker state. `ledger` is the topic, or "" if the group has none."""
 
     def __init__(self, client: Client, ledger: str, member: str) -> None:
         self._client = client

@@ -1,6 +1,6 @@
 """Call a handler for one record, and classify its exception by the policy.
 
-    Message ─▶ Call ─▶ decode ─▶ handler(record[, transaction]) ─▶ Outcome: outputs, or the Failure
+    Message ─▶ Caller: decode ─▶ handler(record[, transaction]) ─▶ Outcome: the handler's output records, or the Failure
 
 Thread rule: any thread; calls share no state except the cache of stack lines.
 """
@@ -30,8 +30,10 @@ _stacks: dict[tuple[tuple[CodeType, int], ...], str] = {}  # under the GIL: a lo
 
 
 class Transaction:
-    """Records that a handler sends, as in `handler(record, transaction)`. They are committed with the handled
-    record."""
+    """Collects the records that a handler sends, as in `handler(record, transaction)`.
+
+    They are committed with the handled record's offset.
+    """
 
     def __init__(self) -> None:
         self.outputs: list[Output] = []
@@ -45,7 +47,7 @@ class Transaction:
         partition: int | None = None,
         headers: Headers = (),
     ) -> None:
-        """Send a record. Without `partition`, its key selects one."""
+        """Send a record. Without `partition`, the key selects the partition."""
         self.outputs.append(Output(topic, partition, key, value, headers))
 
 
@@ -58,8 +60,10 @@ class Failed(Exception):
 
 
 class Caller:
-    """Call a handler and classify its exceptions by the policy. ValueError if the handler's parameters or the policy do
-    not fit."""
+    """Calls a handler and classifies its exceptions by the policy.
+
+    Raises ValueError if the handler's parameters do not fit the policy.
+    """
 
     def __init__(self, policy: Policy, handler: Callable[..., Any]) -> None:
         self._policy = policy
@@ -91,8 +95,11 @@ class Caller:
         return Outcome(outputs=tuple(transaction.outputs))
 
     async def call(self, message: Message) -> Outcome:
-        """Call an async handler, limited to `processing_time_max`. CancelledError if this task is cancelled: the record
-        then has no outcome. A CancelledError that the handler itself raises is a failure."""
+        """Call an async handler, limited to `processing_time_max`.
+
+        Raises CancelledError if this task is cancelled; the record then has no outcome. A CancelledError that the
+        handler itself raises is a failure.
+        """
         transaction = Transaction()
         try:
             record = self._decoded(message)
@@ -115,7 +122,7 @@ class Caller:
             raise TypeError(f"{name_of(self._handler)} returned a coroutine: declare it with async def")
 
     async def _run_async(self, given: object, transaction: Transaction) -> None:
-        """Call an async handler in the same way, limited to `processing_time_max`."""
+        """Call an async handler with a record, a dead letter or a list, limited to `processing_time_max`."""
         async with asyncio.timeout(self._limit_s):
             await (self._handler(given, transaction) if self.with_transaction else self._handler(given))
 
@@ -141,7 +148,7 @@ class Caller:
         return Failure(kind, class_name(error), cause, text_of(error), stack, rule, dead)
 
     def _meaning(self, chain: Sequence[BaseException], kind: FailureKind | None) -> tuple[FailureKind, int]:
-        """Return the kind of a failure, and the index of the policy's rule for it."""
+        """Return how the policy classifies a failure, and the index of the policy's rule for it."""
         policy = self._policy
         said = next((one.kind for one in chain if isinstance(one, Failed)), None)
         if any(isinstance(one, tuple(policy.outage)) for one in chain):
@@ -159,7 +166,7 @@ def is_cancelled() -> bool:
 
 
 def first_fit(chain: Sequence[BaseException], kinds: Iterable[type[BaseException]]) -> int:
-    """Return the index of the first class that matches an exception of the chain, or -1."""
+    """Return the index of the first class in `kinds` that matches an exception of the chain, or -1."""
     fits = (place for place, wanted in enumerate(kinds) if any(isinstance(one, wanted) for one in chain))
     return next(fits, -1)
 
@@ -183,7 +190,7 @@ def ends_member(error: BaseException) -> bool:
 
 
 def stack_text(error: BaseException) -> str:
-    """Format a stack trace as Python does, with cached lines: the same code fails again and again."""
+    """Format a stack trace as Python does, but cache its lines, since the same code fails repeatedly."""
     if error.__cause__ is not None or error.__context__ is not None or isinstance(error, BaseExceptionGroup):
         return "".join(traceback.format_exception(error))
     places, link = [], error.__traceback__
@@ -202,7 +209,7 @@ def stack_text(error: BaseException) -> str:
 
 
 def last_lines(error: BaseException) -> str:
-    """Return the end of a stack trace: class and text, and what else Python prints for the exception."""
+    """Return the end of a stack trace: class and text of the exception, and its notes."""
     if isinstance(error, SyntaxError) or getattr(error, "__notes__", None):
         return "".join(traceback.format_exception_only(error))
     kind, text = type(error), text_of(error)
@@ -211,8 +218,7 @@ def last_lines(error: BaseException) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return str(error). If `__str__` raises, return Python's substitute, because a worker must not end because of
-    it."""
+    """Return str(error), or Python's substitute if `__str__` raises, so that this does not end the worker."""
     try:
         return str(error)
     except BaseException:  # noqa: BLE001  # `__str__` may raise anything

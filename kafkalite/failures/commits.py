@@ -1,11 +1,11 @@
-"""Commit offsets of partitions that no transaction is committing.
+"""Decide when a member commits offsets of processed records without a transaction.
 
-    done, and all before it ─▶ every COMMIT_INTERVAL_MS, or COMMIT_COUNT records ─▶ Commit ─▶ CommitEnded
+    all records up to an offset are done ─▶ every COMMIT_INTERVAL_MS, or COMMIT_COUNT records ─▶ Commit ─▶ CommitEnded
 
-Records are read, handled and moved while a commit is under way. Offsets never go back, because a partition has only one
-commit or transaction under way. A transaction with records of the partition waits for the commit
-(PartitionLane.committing, kafkalite.failures.moves); a commit waits for a transaction that is under way or about to
-begin.
+The member reads and handles records while a commit is in progress. A committed offset never goes back, because a
+partition has only one commit or transaction in progress. A transaction that commits the partition's offset waits for
+the commit (PartitionLane.committing, kafkalite.failures.moves). A commit waits for a transaction that is in progress or
+about to begin.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -29,7 +29,7 @@ COMMIT_INTERVAL_MS: Final = 1000.0
 
 
 class Commits:
-    """Plain commits of a member: see the module."""
+    """The commits of a member outside of transactions; see the module."""
 
     def __init__(self, moves: Moves) -> None:
         self._moves = moves
@@ -42,19 +42,17 @@ class Commits:
         """No commit starts before this time (monotonic ms): the backoff after a failed commit."""
 
     def waits(self, lane: PartitionLane) -> bool:
-        """Return whether the partition has offsets to commit that only wait for their time."""
+        """Return whether the partition has an offset to commit that only waits for the commit interval."""
         return lane.low() > lane.committed and not self._is_taken(lane)
 
     def _is_taken(self, lane: PartitionLane) -> bool:
-        """Return whether the partition's offset is being committed, or belongs to the next, first or last
-        transaction."""
+        """Return whether a commit or transaction, in progress or next, covers the partition's offset."""
         if lane.committing or not lane.opened or lane.leaving or self._moves.concerns(lane):
             return True
         return lane.has_movable
 
     def begin(self, lanes: Iterable[PartitionLane], now_ms: float) -> Commit | None:
-        """Start a commit when the interval is over, or for partitions with COMMIT_COUNT records, which delay no
-        others."""
+        """Start a commit: of all partitions if the interval is over, else of those with COMMIT_COUNT records."""
         if now_ms < self._not_before:
             return None
         due = now_ms >= self.due_at
@@ -70,7 +68,7 @@ class Commits:
         return self._send(chosen)
 
     def begin_last(self, lanes: Iterable[PartitionLane]) -> Commit | None:
-        """Start the last commit of revoked partitions that need no transaction, after the commits under way."""
+        """Start the last commit of revoked partitions that need no transaction, after the commits in progress."""
         chosen = [lane for lane in lanes if lane.low() > lane.committed]
         return self._send(chosen) if chosen else None
 
@@ -82,7 +80,10 @@ class Commits:
         return Commit(self._number, {lane.partition: lane.low() for lane in lanes})
 
     def end(self, event: CommitEnded, now_ms: float) -> None:
-        """Take the end of a commit. A failed one is retried after AGAIN_MS, with the offsets of that time."""
+        """Process the end of a commit.
+
+        After a failure, the partitions' then current offsets are committed after AGAIN_MS.
+        """
         if event.failed:
             self._not_before = now_ms + AGAIN_MS
             self.due_at = max(self.due_at, self._not_before)

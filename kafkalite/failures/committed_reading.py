@@ -1,9 +1,8 @@
-"""Read committed records up to the high watermark, so that no committed transaction is missed.
+"""Read committed records up to the high watermark, waiting for transactions that are still open.
 
-A transaction's markers reach its partitions one by one, after its end was acknowledged, and an open transaction holds
-back all records after it. So a read-committed reader that stops at the last stable offset can miss a committed record.
-Here the end is the high watermark, and the reader waits for transactions that are open before it: at most 90 s without
-progress, then RangeUnavailable.
+A commit is acknowledged before its markers reach all partitions, and an open transaction hides all records after it. So
+a read-committed reader that stops at the last stable offset can miss a committed record. This reader ends at the high
+watermark and waits for transactions that are open before it. After 90 s without progress it raises RangeUnavailable.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -29,7 +28,7 @@ OPEN_S_MAX: Final = 90.0
 
 
 def ends_of(client: Client, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the current high watermarks."""
+    """Return the current high watermark of each partition."""
     found = client.list_offsets(dict.fromkeys(partitions, OFFSET_LATEST))
     return {key: row.offset for key, row in found.items()}
 
@@ -41,11 +40,11 @@ def decided(
     timeout_s: float = OPEN_S_MAX,
     marks: dict[TopicPartition, Mark] | None = None,
 ) -> Iterator[Chunk]:
-    """Yield committed records from `starts` to before `ends`. RangeUnavailable after `timeout_s` without
-    progress, because a transaction stays open.
+    """Yield committed records from `starts` to before `ends`.
 
-    `marks` are those of the batches before `starts`; at the end they are replaced by those before `ends`. With them,
-    LogTruncated is raised for a log that was restored, truncated or recreated below its start.
+    Raises RangeUnavailable after `timeout_s` without progress, because a transaction stays open. `marks` identify the
+    batches before `starts`. With them, LogTruncated is raised for a log that was restored, truncated or recreated below
+    its start. At the end, `marks` contains those of the batches before `ends`.
     """
     behind = {key: offset for key, offset in starts.items() if offset < ends[key]}
     if not behind:

@@ -1,11 +1,11 @@
-"""Call a dead-letter handler: a function that gets each dead letter of a group, to compensate or notify.
+"""Call a dead-letter handler: a user's function that gets each dead letter of a group, for example to notify someone.
 
     dlq.billing.orders ─▶ Run ─▶ DeadCaller ─▶ handler(DeadLetter[, transaction]) ─▶ Outcome
                                                                        │
               offset and output: one transaction ◀─────────────────────┘
 
-The group's offsets in the dead-letter topics record which letters were handled. A member reads these topics with all
-others (kafkalite.failures.session), so no second client, group or ledger is needed.
+The group's committed offsets in the dead-letter topics show which letters were handled. A member reads these topics
+like its other topics (kafkalite.failures.session), so no second client, group or ledger is needed.
 
 Thread rule: any thread; calls share no state.
 """
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class DeadCaller(Caller):
-    """Caller of a dead-letter handler. Every exception is retriable, except `Failed(…, "fatal")`, which ends the calls.
+    """Calls a dead-letter handler. After an exception the call is repeated, except after `Failed(…, "fatal")`.
 
-    ValueError if the handler's parameters do not fit, or if the policy never writes a dead letter.
+    Raises ValueError if the handler's parameters do not fit, or if the policy never writes a dead letter.
     """
 
     def __init__(self, policy: Policy, handler: Callable[..., Any]) -> None:
@@ -44,7 +44,7 @@ class DeadCaller(Caller):
 
 
 def dead_letter_of(letter: Message, decode: Callable[[bytes], Any] | None) -> DeadLetter:
-    """Return the DeadLetter in a record of a dead-letter topic. ValueError for a record that is none."""
+    """Parse a record of a dead-letter topic. Raises ValueError if it is not a letter."""
     found = found_letter(letter.headers)
     if found is None:
         raise ValueError(f"{letter.topic}-{letter.partition}-{letter.offset} is not a dead letter")

@@ -1,7 +1,8 @@
-"""Find dead-letter topics that policies chose by exception class. Their names do not contain the group.
+"""Find the dead-letter topics that policies choose by exception class (`Policy.dead_topics`).
 
-Each group publishes its policy in its ledger. Each call reads only a limited number of ledger records; beyond
-it, a topic is found only by its name, or by a command that names its group.
+The names of these topics do not contain the group, but each group publishes its policy in its ledger. Each call reads only
+a limited number of ledger records. A topic that is not found this way needs a command that names the topic or its
+group.
 
 Thread rule: functions belong to the thread that has the Client; RoutedTopics belongs to any thread.
 """
@@ -35,7 +36,7 @@ OPEN_S_MAX: Final = 1.0
 
 
 def published(policy: Mapping[str, Any] | None) -> frozenset[str]:
-    """Return the dead-letter topics by exception class of a published policy."""
+    """Return the dead-letter topics that a published policy chooses by exception class."""
     found = (policy or {}).get("dead_topics")
     return frozenset(str(topic) for topic in found.values()) if isinstance(found, dict) else frozenset()
 

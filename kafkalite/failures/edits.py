@@ -1,4 +1,4 @@
-"""Edit the values of letters before a redrive, with a JSON Patch (RFC 6902) or a user's function.
+"""Edit the values of dead letters before they are redriven, by a JSON Patch (RFC 6902) or a user's function.
 
 Thread rule: functions are pure, except for a user's function.
 """
@@ -20,11 +20,11 @@ END: Final = "-"
 
 
 class NotEdited(ValueError):
-    """A patch does not fit a record."""
+    """A patch cannot be applied to a record's value."""
 
 
 def parse_patch(text: str | bytes) -> list[dict[str, Any]]:
-    """Parse the operations of a JSON Patch. ValueError with one sentence."""
+    """Parse the operations of a JSON Patch. Raises ValueError with one sentence."""
     try:
         operations: Any = json.loads(text)
     except UnicodeDecodeError:
@@ -46,7 +46,7 @@ def parse_patch(text: str | bytes) -> list[dict[str, Any]]:
 
 
 def patched(document: Any, operations: list[dict[str, Any]]) -> Any:
-    """Return a copy of the document with all operations applied. NotEdited if one does not fit."""
+    """Return a copy of the document with all operations applied. Raises NotEdited if an operation cannot be applied."""
     root = [copy.deepcopy(document)]
     for operation in operations:
         path = pointer(operation["path"])
@@ -73,12 +73,12 @@ def patched(document: Any, operations: list[dict[str, Any]]) -> Any:
 
 
 def pointer(text: str) -> list[str]:
-    """Return the steps of a JSON Pointer (RFC 6901)."""
+    """Split a JSON Pointer (RFC 6901) into its steps."""
     return [step.replace("~1", "/").replace("~0", "~") for step in text.split("/")[1:]]
 
 
 def holder(root: list[Any], path: list[str]) -> tuple[Any, str]:
-    """Return the container of a path's last step, and that step. The root list contains the whole document."""
+    """Return the object or list to which a path's last step applies, and that step. `root` contains the document."""
     if not path:
         return root, "0"
     found: Any = look(root, path[:-1])
@@ -93,7 +93,7 @@ def look(root: list[Any], path: list[str]) -> Any:
 
 
 def place(found: Any, step: str, *, new: bool = False) -> Any:
-    """Return a step as a list index or a key. NotEdited if it does not exist."""
+    """Convert a step to a list index or an object key. Raises NotEdited if it does not exist."""
     if isinstance(found, dict):
         if new or step in found:
             return step
@@ -128,7 +128,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def patch_edit(operations: list[dict[str, Any]]) -> Callable[[Message], Message]:
-    """Return an edit that patches each value as JSON. NotEdited for a value that is not JSON or does not fit."""
+    """Return a function that patches a record's value as JSON. It raises NotEdited if that is impossible."""
 
     def edit(message: Message) -> Message:
         where = f"{message.topic}-{message.partition}-{message.offset}"
@@ -160,7 +160,7 @@ def as_json(document: Any) -> bytes:
 
 
 def function_edit(function: Callable[[Message], Any]) -> Callable[[Message], Message]:
-    """Return an edit that calls a function. It may return a Message, or a value as bytes or None."""
+    """Return a function that edits a record with a user's function, which returns a Message, bytes or None."""
 
     def edit(message: Message) -> Message:
         found = function(message)

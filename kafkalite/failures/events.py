@@ -1,11 +1,12 @@
-"""Define the core's events and actions, and the values that they carry.
+"""The events and actions of a session (kafkalite.failures.session), and the values that they carry.
 
     events    Assigned · Revoking · Revoked · Lost · Fetched · Finished · FinishedTogether · RunEnded ·
               TransactionEnded · CommitEnded · Damaged · Decided · Released · Tick
     actions   Run · Withdraw · Pause · Resume · Transact · Commit · Doubt · Alarm · Stop
 
-Offsets, sizes and partitions are Kafka's. The caller reports the end of each Transact, Commit and Run with the event
-that belongs to it; the core waits for nothing else.
+Offsets, sizes and partitions are Kafka's. The session decides: its caller, the runner, passes it events and executes
+the returned actions. The caller reports the end of each Transact, Commit and Run with TransactionEnded, CommitEnded or
+RunEnded.
 
 Thread rule: immutable values.
 """
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 class Message(NamedTuple):
     """A record as stored in its partition. `timestamp` in ms. Header names keep bytes that are not UTF-8.
 
-    `attempt` is set for the handler: how often the record has failed so far, in any topic.
+    `attempt` tells the handler how often the record has failed so far, in any topic.
     """
 
     topic: str
@@ -66,7 +67,7 @@ class Arrival(NamedTuple):
 
 
 class FailureKind(Enum):
-    """How an exception is classified."""
+    """The class of an exception, which determines how the policy reacts."""
 
     FATAL = "fatal"
     RETRIABLE = "retriable"
@@ -74,7 +75,7 @@ class FailureKind(Enum):
 
 
 class Failure(NamedTuple):
-    """Why a handler failed: the exception's class, the class of its innermost cause, its text and its stack.
+    """The reason why a handler failed: the exception's class, the class of its innermost cause, its text and its stack.
 
     `rule` is the index of the policy's rule that matches, or -1 for the strategy. `dead` is the index of the
     dead-letter topic in the policy's `dead_topics`, or -1 for the default topic.
@@ -93,7 +94,7 @@ class DeadLetter(NamedTuple):
     """A record that became a dead letter, with its failure, and the letter as stored in its topic.
 
     `record`    the source record: its topic, partition, offset, timestamp, key, headers and number of failures. The
-                value is decoded by the policy's `decode` if possible; None if it did not fit into the letter
+                value is decoded by the policy's `decode` if possible; None if the value did not fit into the letter
     `failure`   from the letter's headers: the stack may be truncated, and the kind is FATAL
     """
 
@@ -123,9 +124,11 @@ class Outcome(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Offsets of an assigned partition: the position to read from; the end up to which the ledger, read later, covers
-    all letters; and the end after the ledger was read. Others, such as a redrive, may write letters between the two
-    ends."""
+    """Offsets of an assigned partition: the position to read from, and the ends before and after the ledger was read.
+
+    The ledger covers all letters up to the first end. Other programs, such as a redrive, may write letters between the
+    two ends.
+    """
 
     position: int
     known: int
@@ -133,8 +136,11 @@ class Start(NamedTuple):
 
 
 class Assigned(NamedTuple):
-    """Partitions were assigned. `rows` are their ledger rows, read up to the ledger's end after `known`. `opened` are
-    the rows of partitions whose last member did not shut down cleanly."""
+    """Partitions were assigned.
+
+    `rows` are their ledger rows, read to the end of the ledger after the offsets of `known`. `opened` are the rows of
+    partitions whose last owner did not shut down cleanly.
+    """
 
     starts: Mapping[TopicPartition, Start]
     rows: Rows
@@ -144,13 +150,13 @@ class Assigned(NamedTuple):
 
 
 class Revoking(NamedTuple):
-    """Partitions will be revoked. Start nothing new in them."""
+    """Partitions will be revoked. No new handler call starts in them."""
 
     partitions: Sequence[TopicPartition]
 
 
 class Revoked(NamedTuple):
-    """Partitions are being revoked. Finished records can still be committed; then the partitions are forgotten."""
+    """Partitions are being revoked. Finished records can still be committed, then the partitions are forgotten."""
 
     partitions: Sequence[TopicPartition]
 
@@ -162,7 +168,7 @@ class Lost(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Records of one partition in order, and the offset after them."""
+    """Records of one partition were read: the records in order, and the offset after them."""
 
     partition: TopicPartition
     arrivals: Sequence[Arrival]
@@ -170,7 +176,7 @@ class Fetched(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """A record of a run has an outcome."""
+    """A record of a run was handled; `outcome` is the result."""
 
     partition: TopicPartition
     run: int
@@ -179,7 +185,7 @@ class Finished(NamedTuple):
 
 
 class FinishedTogether(NamedTuple):
-    """Records of a run that one call handled. Its outputs are committed with all of them, or not at all."""
+    """One call has handled several records of a run. Its outputs are committed with all of them, or not at all."""
 
     partition: TopicPartition
     run: int
@@ -188,8 +194,10 @@ class FinishedTogether(NamedTuple):
 
 
 class RunEnded(NamedTuple):
-    """A run has ended. Its records without an outcome were not handled. `each_ms` is the mean time per record in the
-    handler, for a run with marks."""
+    """A run has ended. Its records without an outcome were not handled.
+
+    `each_ms` is the mean time per record in the handler, only for a run with marks.
+    """
 
     partition: TopicPartition
     run: int
@@ -221,9 +229,10 @@ class Damaged(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """The decisions of a group that this group waits for, in one partition: all records below `upto` are decided,
-    except
-    `open_offsets`. The group gave up `dead_offsets`."""
+    """Another group, for which this group waits, has decided on records of a partition.
+
+    They are all records below `upto` except `open_offsets`. The other group gave up `dead_offsets`.
+    """
 
     group: str
     partition: TopicPartition
@@ -233,7 +242,10 @@ class Decided(NamedTuple):
 
 
 class Released(NamedTuple):
-    """The key of a dead record may continue. `partition` and `offset` are those of the source record."""
+    """The key of a dead record is no longer held: its later records may be handled.
+
+    `partition` and `offset` are those of the source record.
+    """
 
     partition: TopicPartition
     offset: int
@@ -265,7 +277,7 @@ Event = (
 
 
 class Mark(NamedTuple):
-    """A ledger row that names the record in hand (kafkalite.failures.marks)."""
+    """A ledger row that names the record which the handler is about to get (kafkalite.failures.marks)."""
 
     key: str
     row: Row
@@ -285,7 +297,7 @@ class Run(NamedTuple):
 
 
 class Withdraw(NamedTuple):
-    """Start no more records of this partition's run."""
+    """Do not start the remaining records of this partition's run."""
 
     partition: TopicPartition
 
@@ -303,7 +315,7 @@ class Resume(NamedTuple):
 
 
 class Goal(Enum):
-    """Where a record is written."""
+    """The kind of topic to which a record is written."""
 
     RETRY = "retry"
     PARK = "parked"
@@ -314,8 +326,8 @@ class Goal(Enum):
 class Put(NamedTuple):
     """A record to write: the original message with the headers of `letter`.
 
-    `shrink` is what to leave out so that the record fits: 0 nothing, 1 the stack, 2 also the text, 3 also the value.
-    `partition` None: the partition is chosen by key.
+    `shrink` says what to leave out so that the record fits: 0 nothing, 1 the stack, 2 also the text, 3 also the value.
+    If `partition` is None, the key determines it.
     """
 
     goal: Goal
@@ -329,7 +341,7 @@ class Put(NamedTuple):
 
 
 class Transact(NamedTuple):
-    """Write atomically: records, ledger rows (None: a tombstone) and offsets of the group."""
+    """Write records, ledger rows (None: a tombstone) and offsets of the group atomically."""
 
     number: int
     puts: tuple[Put, ...]
@@ -340,16 +352,18 @@ class Transact(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Commit offsets of the group without a transaction, after the commits that are under way."""
+    """Commit offsets of the group without a transaction, after the commits in progress."""
 
     number: int
     offsets: Mapping[TopicPartition, int]
 
 
 class Doubt(NamedTuple):
-    """Report that records from `first` to before `until` may have ended the process of the previous member. They are
-    noted in the ledger before they are handled: in growing batches, but `suspects` of them one at a time. `over`: all
-    of them have an outcome."""
+    """Report that records from `first` to before `until` may have crashed the previous owner's process.
+
+    They are noted in the ledger before they are handled, in growing batches; `suspects` of them are handled one at a
+    time. `over`: all of them have an outcome.
+    """
 
     partition: TopicPartition
     first: int

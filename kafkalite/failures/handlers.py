@@ -48,7 +48,10 @@ Dead = TypeVar("Dead", bound="Callable[..., object]")
 
 
 class PolicyOptions(TypedDict, total=False):
-    """The optional fields of Policy that `handler` accepts. `fatal` and `outage` also take a single class."""
+    """The optional fields of Policy that `handler` accepts.
+
+    `fatal` and `outage` may be a single class instead of a list.
+    """
 
     strategy: Strategy
     fatal: type[BaseException] | Sequence[type[BaseException]]
@@ -83,13 +86,14 @@ def handler(
     **options: Unpack[PolicyOptions],
 ) -> Callable[[Callable[P, R]], Handler[P, R]]:
     """Decorate a function, or coroutine function, that handles one record: `f(record)` or `f(record, transaction)`.
+
     With `batch=`, it handles a list of records.
 
     `topics`    one topic, or a list
     `group`     the consumer group
     `retry`     delays of the retry topics, such as ["1 s", "1 min"]: short for strategy=RetryTopics(retry)
     `strategy`  another strategy instead: RetryTopics, RetryHere, RetryForever or Ignore
-    others      the fields of Policy. `fatal`, `outage` and `after` also take a single value instead of a list
+    others      the fields of Policy. `fatal`, `outage` and `after` may be a single value instead of a list
 
     Returns a decorator that turns the function into a Handler. Errors: TypeError for an unknown argument; ValueError
     for a wrong value, or if the function's parameters do not fit.
@@ -137,17 +141,17 @@ class Handler(Generic[P, R]):
         return self.function.__qualname__
 
     def dead(self, function: Dead) -> Dead:
-        """Decorate the dead-letter handler: `f(letter)` or `f(letter, transaction)`, sync or async. It is called with
-        each DeadLetter of the group, including older ones that are neither redriven nor resolved.
+        """Decorate the dead-letter handler: `f(letter)` or `f(letter, transaction)`, sync or async.
 
-        When the call returns, the group's offset for the letter is committed. The call is repeated only if the member
-        ends, or loses the partition, before the commit. The offset and the records sent through `transaction` are
-        committed in one transaction, so output is written exactly once.
+        It is called with each DeadLetter of the group, including older ones that are neither redriven nor resolved.
+        When the call returns, the group's offset for the letter is committed. After a call that returned, the letter is
+        passed to the function again only if the member ends or loses the partition before the commit. The offset and
+        the records sent through `transaction` are committed in one transaction, so output is written exactly once.
 
         If the function raises an exception, it is called again after the strategy's delays; the last delay applies to
         all further calls. Meanwhile the later letters of that partition wait; other records do not. `Failed` with
-        "fatal" ends the calls for a letter. So does a letter that ends the process three times: the ledger then lists
-        it as `skipped`.
+        "fatal" ends the calls for a letter. If a letter's calls crash the process three times, its calls end too, and
+        the ledger lists it as `skipped`.
 
         Errors: ValueError if there is a dead-letter handler already, if the function cannot handle letters, or if the
         policy makes no dead letters.
@@ -167,9 +171,9 @@ class Handler(Generic[P, R]):
     ) -> str:
         """Handle records until SIGTERM, Ctrl-C or `stop`. Return "", or the reason why the policy stopped the member.
 
-        On shutdown, the records in hand are finished, their offsets are committed, and the member leaves the group. A
-        second signal ends the process at once. Signals are left alone in any thread but the main one, and in a program
-        that has its own handler for SIGTERM.
+        On shutdown, running handler calls finish, their offsets are committed, and the member leaves the group. A
+        second signal ends the process at once. Signals are handled only in the main thread, and not if the program has
+        its own handler for SIGTERM.
 
         `options` are those of `failures.run`: security, member, workers, on_alarm, on_failed, on_moved, create_topics,
         on_start and others, and those of a GroupReader. Errors: StartupError, KafkaError.
@@ -256,7 +260,7 @@ def _settle(ended: asyncio.Future[str], why: str, error: BaseException | None) -
 
 
 async def _until_done(ended: asyncio.Future[str]) -> None:
-    """Wait for `ended`, even if this task is cancelled again meanwhile."""
+    """Wait for the event `ended`, even if this task is cancelled again meanwhile."""
     while not ended.done():
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait([ended])
@@ -264,7 +268,7 @@ async def _until_done(ended: asyncio.Future[str]) -> None:
 
 @contextlib.contextmanager
 def _ended_by_signals(stop: threading.Event) -> Iterator[None]:
-    """Let SIGTERM and Ctrl-C set `stop`, in the main thread and unless the program handles SIGTERM."""
+    """Let SIGTERM and Ctrl-C set `stop`: only in the main thread, and if the program does not handle SIGTERM."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

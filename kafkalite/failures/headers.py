@@ -1,10 +1,9 @@
-"""Write and parse the headers of letters: kafkalite's, and those of Spring, Kafka Connect, Streams and share groups.
+"""Write and parse the headers of retry and dead letters of kafkalite, Spring, Kafka Connect, Streams and share groups.
 
-    a letter's headers:  the record's own, byte for byte │ Spring's, Connect's │ kafkalite's, each at most once
+    a letter's headers:  those of the record, byte for byte │ Spring's, Connect's │ kafkalite's, each at most once
 
-Kafkalite's are text, numbers in decimal. Spring's numbers are big-endian (KafkaHeaders, DeadLetterPublishingRecoverer
-of
-Spring Kafka); Connect's are text (KIP-298), as are those of Kafka Streams (KIP-1034) and share groups (KIP-1191).
+The headers of kafkalite are text, with decimal numbers. So are those of Kafka Connect (KIP-298), Streams (KIP-1034) and
+share groups (KIP-1191). Spring's numbers are big-endian (KafkaHeaders, DeadLetterPublishingRecoverer of Spring Kafka).
 
 Thread rule: functions are pure.
 """
@@ -64,7 +63,7 @@ RECORD_OVERHEAD: Final = 200
 
 
 class Reason(NamedTuple):
-    """Why a record became a letter, as its writer put it; "" for what is missing."""
+    """The reason why a record became a letter, from the letter's headers; "" for a missing field."""
 
     exception: str = ""
     text: str = ""
@@ -74,7 +73,7 @@ class Reason(NamedTuple):
 
 
 class FoundLetter(NamedTuple):
-    """A letter of any family: its source record, the reason, and the record's own headers."""
+    """A letter in any of these formats: its source record, the reason, and the headers of the source record."""
 
     letter: Letter
     reason: Reason
@@ -87,14 +86,16 @@ class FoundLetter(NamedTuple):
 
 
 def own_headers(headers: Headers) -> Headers:
-    """Return the record's own headers, without those of kafkalite and of the other families."""
+    """Return the headers of the source record: those of the letter without letter headers in any format."""
     families = (OURS, SPRING, CONNECT, STREAMS, SHARE)
     return tuple([pair for pair in headers if not pair[0].startswith(families)])
 
 
 def up_to_date(message: Message) -> Message:
-    """Return the message with the current number of failures in its header: a letter that is retried in place has an
-    older number."""
+    """Return the message with the current number of failures in its header.
+
+    The header of a letter that is retried in place is outdated.
+    """
     if not message.attempt:
         return message
     said = str(message.attempt).encode()
@@ -111,8 +112,8 @@ def up_to_date(message: Message) -> Message:
 def rendered(put: Put, size_max: int, compat: Iterable[str], scrub: Callable[[str], str] | None) -> Message:
     """Return the record to write, with as much of the reason as fits into `size_max` bytes.
 
-    Left out in this order: the stack, the text, and the value. A letter without its value is a reference to the source
-    record.
+    If it is too large, the stack is left out first, then the text, then the value. A letter without its value only
+    refers to the source record.
     """
     message = put.message
     if put.goal is Goal.OUTPUT:
@@ -140,8 +141,11 @@ def rendered(put: Put, size_max: int, compat: Iterable[str], scrub: Callable[[st
 
 
 def rekeyed(message: Message, put: Put, kind: str) -> Message:
-    """Return a dead letter with another key: the day of its last failure ("date"), or day and record ("compact"), which
-    a compacted topic keeps apart. The record's key goes into a header."""
+    """Return a dead letter with another key; a header gets the record's key.
+
+    The key is the day of the last failure ("date"), or day and record ("compact"), which is unique in a compacted
+    topic.
+    """
     assert put.letter is not None, "only letters have other keys"
     day = datetime.fromtimestamp(put.last / 1000, UTC).date().isoformat()
     origin = f"{put.letter.partition}-{put.letter.offset}"
@@ -162,7 +166,7 @@ def size_of(headers: Sequence[tuple[str, bytes | None]]) -> int:
 def added_headers(
     put: Put, shrink: int, compat: Iterable[str], scrub: Callable[[str], str] | None
 ) -> list[tuple[str, bytes]]:
-    """Return the letter's own headers. A higher `shrink` leaves out more of the reason."""
+    """Return the headers that are added to the record's. A higher `shrink` leaves out more of the reason."""
     letter, failure = put.letter, put.failure
     assert letter is not None, "only letters have a reason"
     is_dead = put.goal is Goal.DEAD
@@ -213,18 +217,18 @@ def original_time(message: Message) -> tuple[int, str]:
 
 
 def number_of(value: bytes | None) -> int | None:
-    """Parse a decimal 64-bit number of a header; None for anything else, because anyone may write headers."""
+    """Parse a decimal 64-bit number of a header; None if it is anything else, because any client can write headers."""
     number = int(value) if value is not None and NUMBER.fullmatch(value) else NUMBER_MAX + 1
     return number if -NUMBER_MAX <= number <= NUMBER_MAX else None
 
 
 def tail(text: str, size: int) -> str:
-    """Return the end of a stack trace, which names the cause."""
+    """Return the last `size` bytes of a stack trace, where the cause is."""
     return text.encode(errors="replace")[-size:].decode(errors="ignore")
 
 
 def of_others(put: Put, letter: Letter, text: str, compat: Iterable[str]) -> list[tuple[str, bytes]]:
-    """Return the headers by which Spring's and Connect's tools recognize a dead letter, without a second stack."""
+    """Return the headers by which Spring's and Connect's tools recognize a dead letter, without repeating the stack."""
     assert put.failure is not None, "a dead letter has failed"
     found: list[tuple[str, bytes]] = []
     topic, partition, said = (
@@ -299,7 +303,7 @@ def found_letter(headers: Headers) -> FoundLetter | None:
 
 
 def of_texts(family: str, prefix: str, values: dict[str, bytes], headers: Headers) -> FoundLetter | None:
-    """Parse headers of Connect, Streams and share groups, which are text."""
+    """Parse the text headers of Connect, Streams and share groups."""
 
     def text(*names: str) -> str:
         return next((values[prefix + name].decode(errors="replace") for name in names if prefix + name in values), "")
@@ -320,7 +324,10 @@ def of_texts(family: str, prefix: str, values: dict[str, bytes], headers: Header
 
 
 def of_spring(prefix: str, values: dict[str, bytes], headers: Headers) -> FoundLetter | None:
-    """Parse Spring's headers, which are big-endian integers and text. Its retry topics omit `dlt-` in the names."""
+    """Parse Spring's headers, which are big-endian integers and text.
+
+    In Spring's retry topics, the header names lack `dlt-`.
+    """
 
     def number(name: str) -> int:
         return int.from_bytes(values.get(prefix + name, b"\xff"), "big", signed=True)

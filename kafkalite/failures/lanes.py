@@ -1,12 +1,15 @@
-"""Hold the unfinished records of one assigned partition, and choose the next record to handle.
+"""Track the unfinished records of one assigned partition (a lane), and choose the next record to handle.
 
     read ─▶ READY ─▶ RUNNING ─▶ DONE                 processed without a write, or skipped
-              ▲         ├─▶ MOVING ─▶ DONE           written elsewhere, in a transaction with the offset
-              └─────────┴─▶ (stays)                  tried again here: the backoff is over, or its row is written
+              ▲         ├─▶ MOVING ─▶ DONE           written to another topic, in a transaction with the offset
+              └─────────┴─▶ (stays)                  tried again in place, after a backoff or after its row is written
 
-The records of a source topic run in offset order, and the first one blocks the others while it waits. In a retry topic
-each record has its due time, so they end out of order; with order by key, the records of a key form a chain, of which
-only the first may run. The offset to commit is that of the first record that is not done.
+The records of a source topic are handled in offset order; while the first one waits, the others wait too. In a retry
+topic each record has its due time, so records finish out of order. With order by key, the records of a key form a
+chain, of which only the first may run. The offset to commit is that of the first record that is not done.
+
+After an unclean shutdown, the ledger notes records as "in hand" before the handler gets them. If the process ends
+again, the noted records are suspects (see kafkalite.failures.session).
 
 Thread rule: one thread at a time.
 """
@@ -53,7 +56,10 @@ class ItemState(Enum):
 
 
 class Verdict(NamedTuple):
-    """What a transaction must write for a record. With `stays`, the record is READY again after it."""
+    """The records and row that a transaction must write for a record.
+
+    With `stays`, the record is READY again afterwards.
+    """
 
     put: Put | None = None
     row: Row | None = None
@@ -63,8 +69,10 @@ class Verdict(NamedTuple):
 
 
 class Item:
-    """An unfinished record. `due` is monotonic ms; `attempt` counts its failures; `first` is the wall ms of the
-    first."""
+    """An unfinished record. `due` is in monotonic ms.
+
+    `attempt` is the number of its failures, and `first` the time of the first one in ms since 1970.
+    """
 
     __slots__ = (
         "attempt",
@@ -132,18 +140,19 @@ class Item:
 
     @property
     def is_staying(self) -> bool:
-        """Whether a note is being written that it is in hand, or no longer in hand."""
+        """Whether a note is being written that this record is in hand, or no longer in hand."""
         return self.state is ItemState.MOVING and self.verdict is not None and self.verdict.stays
 
 
 class Batch:
-    """Records that are noted together as in hand before the first is handled, after an unclean shutdown.
+    """Records that the ledger notes together as in hand before the first of them is handled, after an unclean shutdown.
 
-    `size` is the size of the next batch. It grows while writing the notes takes longer than handling the records. So
-    the partition keeps at least half of its throughput, and no more records than necessary come under suspicion.
+    `size` is the size of the next batch. It grows as long as writing the notes takes longer than handling the records.
+    So the partition keeps at least half of its throughput, and few records become suspects.
 
-    Each record has its own mark, unless marks would take longer than the records: then, after the first EXACT_COUNT
-    records, a mark covers up to SPAN_MAX records and does not count as an attempt of any of them.
+    A mark is a ledger row that names the record which the handler is about to get. If marks would take longer than the
+    records, then after the first EXACT_COUNT records a mark covers up to SPAN_MAX records. Such a mark is not a try of
+    any of them.
     """
 
     def __init__(self) -> None:
@@ -160,17 +169,17 @@ class Batch:
         self._running_since: float | None = None
 
     def begin(self, items: list[Item], now_ms: float, *, alone: bool, marks: bool) -> None:
-        """Start a batch whose notes are about to be written."""
+        """Begin a batch of these records, whose notes are written next."""
         self.items, self.alone, self.marks = items, alone, marks
         self._noting_since = now_ms
 
     def run(self, now_ms: float) -> None:
-        """Take note that the notes are written and the records start."""
+        """Note the time at which the notes are written and the records start."""
         self._running_since = now_ms
         self._noting_ms = now_ms - self._noting_since
 
     def ended(self, now_ms: float, each_ms: float) -> None:
-        """Take the end of a run, and grow the next batch if its records took no longer than its notes."""
+        """Process the end of a run; let the next batch grow if the records took no longer than their notes."""
         since, self._running_since = self._running_since, None
         if since is not None and not self.alone and now_ms - since <= self._noting_ms:
             self.size = min(GROWTH * self.size, BATCH_MAX)
@@ -184,16 +193,17 @@ class Batch:
 
     @property
     def is_over(self) -> bool:
-        """Whether none of its records is noted or being written."""
+        """Whether no record of the batch is noted in the ledger or being written."""
         return all(
             item.state is ItemState.DONE or (item.state is ItemState.READY and not item.noted) for item in self.items
         )
 
 
 class KeyChains:
-    """Track the blocked keys of a retry partition with order by key, and the number of letters that block each.
+    """The blocked keys of a retry partition with order by key, and the number of letters that block each key.
 
-    A key is held while its dead record is undecided (after_dead="hold"): then only that record of the key runs.
+    With after_dead="hold", a key whose record is dead is held until that letter is processed or resolved. Meanwhile
+    only that record of the key may run.
     """
 
     def __init__(self) -> None:
@@ -208,7 +218,7 @@ class KeyChains:
 
     @property
     def awaited(self) -> int:
-        """Number of letters sent and not read back."""
+        """The number of letters that were written but not read yet."""
         return len(self._expected)
 
     def blocks(self, item: Item) -> bool:
@@ -220,19 +230,21 @@ class KeyChains:
         return bool(self.holders) and self.holders.get(key_digest(key), offset) != offset
 
     def send(self, key: bytes | None, letter_id: str) -> None:
-        """Count a letter that is on its way into the partition."""
+        """Count a letter that is being written to the partition."""
         self._expected.add(letter_id)
         if key is not None:
             self._counts[key] += 1
 
     def take_back(self, key: bytes | None, letter_id: str) -> None:
-        """Undo `send` for a letter that was not sent."""
+        """Undo `send` for a letter that was not written."""
         self._expected.discard(letter_id)
         self._release(key)
 
     def arrived(self, item: Item) -> bool:
-        """Add a live letter. Return whether it may run: it is the first of its key, or the record that a held key waits
-        for."""
+        """Add a letter that was read.
+
+        Return whether it may run: it is the first of its key, or the dead record of a held key.
+        """
         if item.id in self._expected:
             self._expected.discard(item.id)
         elif item.key is not None:
@@ -250,8 +262,10 @@ class KeyChains:
         return len(chain) == 1 and not self._is_held(item.key, item.origin_offset)
 
     def passed(self, item: Item) -> Item | None:
-        """Remove a letter that succeeded from its chain, before that is written. Return the next of its key if it may
-        run."""
+        """Remove a letter that succeeded from its chain, before the success is written.
+
+        Return the key's next letter if it may run.
+        """
         if item.key is None or item.passed:
             return None
         item.passed = True
@@ -264,17 +278,19 @@ class KeyChains:
         return None if self._is_held(item.key, chain[0].origin_offset) else chain[0]
 
     def finished(self, item: Item) -> Item | None:
-        """Unblock the key of a letter that is done. Return the next of the key, if the letter was still in its
-        chain."""
+        """Unblock the key of a letter that is done.
+
+        Return the key's next letter if this letter was still in the chain.
+        """
         self._release(item.key)
         return self.passed(item)
 
     def hold(self, digest: str, offset: int) -> None:
-        """Make the key wait for this record."""
+        """Hold the key until this record is decided."""
         self.holders[digest] = offset
 
     def release(self, digest: str) -> Item | None:
-        """Let the key continue. Return the first waiting letter if it may run now."""
+        """Release a held key. Return the first waiting letter of the key if it may run now."""
         first = next((chain[0] for key, chain in self.chains.items() if key_digest(key) == digest), None)
         if first is not None and first.held and first.state is ItemState.MOVING:
             return None  # its outcome is about to be written
@@ -295,12 +311,12 @@ class KeyChains:
 
     @property
     def parked_keys(self) -> int:
-        """Number of blocked keys."""
+        """The number of blocked keys."""
         return len(self._counts)
 
 
 def key_digest(key: bytes) -> str:
-    """Return the hash under which the ledger lists a held key, because keys may be personal data."""
+    """Return the hash by which the ledger names a held key; keys may be personal data."""
     return hashlib.blake2b(key, digest_size=16).hexdigest()
 
 
@@ -376,13 +392,13 @@ class PartitionLane:
 
     @property
     def caught_up(self) -> bool:
-        """Whether everything up to the end at the assignment was read."""
+        """Whether the partition was read up to the end that it had at its assignment."""
         return self.position >= self.end
 
     # --- records ------------------------------------------------------------------------------------------------------
 
     def add(self, item: Item) -> None:
-        """Add a record that was read. It is ready unless it waits in a chain."""
+        """Add a record that was read. The record is ready if it need not wait in a chain."""
         self.items.append(item)
         self.by_offset[item.offset] = item
         self.doubted += item.doubted
@@ -426,7 +442,7 @@ class PartitionLane:
         self.moving[item.offset] = item
 
     def unnote(self, item: Item) -> None:
-        """Withdraw the note of a record that was not handled, so that it is not suspected if the process ends."""
+        """Withdraw the in-hand note of a record that was not handled, so that it is no suspect if the process ends."""
         item.noted, item.row = False, item.unnoted
         self.move(item, Verdict(row=item.row, stays=True))
 
@@ -442,14 +458,14 @@ class PartitionLane:
                 self.push(following)
 
     def step_over(self, item: Item) -> None:
-        """Add a record as done, without handling it."""
+        """Add a record that is done without being handled."""
         item.state = ItemState.DONE
         self.items.append(item)
 
     # --- offsets ------------------------------------------------------------------------------------------------------
 
     def low(self, done: Container[Item] = ()) -> int:
-        """Return the offset to commit once the records in `done` are done as well."""
+        """Return the offset to commit, assuming that the records in `done` are done too."""
         while self.items and self.items[0].state is ItemState.DONE:
             self.items.popleft()
         for item in self.items:
@@ -460,9 +476,9 @@ class PartitionLane:
     def movable(self) -> Iterator[Item]:
         """Yield the records whose verdicts may be written now, in order.
 
-        In a source topic, a record is written only if all before it are done or written with it. Its offset is
-        committed in the same transaction, so no later member reads a record that was moved. A record that stays commits
-        no offset, so it may be anywhere.
+        In a source topic, a record is written only if all records before it are done or written with it. Its offset is
+        committed in the same transaction, so the next owner does not read it again. A record that stays commits no
+        offset, so it may have any position.
         """
         if self.is_retry:
             yield from [self.moving[offset] for offset in sorted(self.moving)]
@@ -504,27 +520,27 @@ class PartitionLane:
 
     @property
     def noted_ready(self) -> list[Item]:
-        """Records that are noted as in hand and ready to run."""
+        """The records that are noted as in hand and ready to run."""
         return [item for item in self.batch.items if item.noted and item.state is ItemState.READY]
 
     @property
     def noted_count(self) -> int:
-        """Number of records that the ledger lists as in hand."""
+        """The number of records that the ledger notes as in hand."""
         return sum(item.noted and item.state is not ItemState.DONE for item in self.batch.items)
 
     def clear(self, item: Item) -> None:
-        """Clear the suspicion of a record that has an outcome."""
+        """Note that a record has an outcome and did not crash the process."""
         self.doubted -= item.doubted
         item.doubted = False
 
     @property
     def is_over(self) -> bool:
-        """Whether all records that may have ended the previous member have an outcome."""
+        """Whether every record that may have crashed the previous owner has an outcome."""
         return not self.careful or (self.position >= self.until and not self.doubted)
 
     @property
     def unfinished(self) -> int:
-        """Number of unfinished records."""
+        """The number of unfinished records."""
         return len(self.by_offset)
 
     def is_full(self, item: Item) -> bool:
@@ -534,8 +550,10 @@ class PartitionLane:
 
     @property
     def hurries(self) -> bool:
-        """Whether to write verdicts at once: a record waits for that, or COMMIT_COUNT records lie between the committed
-        offset and the records that ran."""
+        """Whether to write verdicts without delay.
+
+        True if a record waits for the write, or COMMIT_COUNT handled records are not committed.
+        """
         if self.closing or self.until >= 0 or len(self.moving) >= COMMIT_COUNT:
             return True
         return bool(self.moving) and not self.is_retry and self.reached - self.committed >= COMMIT_COUNT

@@ -1,4 +1,4 @@
-"""Read a group's ledger: the last row of each record, and the published policy.
+"""Read a group's ledger: the topic that stores the state of each record that failed, and the group's policy.
 
     with Client("127.0.0.1:9092") as client:
         ledger = Ledger(client, "billing")
@@ -6,9 +6,9 @@
         for where, row in ledger.records():
             print(where, row.state)
 
-`refresh` reads committed rows up to the high watermark at its start (kafkalite.failures.committed_reading), so it
-misses no row whose source offset is already committed. A ledger that was restored from a backup, truncated or recreated
-is read again from its start.
+`refresh` reads committed rows (ledger records) up to the high watermark that it finds at its start
+(kafkalite.failures.committed_reading). So it misses no row whose source offset is already committed. If the ledger was
+restored from a backup, truncated or recreated, it is read again from its start.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 
 class Ledger:
-    """A group's ledger. `exists` is whether the topic exists."""
+    """The ledger of a group, as of the last `refresh`. `exists` says whether the topic exists."""
 
     def __init__(self, client: Client, group: str) -> None:
         self._client = client
@@ -58,7 +58,7 @@ class Ledger:
         """Number of rows that this version cannot read."""
 
     def find(self) -> list[TopicPartition]:
-        """Return the ledger's partitions; none if the topic does not exist. TopicAuthorizationFailed."""
+        """Return the ledger's partitions; none if the topic does not exist. Raises TopicAuthorizationFailed."""
         try:
             keys = [TopicPartition(self.topic, number) for number in self._client.partitions(self.topic)]
         except UnknownTopicOrPartition:
@@ -67,7 +67,7 @@ class Ledger:
         return keys
 
     def refresh(self, timeout_s: float = OPEN_S_MAX) -> None:
-        """Read up to the current end. RangeUnavailable if a transaction stays open for `timeout_s`."""
+        """Read up to the current end. Raises RangeUnavailable if a transaction stays open for `timeout_s`."""
         keys = self.find()
         if not keys:
             return
@@ -81,7 +81,7 @@ class Ledger:
             self._read(ends, timeout_s)
 
     def _read(self, ends: dict[TopicPartition, int], timeout_s: float) -> None:
-        """Read from the last positions on. LogTruncated."""
+        """Read from the last positions to these ends. Raises LogTruncated."""
         fresh = [key for key in ends if key not in self._positions]
         if fresh:
             starts = self._client.list_offsets(dict.fromkeys(fresh, OFFSET_EARLIEST))
@@ -135,14 +135,15 @@ class Ledger:
 
     @property
     def doubted(self) -> dict[TopicPartition, Row]:
-        """Partitions after an unclean shutdown whose records are being handled with care: from offset `position` to
-        before
-        `until`, since `last`."""
+        """The partitions whose last owner shut down uncleanly, and whose records are noted before they are handled.
+
+        These are the records from offset `position` to before `until`, since time `last`.
+        """
         return {place: row for place, row in sorted(self.opened.items()) if row.until > row.position}
 
     @property
     def rows(self) -> dict[TopicPartition, dict[int, Row]]:
-        """Rows by source partition and offset."""
+        """The rows by source partition and offset."""
         return self._rows
 
     def records(self) -> Iterator[tuple[str, Row]]:

@@ -1,11 +1,11 @@
-"""List a group's dead letters, and redrive, resolve or bury them.
+"""List a group's dead letters; redrive them (send them back to the group) or resolve them.
 
-    dead ─ redrive ─▶ the group's own retry topic, redriven in the ledger ─▶ processed, or dead again
-         ─ resolve ─▶ a resolve marker in the letter's topic, resolved in the ledger; DeleteRecords frees the space
+    dead ─ redrive ─▶ letter to the group's retry topic, state redriven in the ledger ─▶ processed, or dead again
+         ─ resolve ─▶ resolve marker to the letter's topic, state resolved in the ledger; DeleteRecords frees the space
 
-A redrive moves up to MOVES_MAX letters per transaction: each record with its ledger row. If the row no longer names the
-letter as dead, the letter was redriven before. So a redrive that is killed and repeated sends each letter once. Letters
-of other frameworks have no ledger: their progress is committed, in the same transaction, as offsets of the group
+A redrive writes up to MOVES_MAX letters per transaction: each record with its ledger row. A letter that its row no
+longer lists as dead was redriven before and is skipped. So a redrive that is killed and repeated sends each letter
+once. Letters of other frameworks have no ledger. For them the transaction commits the progress as offsets of the group
 `redrive.<topic>`.
 
 Thread rule: one thread at a time, that of the Client.
@@ -54,7 +54,10 @@ RESOLVED_BY: Final = "dlq.resolved-by"
 
 
 class Entry(NamedTuple):
-    """A letter in its topic. `state` is its state by the ledger and markers: dead, redriven, resolved, processed, …"""
+    """A dead letter in its topic.
+
+    `state` follows from ledger and resolve markers: dead, redriven, resolved, processed, …
+    """
 
     partition: TopicPartition
     message: Message
@@ -68,7 +71,7 @@ class Entry(NamedTuple):
 
     @property
     def own_key(self) -> str:
-        """The letter's key if no other letter has it, so that a tombstone with it removes only this letter, or ""."""
+        """The letter's key if it is unique, so that a tombstone with this key removes only this letter; else ""."""
         rekeyed = self.found.rekeyed and self.message.key is not None
         return self.message.key.decode(errors="replace") if rekeyed and self.message.key is not None else ""
 
@@ -84,8 +87,10 @@ class Entry(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Select letters by exception, day, key and count; None: any. `everything`: include those that are no longer
-    dead."""
+    """Selects letters by exception, day, key and count; None selects any.
+
+    `everything` includes letters that are no longer dead.
+    """
 
     exception: str | None = None
     """A class's name, with or without its module."""
@@ -95,7 +100,7 @@ class Choice(NamedTuple):
     everything: bool = False
 
     def keep(self) -> Keep:
-        """Return the filter. Use it for one pass only, because it counts up to `first`."""
+        """Return the filter function. Use it for one pass only, because it counts the letters up to `first`."""
         left = [sys.maxsize if self.first is None else self.first]
 
         def kept(entry: Entry) -> bool:
@@ -122,7 +127,7 @@ class Redriven(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """The result of a resolve. `left` is the number of remaining dead letters; `starts` are the new start offsets."""
+    """The result of a resolve. `left` is the number of remaining dead letters, `starts` the new log start offsets."""
 
     letters: int
     records: tuple[str, ...]
@@ -132,7 +137,7 @@ class Resolved(NamedTuple):
 
 
 class PartitionLetters(NamedTuple):
-    """The letters of one partition, the offsets of resolve markers by their key, and the end offset of the read."""
+    """The letters in one partition, the offsets of its resolve markers by key, and the end offset of the read."""
 
     entries: list[Entry]
     markers: dict[str, list[int]]
@@ -142,11 +147,11 @@ class PartitionLetters(NamedTuple):
 
     @staticmethod
     def is_named(entry: Entry, keys: frozenset[str]) -> bool:
-        """Return whether a marker with one of these keys includes the letter."""
+        """Return whether a resolve marker with one of these keys covers the letter."""
         return not keys.isdisjoint(entry.names)
 
     def was_open(self, entry: Entry, before: int) -> bool:
-        """Return whether no marker between the letter and that offset includes the letter."""
+        """Return whether the letter was unresolved at offset `before`: no resolve marker below it covers the letter."""
         offset = entry.message.offset
         return not any(offset < each < before for name in entry.names for each in self.markers.get(name, ()))
 
@@ -156,10 +161,10 @@ class DelayRefused(ValueError):
 
 
 class LetterBox:
-    """The dead letters of a group, or of one dead-letter topic."""
+    """The dead letters of a group, or of one dead-letter topic: lists, redrives and resolves them."""
 
     def __init__(self, client: Client, group: str, topic: str | None = None, *, open_s_max: float = OPEN_S_MAX) -> None:
-        """Wait at most `open_s_max` seconds for an open transaction; then RangeUnavailable."""
+        """`open_s_max` limits the wait for an open transaction in seconds; then RangeUnavailable is raised."""
         self._client = client
         self.group = group
         self._topic = topic
@@ -169,7 +174,7 @@ class LetterBox:
 
     @property
     def topics(self) -> list[str]:
-        """The dead-letter topics: by the group's name, by its policy, and by its ledger rows."""
+        """The dead-letter topics: those with the group's name, those of its policy, and those in its ledger rows."""
         if self._topic is not None:
             return [self._topic]
         self._ledger.refresh()
@@ -180,7 +185,8 @@ class LetterBox:
     def has_topics(self) -> bool:
         """Return whether there is a dead-letter topic. The ledger is read only if no topic has the group's name.
 
-        A killed redrive can leave a transaction open. It hides the rest of the ledger until the next redrive ends it.
+        The reason: a killed redrive can leave a transaction open, which hides the rest of the ledger until the next
+        redrive.
         """
         return self._topic is not None or any(self._is_own(name) for name in self._names()) or bool(self.topics)
 
@@ -189,7 +195,7 @@ class LetterBox:
         return self._client.with_retries(self._client.topics)
 
     def _is_own(self, topic: str) -> bool:
-        """Return whether a topic has the name of the group's dead-letter topics."""
+        """Return whether a topic's name is that of a dead-letter topic of this group."""
         return topic.startswith(f"{DEAD}.{self.group}.")
 
     def entries(self, keep: Keep | None = None) -> Iterator[Entry]:
@@ -208,7 +214,7 @@ class LetterBox:
     def count_open(self, starts: Mapping[TopicPartition, int], since_ms: int = 0) -> dict[TopicPartition, int]:
         """Count dead letters by partition, from these start offsets on, that the broker stored at or after `since_ms`.
 
-        A record without letter headers counts, too, because it is in a dead-letter topic.
+        Records without letter headers are included, because they are in a dead-letter topic.
         """
         self._ledger.refresh(self._open_s_max)
         counts = {}
@@ -225,7 +231,7 @@ class LetterBox:
         return next((entry for entry in self._of_partition(place).entries if entry.message.offset == offset), None)
 
     def _of_partition(self, place: TopicPartition, start: int | None = None) -> PartitionLetters:
-        """Read the letters of a partition and the end offset. A resolve marker applies to the letters before it."""
+        """Read the letters of a partition and the end offset. A resolve marker covers the letters before it."""
         start = self._client.start_offset(*place) if start is None else start
         end = self._client.end_offset(*place)
         markers: dict[str, list[int]] = {}
@@ -278,12 +284,12 @@ class LetterBox:
         `to_main`     send to the source topic instead, so that all groups read the record
         `edit`        function that returns the edited record
         `rounds_max`  skip letters that were redriven this many times
-        `rate`        letters per second, at most
+        `rate`        maximum number of letters per second
         `delay`       time before the group handles them, at most 1 day
         `on_sent`     called with the number of letters after each transaction
 
-        DelayRefused for a delay out of range, or with letters that go to a source topic, like those of other
-        frameworks.
+        Raises DelayRefused for a delay out of range, and for a delay of letters that go to a source topic, as those of
+        other frameworks do.
         """
         sent = too_often = 0
         delay_ms = milliseconds(delay)
@@ -355,7 +361,7 @@ class LetterBox:
     def _back(
         self, entry: Entry, to_main: bool, edit: Edit | None, delay_ms: int
     ) -> tuple[TopicPartition, Message, LedgerRow | None]:
-        """Return where a letter goes, the record to send, and its new ledger row."""
+        """Return the topic to which a letter is sent, the record to send, and the letter's new ledger row."""
         letter = entry.found.letter
         message = self.original(entry)
         more: list[tuple[str, bytes | None]] = []
@@ -391,7 +397,7 @@ class LetterBox:
         return place, sent._replace(headers=(*sent.headers, *more)), row
 
     def _held(self, letter: Letter) -> str:
-        """Return the digest of the letter's key if the key is held for it, else ""."""
+        """Return the hash of the letter's key if the key is held until this letter is decided, else ""."""
         row = self._ledger.rows.get(letter.partition, {}).get(letter.offset)
         return "" if row is None else row.held
 
@@ -402,8 +408,10 @@ class LetterBox:
         return f"{by_key}.0s"
 
     def original(self, entry: Entry) -> Message:
-        """Return the original record. For a letter without a value, read it from the source topic.
-        UnknownTopicOrPartition if it no longer exists."""
+        """Return the original record. For a letter without a value, read the record from the source topic.
+
+        Raises UnknownTopicOrPartition if it no longer exists.
+        """
         message = entry.message._replace(headers=entry.found.headers)
         if entry.found.rekeyed:
             message = message._replace(key=entry.found.key)
@@ -422,8 +430,8 @@ class LetterBox:
     def resolve(self, what: str | Iterable[str], by: str) -> Resolved:
         """Resolve the letters of these days (2026-11-22) or source records (orders-3-1842).
 
-        Write markers after the letters, set the state in the ledger, and delete the records before the first letter
-        that is not resolved. `by` is the user that the markers name.
+        Write resolve markers after the letters, set the state in the ledger, and delete the records before the first
+        letter that is not resolved. `by` is the user that the markers name.
         """
         keys = frozenset([what] if isinstance(what, str) else what)
         ends: dict[TopicPartition, int] = {}
@@ -478,10 +486,11 @@ class LetterBox:
         }
 
     def _write_resolved(self, rows: dict[str, LedgerRow]) -> None:
-        """Write the rows. Keys that are held for these records continue at the member's next check, in about a second.
+        """Write the rows.
 
-        A concurrent redrive is fenced by the shared transactional id: otherwise a stale row could resolve a letter that
-        it has just sent back. With at-least-once moves nothing is fenced.
+        Keys that are held for these records continue after the member's next check, in about a second. The shared
+        transactional id fences a concurrent redrive. Otherwise a stale row could resolve a letter that the redrive has
+        just sent back. With at-least-once moves nothing is fenced.
         """
         if not rows:
             return
@@ -497,7 +506,7 @@ class LetterBox:
                     producer.send(self._ledger.topic, 0, columns_of(part))
 
     def _resolved_rows(self, rows: dict[str, LedgerRow]) -> Iterator[list[Message]]:
-        """Yield the new rows in parts of MOVES_MAX, without those that have changed in the ledger since."""
+        """Yield the new rows in parts of MOVES_MAX, without rows that have changed in the ledger since."""
         now_ms = time.time_ns() // 1_000_000
         written = [
             ledger_row(where, row._replace(state=State.RESOLVED, held="", last=now_ms))
@@ -510,8 +519,10 @@ class LetterBox:
     def _give_back(
         self, found: dict[TopicPartition, PartitionLetters], compacted: dict[str, bool]
     ) -> dict[TopicPartition, int]:
-        """Delete the records before each partition's first unresolved letter. Compacted topics are left to the
-        broker."""
+        """Delete the records before each partition's first unresolved letter.
+
+        In compacted topics the broker frees the space.
+        """
         starts: dict[TopicPartition, int] = {}
         for place, one in found.items():
             if compacted[place.topic]:
@@ -562,7 +573,7 @@ def day_of(time_ms: int) -> str:
 
 
 def ledger_row(key: str, row: LedgerRow | None) -> Message:
-    """Return the ledger record of a row; None: a tombstone."""
+    """Return the ledger record to write for a row; a tombstone for None."""
     return Message("", 0, -1, -1, key.encode(), None if row is None else encode_row(row))
 
 
@@ -570,7 +581,7 @@ def ledger_row(key: str, row: LedgerRow | None) -> Message:
 
 
 def may_skip(client: Client, group: str, where: TopicPartition, offset: int) -> tuple[str, str]:
-    """Return why a group cannot skip a record ("": it can), and the record's current state.
+    """Return the reason why a group cannot skip a record ("" if it can), and the record's current state.
 
     Members read the ledger only when a partition is assigned, so the group must have no members. A record that was
     processed cannot be skipped.
@@ -594,14 +605,17 @@ def may_skip(client: Client, group: str, where: TopicPartition, offset: int) -> 
 
 
 def skip(client: Client, group: str, where: TopicPartition, offset: int, reason: str) -> None:
-    """Write a ledger row that skips the record. A letter of it in a retry topic is then dead, and its key continues."""
+    """Write a ledger row that makes the group skip the record, and its letter in a retry topic. Its key continues."""
     row = Row(State.SKIPPED, reason=reason, last=time.time_ns() // 1_000_000)
     record = ledger_row(origin_text(where, offset), row)
     client.produce(ledger_name(group), 0, [Record(-1, -1, record.key, record.value)])
 
 
 class Tombstone(NamedTuple):
-    """Whether a tombstone may be written for a record. `why_not` is the obstacle; "" if there is none."""
+    """The result of checking whether to write a tombstone for a record.
+
+    `why_not` is the obstacle; "" if there is none.
+    """
 
     why_not: str
     key: bytes | None = None
@@ -609,8 +623,10 @@ class Tombstone(NamedTuple):
 
 
 def may_bury(client: Client, where: TopicPartition, offset: int) -> Tombstone:
-    """Check whether a tombstone would remove this record and no valid one: the topic is compacted, the record has a
-    key, and no later record has the same key."""
+    """Check whether a tombstone would remove this record and no valid record.
+
+    That is so if the topic is compacted, the record has a key, and no later record has the same key.
+    """
     (policy,) = (entry.value or "" for entry in client.admin.describe_topic_configs(where.topic, ["cleanup.policy"]))
     if "compact" not in policy:
         return Tombstone(f"{where.topic} is not compacted, so a tombstone would not remove the record")

@@ -1,4 +1,4 @@
-"""Watch the share of records that are lost where a policy ignores failures, and raise an alarm above its limit.
+"""Raise an alarm if a strategy that ignores failures (`Ignore`) loses too large a share of the records.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 
 class Losses:
-    """The window of each `Ignore` strategy that has an alarm, by index in the policy, and whether its limit is
-    exceeded."""
+    """The share of lost records of each `Ignore` strategy that has an alarm, by index in the policy."""
 
     def __init__(self, strategies: Sequence[Strategy]) -> None:
         self._strategies = strategies
@@ -34,11 +33,11 @@ class Losses:
 
     @property
     def counts(self) -> bool:
-        """Whether a strategy watches its share of lost records."""
+        """Whether any strategy has an alarm for lost records."""
         return bool(self._windows)
 
     def succeeded(self, now_ms: float) -> list[Alarm]:
-        """Count a record that was not lost. Return the alarms that have ended."""
+        """Count a record that was not lost. Return an alarm that ends for each strategy back below its limit."""
         if not self._windows:
             return []
         for window in self._windows.values():
@@ -52,8 +51,11 @@ class Losses:
         return found
 
     def lost(self, place: int, failure: Failure, now_ms: float) -> tuple[list[Alarm], str | None]:
-        """Count a record lost by the strategy at index `place`. Return the alarm, once, and the action above the limit
-        ("stop", "dead letter" or None)."""
+        """Count a record lost by the strategy at index `place`.
+
+        Return an alarm when the limit is first exceeded, and the action while it is exceeded: "stop", "dead letter" or
+        None.
+        """
         strategy, window = self._strategies[place], self._windows.get(place)
         if not isinstance(strategy, Ignore) or strategy.alarm is None or window is None:
             return [], None

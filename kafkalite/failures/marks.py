@@ -1,10 +1,11 @@
-"""Mark in a group's ledger which record of a batch a handler has, after an unclean shutdown.
+"""After an unclean shutdown, write to the group's ledger which record the handler is about to get.
 
-    worker ─▶ row hand/TOPIC/PARTITION ─▶ handler(record) ─▶ the next of the batch
+    worker ─▶ mark: row hand/TOPIC/PARTITION ─▶ handler(record) ─▶ the next record of the batch
 
-A transaction notes a batch before it starts. A mark then names the record in hand, so that if the process ends, no
-other record comes under suspicion. Marks are written outside of transactions, with acks=1. If a mark cannot be written,
-the record is handled all the same; if the process then ends, all records of the batch are handled one at a time.
+The aim is to find a record that crashes the process. A transaction first notes all records of a batch in the ledger.
+Then a mark names the single record that the handler gets. If the process ends, the mark shows which record to suspect.
+Marks are written outside of transactions, with acks=1. If a mark cannot be written, the record is handled all the same;
+if the process then ends, all records of the batch are handled one at a time.
 
 Thread rule: `write` may be called from any thread.
 """
@@ -34,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class Marks:
-    """Writer of marks: see the module. `ledger` is the topic."""
+    """Writes marks; see the module. `ledger` is the ledger's topic name."""
 
     def __init__(self, client: Client, ledger: str) -> None:
         self._client = client

@@ -1,7 +1,7 @@
 """Format a member's counters for Prometheus. Labels are group, topic and class, never a key or an id.
 
-Thread rule: `exposition` reads numbers that the runner's thread changes. Each is consistent; together they may be from
-slightly different moments.
+Thread rule: any thread. `exposition` reads numbers while the runner's thread changes them, so they may be from slightly
+different moments.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ LABELS: Final = {
 
 
 class Late:
-    """A histogram of how late after their due times letters ran."""
+    """A histogram of delays: how long after their due times retry letters were handled."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(LATE_BUCKETS_S) + 1)
         self.sum_s = 0.0
 
     def take(self, late_ms: list[float]) -> None:
-        """Count these delays in ms, and clear the list."""
+        """Add these delays (ms) to the histogram, and clear the list."""
         for ms in late_ms:
             self.sum_s += ms / 1000
             self.counts[sum(ms / 1000 > bound for bound in LATE_BUCKETS_S)] += 1

@@ -1,10 +1,10 @@
-"""Build a member's transactions: letters, ledger rows, outputs of handlers and offsets.
+"""Build a member's transactions, which contain letters, ledger rows, output records of handlers, and offsets.
 
-    verdicts ─▶ collected for LINGER_MS at most, while records are being handled ─▶ Transact ─▶ TransactionEnded
+    verdicts ─▶ collected, for at most LINGER_MS while records are being handled ─▶ Transact ─▶ TransactionEnded
 
-One transaction at a time, of at most MOVES_MAX records, covers all partitions that have something to write. Its cost
-hardly depends on their number. So verdicts are collected while records are being handled, and while the previous
-transaction is under way.
+A verdict is what must be written for a record that was handled. There is one transaction at a time, with at most
+MOVES_MAX records of all partitions. The cost of a transaction hardly depends on the number of records. So verdicts are
+collected while records are being handled, and while the previous transaction is in progress.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -35,10 +35,10 @@ SHRINK_MAX: Final = 3
 
 
 class Flight(NamedTuple):
-    """A transaction under way: its number, the records that it writes, and the offsets that it commits.
+    """A transaction in progress: its number, the records that it writes, and the offsets that it commits.
 
-    `lanes` are those of `chosen`: a partition that is lost and assigned again meanwhile has a new lane. `last` are the
-    partitions that are given up at its end.
+    `lanes` are those of the chosen records: a partition that is lost and assigned again meanwhile has a new lane.
+    `last` are partitions that are revoked and given up after this transaction.
     """
 
     number: int
@@ -53,7 +53,10 @@ class TooLarge(Exception):
 
 
 class Moves:
-    """Builder of transactions: see the module. `by_partition`: each transaction covers one source partition."""
+    """Builds the transactions of a session; see the module.
+
+    With `by_partition`, each transaction covers one source partition.
+    """
 
     def __init__(self, member: str, *, keeps_ledger: bool, by_partition: bool) -> None:
         self._member = member
@@ -65,7 +68,7 @@ class Moves:
         self.flight: Flight | None = None
 
     def hurry(self) -> None:
-        """End the backoff."""
+        """End the backoff after a failed transaction."""
         self._not_before = 0.0
 
     def wakes(self, now_ms: float) -> Iterator[float]:
@@ -75,15 +78,15 @@ class Moves:
                 yield at
 
     def concerns(self, lane: PartitionLane) -> bool:
-        """Return whether the transaction under way commits an offset of this partition."""
+        """Return whether the transaction in progress commits an offset of this partition."""
         return self.flight is not None and self.flight.lanes.get(lane.partition) is lane
 
     def is_in_flight(self, lane: PartitionLane, item: Item) -> bool:
-        """Return whether the transaction under way writes this record."""
+        """Return whether the transaction in progress writes this record."""
         return self.flight is not None and item in self.flight.chosen.get(lane.partition, ())
 
     def begin(self, lanes: dict[TopicPartition, PartitionLane], now: Moment, *, at_once: bool) -> Transact | None:
-        """Start the next transaction, if one is due."""
+        """Start the next transaction if one is due."""
         if self.flight is not None or now.ms < self._not_before:
             return None
         if not at_once and self._lingers(lanes, now.ms):
@@ -132,8 +135,10 @@ class Moves:
         return Transact(self._number, tuple(puts), tuple(rows), offsets, scope)
 
     def _lingers(self, lanes: Mapping[TopicPartition, PartitionLane], now_ms: float) -> bool:
-        """Return whether to wait for more verdicts. Never if no handler is running, or if something waits for the
-        write."""
+        """Return whether to wait for more verdicts.
+
+        Do not wait if no handler is running or something waits for the write.
+        """
         idle, count = True, 0
         for lane in lanes.values():
             if lane.hurries or not (lane.opened or lane.leaving):
@@ -147,7 +152,7 @@ class Moves:
         return now_ms < self._linger_until
 
     def end(self, event: TransactionEnded, now_ms: float) -> Flight:
-        """Take the end of the transaction under way. TooLarge."""
+        """Process the end of the transaction in progress. Raises TooLarge."""
         flight, self.flight = self.flight, None
         assert flight is not None, "it was begun"
         assert flight.number == event.number, "one transaction at a time"
@@ -159,7 +164,7 @@ class Moves:
 
 
 def choose(lane: PartitionLane, count: int) -> list[Item]:
-    """Return the records of a partition that may be written now, `count` at most."""
+    """Return at most `count` records of a partition whose verdicts may be written now."""
     found: list[Item] = []
     if lane.moving:
         for item in lane.movable():
@@ -170,8 +175,10 @@ def choose(lane: PartitionLane, count: int) -> list[Item]:
 
 
 def whole_bundles(lane: PartitionLane, found: list[Item]) -> list[Item]:
-    """Leave out records whose call also handled records that cannot be written now. In a source topic, leave out all
-    records after them, too."""
+    """Leave out records whose call also handled records that cannot be written now.
+
+    In a source topic, also leave out all records after them.
+    """
     while True:
         chosen = set(found)
         bundles = {id(item.bundle): item.bundle for item in found if item.bundle}
@@ -185,7 +192,7 @@ def whole_bundles(lane: PartitionLane, found: list[Item]) -> list[Item]:
 
 
 def write_down(item: Item, wall_ms: int, puts: list[Put], rows: list[tuple[str, Row | None]]) -> None:
-    """Add the records and the ledger row of an item's verdict to a transaction."""
+    """Add the records and the ledger row of a record's verdict to a transaction."""
     verdict = item.verdict
     assert verdict is not None, "it moves for a reason"
     if verdict.put is not None:
@@ -198,7 +205,7 @@ def write_down(item: Item, wall_ms: int, puts: list[Put], rows: list[tuple[str, 
 
 
 def shrink(flight: Flight, place: int) -> None:
-    """Leave more out of the put at this index the next time. TooLarge if nothing is left to leave out."""
+    """Make the letter at this index smaller in the next attempt. Raises TooLarge if nothing more can be left out."""
     owners = [
         item
         for items in flight.chosen.values()

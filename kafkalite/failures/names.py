@@ -1,10 +1,11 @@
 """Name a group's retry topics, dead-letter topics and ledger, and map each topic to its role.
 
     orders ─▶ retry.billing.orders.10s ─▶ retry.billing.orders.1m ─▶ … ─▶ dlq.billing.orders
-                        ledger of the group: kafkalite.failures.billing
+                        ledger of the group billing: kafkalite.failures.billing
 
-A name holds only the group, the topic and the delay, so a policy with more or fewer attempts keeps its topics. With
-order by key there is one retry topic per source topic, without a delay in its name: the ledger holds the due times.
+A topic name contains only the group, the source topic and the delay, so a policy with more or fewer attempts uses the
+same topics. With order by key there is one retry topic per source topic, without a delay in its name; the ledger stores
+the due times.
 
 Thread rule: immutable values.
 """
@@ -27,8 +28,10 @@ REDRIVEN_MS: Final = 0
 
 
 class Lane(NamedTuple):
-    """The role of a subscribed topic: its source topic `main`, whether it is a retry topic, and whether it has dead
-    letters, which only the dead-letter handler gets."""
+    """The role of a subscribed topic: its source topic `main`, and whether it is a retry topic or a dead-letter topic.
+
+    Only the dead-letter handler gets records of a dead-letter topic.
+    """
 
     main: str
     is_retry: bool
@@ -36,7 +39,10 @@ class Lane(NamedTuple):
 
 
 class Layout:
-    """The topic names of a group. ValueError for a name that Kafka would refuse, or that collides with another."""
+    """The topic names of a group.
+
+    Raises ValueError for a name that Kafka does not allow, or that two topics would have.
+    """
 
     def __init__(
         self,
@@ -63,7 +69,7 @@ class Layout:
         self._check()
 
     def lane(self, topic: str) -> Lane:
-        """Return the role of a topic. KeyError for a topic that the group does not use."""
+        """Return the role of a topic. Raises KeyError for a topic that the group does not use."""
         return self.lanes.get(topic) or self.dead_lanes[topic]
 
     def retry(self, topic: str, delay_ms: int) -> str:
@@ -73,15 +79,15 @@ class Layout:
         return f"{RETRY}.{self.group}.{topic}.{short_name(delay_ms)}"
 
     def retries(self, topic: str) -> list[str]:
-        """Return the retry topics of a source topic. Redriven letters go to that of delay 0."""
+        """Return the retry topics of a source topic. Redriven letters go to the one with delay 0."""
         return list(dict.fromkeys(self.retry(topic, delay) for delay in self.delays_ms))
 
     def dead(self, topic: str, place: int = -1) -> str:
-        """Return the dead-letter topic of a source topic, or the one at index `place` of `dead_topics`."""
+        """Return the dead-letter topic of a source topic, or the policy's `dead_topics` entry at index `place`."""
         return f"{DEAD}.{self.group}.{topic}" if place < 0 else self.dead_topics[place]
 
     def every_dead(self, topic: str) -> list[str]:
-        """Return all topics in which dead letters of this source topic may be."""
+        """Return all topics that may contain dead letters of this source topic."""
         return [self.dead(topic), *dict.fromkeys(self.dead_topics)]
 
     def _check(self) -> None:
@@ -102,17 +108,17 @@ class Layout:
 
 
 def ledger_name(group: str) -> str:
-    """Return the ledger topic of a group."""
+    """Return the name of a group's ledger topic."""
     return f"{LEDGER}.{group}"
 
 
 def origin_text(partition: TopicPartition, offset: int) -> str:
-    """Return a source record as orders-3-1842, its key in the ledger."""
+    """Format a source record as orders-3-1842, which is its key in the ledger."""
     return f"{partition.topic}-{partition.partition}-{offset}"
 
 
 def parse_origin(text: str) -> tuple[TopicPartition, int]:
-    """Parse the result of `origin_text`, from the right because topic names may have dashes. ValueError."""
+    """Parse the result of `origin_text`, from the right because topic names may have dashes. Raises ValueError."""
     topic, _, rest = text.rpartition("-")
     topic, _, partition = topic.rpartition("-")
     if not topic or not partition.isdecimal() or not rest.isdecimal():

@@ -1,9 +1,9 @@
 """Turn the outcome of a record into its next step: done, retry in place, retry topic or dead letter.
 
     Finished ─┬─ success ─▶ done, or its row and outputs are written
-              └─ failure ─▶ the policy's step: in place, a retry topic, the dead letters, ignore, stop
-                    └─ an outage, or the failure limit exceeded ─▶ the breaker opens; the record, and failed ones
-                       not yet written, become ready again
+              └─ failure ─▶ the policy's step: retry in place, retry topic, dead letter, ignore, stop the member
+                    └─ an outage, or too many failures ─▶ the circuit breaker opens; this record, and failed
+                       records that are not written yet, become ready again
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Outcomes:
-    """Outcomes of records and what follows from them: see the module."""
+    """Processes the outcomes of records; see the module."""
 
     def __init__(self, state: SessionState) -> None:
         self._state = state
@@ -44,7 +44,7 @@ class Outcomes:
         self._counts = state.counts
 
     def finished(self, event: Finished) -> None:
-        """Take the outcome of a record."""
+        """Process the outcome of a record."""
         lane = self._lanes.get(event.partition)
         item = None if lane is None or lane.run != event.run else lane.by_offset.get(event.offset)
         if lane is None or item is None or item.state is not ItemState.RUNNING:
@@ -57,7 +57,7 @@ class Outcomes:
             self._failed(lane, item, event.outcome.failure)
 
     def finished_together(self, event: FinishedTogether) -> None:
-        """Take the common success of several records, and the outputs of their call."""
+        """Process the success of several records that one call handled, and the output records of the call."""
         lane = self._lanes.get(event.partition)
         if lane is None or lane.run != event.run:
             return
@@ -140,7 +140,7 @@ class Outcomes:
             self._take_step(lane, item, failure, self._policy.step(failure.rule, item.attempt))
 
     def _call_failed(self, lane: PartitionLane, item: Item, failure: Failure) -> None:
-        """Schedule the next call after the dead-letter handler failed. The later letters of the partition wait, too."""
+        """Schedule the next call after the dead-letter handler failed. The later letters of the partition wait."""
         self._counts["dead_calls", "failed"] += 1
         item.failure = failure
         item.attempt += 1
@@ -176,7 +176,7 @@ class Outcomes:
 
     @staticmethod
     def _again(lane: PartitionLane, item: Item) -> None:
-        """Make a record ready to be tried again here. Clear its note: the process survived it."""
+        """Make a record ready to be tried again in place. Clear its in-hand note: the process survived it."""
         if item.noted and item.row is not None:
             item.noted, item.row = False, item.row._replace(tries=0, among=0)
             lane.move(item, Verdict(row=item.row, stays=True))
@@ -184,7 +184,7 @@ class Outcomes:
             lane.push(item)
 
     def count_failure(self, item: Item, failure: Failure) -> None:
-        """Keep the failure with the item, and count it by its name."""
+        """Store the failure in the record's item, and count it by exception class."""
         item.failure = failure
         self._counts["failed", failure.name] += 1
 
@@ -217,7 +217,10 @@ class Outcomes:
             self._actions.append(Alarm("age", text, {"record": where, "age_ms": age_ms}))
 
     def _retry(self, lane: PartitionLane, item: Item, topic_ms: int, delay_ms: int) -> None:
-        """Write a record to the retry topic of this delay. With order by key, a letter stays in its topic."""
+        """Schedule the write of a record to the retry topic of this delay.
+
+        With order by key, a letter stays in its topic.
+        """
         self._counts["moved", "retry"] += 1
         now = self._state.now
         due = now.wall_ms + 1 + delay_ms  # the clock truncates to ms, and a retry must not be early
@@ -253,7 +256,7 @@ class Outcomes:
         lane.move(item, Verdict(put, row))
 
     def die(self, lane: PartitionLane, item: Item, state: State = State.DEAD) -> None:
-        """Write a record to its dead-letter topic."""
+        """Schedule the write of a record to its dead-letter topic."""
         assert item.failure is not None, "it has failed"
         self._counts["moved", "dead"] += 1
         now = self._state.now.wall_ms

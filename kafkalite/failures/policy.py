@@ -1,7 +1,7 @@
 """Describe how a group treats failures: its topics, retry strategy, order, circuit breaker and dead letters.
 
-A policy is checked when it is created: ValueError names one fault. It is data: it can be written as TOML
-(`kafkalite.failures.policy_file`) and is published in the group's ledger.
+A policy is checked when it is created; ValueError names the first fault. It can be written as TOML
+(`kafkalite.failures.policy_file`), and a member publishes it in the group's ledger.
 
 Thread rule: immutable values.
 """
@@ -62,7 +62,7 @@ class Policy(NamedArguments):
     `limit`             the failure rate that opens the circuit breaker. While it is open, only one record at a time is
                         tried, as a probe
     `after`             groups that must finish a record before this group handles it
-    `on_dead`           what to do with a record that such a group gave up: "skip", "process" or "wait"
+    `on_dead`           what to do with a record that a group in `after` gave up: "skip", "process" or "wait"
     `on_damage`         what to do with a batch that cannot be read: "stop" ends the member; "skip" turns each of its
                         records into a dead letter without a value
     `reprocess`         what to do with records that the ledger lists as given up when they are read again: "skip"
@@ -81,7 +81,8 @@ class Policy(NamedArguments):
     `batch`             0: the handler gets one record per call; otherwise a list of at most this many records of one
                         partition (up to 500)
     `ahead_max`         records of a partition to read ahead
-    `parked_max`        with order="key", records waiting in a retry partition at which the source partition stops
+    `parked_max`        with order="key": stop reading a source partition while this many records wait in its retry
+                        partition
 
     Errors: ValueError for a wrong value or combination; TypeError for an unknown argument.
     """
@@ -153,7 +154,7 @@ class Policy(NamedArguments):
             raise ValueError("topics must not contain a ledger or the policy's own retry and dead-letter topics")
 
     def _check_kinds(self) -> None:
-        """Check the types of the fields. Otherwise a wrong type would show only when the first record fails."""
+        """Check the types of the fields. Otherwise a wrong type would be noticed only when the first record fails."""
         for name in ("ahead_max", "parked_max"):
             self._require_whole(name, 1)
         self._require_whole("batch", 0, BATCH_MAX)
@@ -195,19 +196,19 @@ class Policy(NamedArguments):
 
     @cached_property
     def layout(self) -> Layout:
-        """Names of the group's retry topics, dead-letter topics and ledger."""
+        """The names of the group's retry topics, dead-letter topics and ledger."""
         delays = dict.fromkeys(delay for strategy in self.strategies for delay in strategy.delays())
         dead_topics = self.dead_topics.values()
         return Layout(self.group, self.topics, delays, by_key=self.order == "key", dead_topics=dead_topics)
 
     @property
     def letter_kind(self) -> str:
-        """How dead letters are keyed: "original", "date" or "compact"."""
+        """The kind of keys of dead letters: "original", "date" or "compact"."""
         return "compact" if self.cleanup == "compact" else self.letter_key
 
     @property
     def strategies(self) -> list[Strategy]:
-        """The strategy, then those of `rules`."""
+        """All strategies: `strategy`, then those of `rules`."""
         return [self.strategy, *self.rules.values()]
 
     @property
@@ -217,7 +218,7 @@ class Policy(NamedArguments):
 
     @property
     def writes_letters(self) -> bool:
-        """Whether a record may become a dead letter. Fatal classes make dead letters with every strategy."""
+        """Whether a record may become a dead letter. Fatal exceptions make dead letters with every strategy."""
         if self.fatal or self.on_damage == "skip":
             return True
         for strategy in self.strategies:
@@ -236,8 +237,10 @@ class Policy(NamedArguments):
 
     @cached_property
     def dead_backoff(self) -> RetryForever:
-        """Backoff for a dead-letter handler that fails: the delays of the strategy, the last one for all further
-        calls."""
+        """The backoff after a failed call of the dead-letter handler: the delays of the strategy.
+
+        The last delay applies to all further calls.
+        """
         strategy = self.strategy
         if isinstance(strategy, RetryTopics):
             return RetryForever(list(strategy.delays_after))
@@ -250,12 +253,12 @@ class Policy(NamedArguments):
         return self.strategies[rule + 1].step(number)
 
     def retention_ms(self, delay_ms: int) -> int:
-        """Return the least retention of a retry topic with this delay. Both in ms."""
+        """Return the minimum retention (ms) of a retry topic with this delay (ms)."""
         return max(RETENTION_MS_MIN, RETENTION_TIMES * (delay_ms + milliseconds(self.processing_time_max)))
 
 
 def summary(policy: Policy) -> dict[str, Any]:
-    """Return the policy as JSON data, as the ledger publishes it. Functions are left out."""
+    """Return the policy as JSON data for the ledger. Functions are left out."""
     return {
         "v": 1,
         "group": policy.group,

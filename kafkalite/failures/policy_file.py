@@ -1,4 +1,4 @@
-"""Load a policy from TOML.
+"""Load a policy for failed records from a TOML file.
 
     group = "billing"
     topics = ["orders"]
@@ -15,7 +15,7 @@
     [dead_topics]
     LookupError = "orders.unknown"
 
-Built-in exception classes are written by name, others as `module:Class`. Unknown keys are an error.
+Built-in exception classes are written by name, other classes as `module:Class`. Unknown keys are an error.
 
 Thread rule: functions are pure, except for reading the file and importing classes.
 """
@@ -52,7 +52,7 @@ SPELLED: Final = {"delays": "delays_after"}
 
 
 def load_policy(path: Path) -> Policy:
-    """Return the policy of a file. StartupError with one sentence."""
+    """Load the policy in a file. Raises StartupError with one sentence."""
     try:
         return policy_of(tomllib.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
@@ -62,7 +62,7 @@ def load_policy(path: Path) -> Policy:
 
 
 def policy_of(document: dict[str, Any]) -> Policy:
-    """Return the policy of a parsed document. ValueError or TypeError if it is invalid."""
+    """Build the policy from a parsed document. Raises ValueError or TypeError if it is invalid."""
     given = dict(document)
     known = {field.name for field in fields(Policy)}
     refuse_unknown("the policy", given, known)
@@ -87,7 +87,7 @@ def policy_of(document: dict[str, Any]) -> Policy:
 
 
 def strategy_of(document: dict[str, Any] | object) -> Strategy:
-    """Return the strategy of a table with `kind`. Nested tables are strategies, backoffs or alarms."""
+    """Build a strategy from a table with `kind`. Nested tables are strategies, backoffs or alarms."""
     if not isinstance(document, dict) or document.get("kind") not in KINDS:
         raise ValueError(f"a strategy must be a table with kind {', '.join(KINDS)}, not {document!r}")
     given: dict[str, Any] = {SPELLED.get(name, name): value for name, value in document.items() if name != "kind"}
@@ -105,14 +105,14 @@ def strategy_of(document: dict[str, Any] | object) -> Strategy:
 
 
 def table(name: str, value: object) -> dict[str, Any]:
-    """Return a value that is a table. ValueError otherwise."""
+    """Return the value if it is a table; raise ValueError if it is not."""
     if not isinstance(value, dict):
         raise ValueError(f"{name} must be a table, not {value!r}")  # noqa: TRY004  # a fault in a file, not in an argument
     return value
 
 
 def class_of(text: object) -> type[BaseException]:
-    """Return an exception class by its name. ValueError."""
+    """Return an exception class by its name. Raises ValueError."""
     spelled = str(text)
     found = named(spelled) if ":" in spelled else getattr(builtins, spelled, None)
     if not isinstance(found, type) or not issubclass(found, BaseException):
@@ -123,7 +123,7 @@ def class_of(text: object) -> type[BaseException]:
 
 
 def named(text: object) -> Any:
-    """Import `module:name`. ValueError if it does not exist."""
+    """Import `module:name`. Raises ValueError if it does not exist."""
     module, separator, name = str(text).partition(":")
     if not separator:
         raise ValueError(f"{text!r} is not MODULE:NAME")

@@ -1,10 +1,11 @@
-"""Decide what a group does after each failure of a record: four strategies, which may follow one another.
+"""The four strategies for a record that fails: RetryTopics, RetryHere, RetryForever and Ignore.
 
     failure number n ─▶ Strategy.step(n) ─▶ HERE (wait, try again in place) · TOPIC (to the retry topic of a delay)
                                             DEAD (to the dead letters) · IGNORE (count, continue) · STOP (end member)
 
-Failures are numbered from 1, over all attempts of a record. The number travels in the headers of a letter, so it
-survives a restart; for a record that is retried in place, counting starts again.
+Failures are numbered from 1, over all attempts of a record. The headers of a letter contain the number, so it survives
+a restart of the member. For a record that is retried in place, a restart begins at 1 again. A strategy may continue
+with another one (RetryHere.then).
 
 Thread rule: immutable values.
 """
@@ -31,7 +32,7 @@ ENDS: Final = ("dead letter", "stop", "ignore")
 
 
 class StepKind(Enum):
-    """What happens to a record after a failure."""
+    """The action after a failure of a record."""
 
     HERE = "here"
     TOPIC = "topic"
@@ -41,8 +42,10 @@ class StepKind(Enum):
 
 
 class Step(NamedTuple):
-    """The step after a failure: its kind, the delay in ms, and `jitter`, the largest share of the delay to add at
-    random."""
+    """The step after a failure: its kind and the delay in ms.
+
+    `jitter` is the maximum share of the delay to add at random.
+    """
 
     kind: StepKind
     delay_ms: int = 0
@@ -76,7 +79,7 @@ def backoff_ms(backoff: Duration | Exponential | Sequence[Duration], number: int
 
 
 def check_backoff(place: str, backoff: Any) -> None:
-    """Raise ValueError unless this is a duration, a list of durations or an Exponential."""
+    """Raise ValueError if this is not a duration, a list of durations or an Exponential."""
     if isinstance(backoff, Exponential):
         return
     every = backoff if is_list(backoff) else [backoff]
@@ -89,7 +92,7 @@ def check_backoff(place: str, backoff: Any) -> None:
 
 
 def check_delays(place: str, delays: Any) -> None:
-    """Raise ValueError unless this is a list of 1 to ATTEMPTS_MAX durations."""
+    """Raise ValueError if this is not a list of 1 to ATTEMPTS_MAX durations."""
     if not is_list(delays) or not 0 < len(delays) <= ATTEMPTS_MAX:
         raise ValueError(f"{place} must be a list of 1 to {ATTEMPTS_MAX} delays, such as ['1 s'], not {delays!r}")
     for delay in delays:
@@ -98,7 +101,7 @@ def check_delays(place: str, delays: Any) -> None:
 
 @dataclass(frozen=True)
 class Loss(NamedArguments):
-    """When to raise an alarm about ignored records: their share over the last `over` exceeds `ratio`.
+    """The condition for an alarm about ignored records: their share over the last `over` exceeds `ratio`.
 
     `ratio`   share of ignored records among all, from 0 to 1
     `over`    length of the sliding window, at least 1 s
@@ -118,13 +121,15 @@ class Loss(NamedArguments):
 
 @dataclass(frozen=True)
 class Limit(NamedArguments):
-    """When to open the circuit breaker: the share of failed records over the last `over` exceeds `ratio`, or
-    `consecutive` records have failed in a row. A record that is retried in place counts once.
+    """The condition for opening the circuit breaker.
+
+    The share of failed records over the last `over` exceeds `ratio`, or `consecutive` records have failed in a row. A
+    record that is retried in place counts once.
 
     `ratio`         share of failed records, from 0 to 1
     `over`          length of the sliding window, at least 1 s
     `least`         records that the window must contain first
-    `consecutive`   number of failed records in a row that opens it in any case; None: no such limit
+    `consecutive`   number of failed records in a row that opens the breaker in any case; None: no such limit
     """
 
     ratio: float
@@ -147,7 +152,7 @@ def check_window(window: Loss | Limit) -> None:
 
 @dataclass(frozen=True)
 class Ignore(NamedArguments):
-    """Count the failed record and continue with the next.
+    """Count the failed record and continue with the next one.
 
     `alarm`    when to raise an alarm about ignored records
     `record`   whether to write a ledger row for each of them; otherwise no trace of the record is kept
@@ -220,10 +225,11 @@ class RetryHere(NamedArguments):
 
 @dataclass(frozen=True)
 class RetryTopics(NamedArguments):
-    """Retry once after each of `delays_after`, in a retry topic per delay that does not block the partition. Then write
-    a dead letter.
+    """Retry once after each delay in `delays_after`, then write a dead letter.
 
-    `jitter`         share of a delay that is added at random, at most; from 0 to 1
+    The record waits in a retry topic, one per delay, so it does not block its partition.
+
+    `jitter`         maximum share of a delay that is added at random; from 0 to 1
     `dead_letters`   False: the record is ignored in the end, instead of becoming a dead letter
 
     Delays below 1 s are waited for in place.

@@ -1,19 +1,19 @@
-"""Define the ledger's rows: the state of each record that failed, was skipped or is in doubt.
+"""The records of a group's ledger (rows), which store the state of each record that failed or was skipped.
 
     key     orders-3-1842        the record's topic, partition and offset
             open/orders-3        a member handles this partition; a tombstone: it shut down cleanly
-            hand/orders/3        the record of a batch that its handler has (kafkalite.failures.marks)
-            breaker/MEMBER       that member's breaker is open, since `first`, and was still open at `last`
-            policy               the policy that the group runs by
+            hand/orders/3        the mark: which record the handler has got (kafkalite.failures.marks)
+            breaker/MEMBER       that member's circuit breaker is open since `first`, and was still open at `last`
+            policy               the policy of the group
     value   JSON, {"v": 1, "state": …}; a tombstone: the record was processed after all
 
-    trying ─▶ (tombstone) · dead       in hand after an unclean shutdown; dead, `crashed`, after the second one
-    open   ─▶ (tombstone)              `until`: records before it are in doubt since an unclean shutdown
+    trying ─▶ (tombstone) · dead       noted before the handler gets it; dead, `crashed`, after it ended two processes
+    open   ─▶ (tombstone)              after an unclean shutdown, records before `until` may have ended the process
     parked ─▶ retrying ─▶ (tombstone) · dead ─▶ redriven ─▶ …
                                         dead · unreadable ─▶ resolved
     ignored · skipped · unreadable · lost
 
-If a topic is recreated, it has another id: the rows of the old one are void, and are skipped.
+A recreated topic has another topic id. The rows of the old topic are ignored.
 
 Thread rule: pure functions and immutable values.
 """
@@ -36,7 +36,7 @@ BREAKER_PREFIX: Final = "breaker/"
 
 
 class State(StrEnum):
-    """The state of a record by its row."""
+    """The state of a record, as its row says."""
 
     TRYING = "trying"
     RETRYING = "retrying"
@@ -62,7 +62,7 @@ GIVEN_UP: Final = OPEN_LETTERS | {State.RESOLVED, State.SKIPPED, State.LOST}
 
 
 def hand_key(partition: TopicPartition) -> str:
-    """Return the key of a partition's mark. It differs from every record's key, also for versions without marks."""
+    """Return the key of a partition's mark. No record has this key, so releases without marks ignore it."""
     return f"{HAND_PREFIX}{partition.topic}/{partition.partition}"
 
 
@@ -72,13 +72,13 @@ class Row(NamedTuple):
     `id`        id of the record's current letter, in topic `letter_topic`, partition `letter_partition`
     `attempt`   failures so far
     `due`       time of the next attempt
-    `tries`     how often the record was in hand alone at an unclean shutdown; in a mark: 1 if it counts as one
-    `among`     number of records noted as in hand together, including this one, if several. It counts as a try only for
-                the record that a mark names
+    `tries`     number of unclean shutdowns while the handler had only this record; in a mark: 1 if it is such a try
+    `among`     number of records that were noted together with this one, including it, if there were several. An
+                unclean shutdown is then a try only of the record that the mark names
     `rounds`    how often the record was redriven
     `position`  of an open partition: the offset where it was opened; of a mark: the source record's offset
-    `until`     of an open partition: records before this offset may have ended the previous member; of a mark: it
-                covers the records before this offset; -1: none, or one record
+    `until`     of an open partition: records before this offset may have crashed the previous owner (-1: none); of a
+                mark: it covers the records before this offset (-1: one record)
     `held`      digest of the record's key if the key waits for the record's outcome
     """
 
@@ -103,7 +103,10 @@ class Row(NamedTuple):
 
     @property
     def is_suspect(self) -> bool:
-        """Whether a process ended while this record was noted as in hand."""
+        """Whether the row is an in-hand note.
+
+        If it is found at an assignment, the process ended while the handler may have had the record.
+        """
         return bool(self.tries or self.among)
 
 
@@ -113,9 +116,11 @@ FIELDS: Final = tuple(DEFAULTS.items())[1:]
 
 
 def encode_row(row: Row) -> bytes:
-    """Encode a row as JSON without its default values. Rows have only text and integers, so this avoids json.dumps,
-    which takes twice as long: each failing record has two rows. Text that is not valid Unicode, such as bytes quoted by
-    an exception, becomes question marks."""
+    """Encode a row as JSON without default values.
+
+    It avoids json.dumps, which takes twice as long, since each failing record has two rows, and rows have only text and
+    integers. Invalid Unicode, such as bytes quoted by an exception, becomes question marks.
+    """
     said = [f'{{"v": {VERSION}, "state": "{row.state.value}"']
     for (name, default), value in zip(FIELDS, row[1:], strict=True):
         if value != default:
@@ -124,7 +129,7 @@ def encode_row(row: Row) -> bytes:
 
 
 def decode_row(value: bytes) -> Row:
-    """Decode a row and ignore unknown fields. ValueError for anything that is not a row of this version."""
+    """Decode a row and ignore unknown fields. Raises ValueError if it is not a row of this version."""
     found: Any = json.loads(value)
     if not isinstance(found, dict) or found.get("v") != VERSION:
         raise ValueError(f"not a ledger row of version {VERSION}")

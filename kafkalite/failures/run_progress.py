@@ -1,10 +1,12 @@
-"""Choose the records of a run to handle next from the outcomes of the earlier ones: one by one, or in batches.
+"""Divide the records of a run into handler calls, and turn the result of each call into outcomes of records.
 
-    run ─▶ BatchWork.next ─▶ BatchCaller ─▶ ended ─┬─ it returned ─▶ all records are processed
-                   ▲                               ├─ one record, or named ones ─▶ these have failed
-                   └── both halves ◀── split ──────┴─ it raised
+A run is a sequence of records of one partition. A handler gets them one at a time, or in batches (`Policy.batch`). A
+batch that fails is split in halves until each failing record has failed alone, so no other record is retried.
 
-A batch that fails is split until each record that fails has failed alone, so no other record is retried.
+    run ─▶ BatchWork.next ─▶ handler(batch) ─▶ BatchWork.ended ─┬─ it returned ─▶ all records are processed
+                   ▲                                            ├─ BatchFailed ─▶ the named records have failed
+                   │                                            ├─ exception, one record ─▶ that record has failed
+                   └──────────────── both halves ◀──────────────┴─ exception, several records
 
 Thread rule: one thread at a time.
 """
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RunProgress:
-    """Track the failures of a run, to tell which records are still handled. One thread at a time."""
+    """The failures of a run, which determine the records that are still to be handled."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -33,11 +35,11 @@ class RunProgress:
         """No further record of the run is handled."""
 
     def skips(self, message: Message) -> bool:
-        """Return whether a record waits, because an earlier one of its key has failed (order by key)."""
+        """Return whether to leave a record out, because an earlier record of its key has failed (order by key)."""
         return self._run.by_key and message.key in self._failed_keys
 
     def fail(self, message: Message, failure: Failure) -> None:
-        """Count the failure of a record."""
+        """Record that a record has failed."""
         self._failures += 1
         if message.key is not None:
             self._failed_keys.add(message.key)
@@ -46,16 +48,16 @@ class RunProgress:
 
 
 class Decoder(Protocol):
-    """The part of BatchCaller that BatchWork uses."""
+    """The interface of BatchCaller that BatchWork uses."""
 
     with_transaction: bool
 
     def prepared(self, message: Message) -> Message | Failure:
-        """Return the record as its handler gets it, or the failure to decode it."""
+        """Return the record decoded for the handler, or the failure to decode it."""
 
 
 class BatchResult:
-    """How one call for a batch ended: `failure` for the whole call, or `failures` by index in the batch."""
+    """The result of one call with a batch: `failure` of the whole call, or `failures` by index in the batch."""
 
     def __init__(
         self,
@@ -69,11 +71,11 @@ class BatchResult:
 
 
 class BatchWork:
-    """Divide a run into batches of at most `size` records, and split those that fail: see the module.
+    """Divides a run into batches of at most `size` records, and splits batches that fail; see the module.
 
-    In a run with marks, each batch has one record, so that a record that ends the process is identified. If the policy
-    keeps an order, a record that failed before is alone: otherwise the records that wait for it would be called with it
-    again and again.
+    In a run with marks (kafkalite.failures.marks) each batch has one record, so that a record that crashes the process
+    can be identified. If the policy keeps an order, a record that failed before gets its own batch. Otherwise the
+    records that wait for it would be passed to the handler with it repeatedly.
     """
 
     def __init__(self, run: Run, decoder: Decoder, size: int) -> None:
@@ -94,7 +96,7 @@ class BatchWork:
         """The records of the batch in hand, as they were read."""
 
     def next(self) -> list[Message]:
-        """Return the records of the next batch as the handler gets them; none at the end of the run."""
+        """Return the decoded records of the next batch; none at the end of the run."""
         while self._waiting and not self._progress.over:
             records = self._prepared(self._waiting.popleft())
             if records and not self._progress.over:
@@ -102,8 +104,11 @@ class BatchWork:
         return []
 
     def _prepared(self, messages: list[Message]) -> list[Message]:
-        """Decode records. With an order, stop before one that cannot be decoded, so that the earlier ones come
-        first."""
+        """Decode records.
+
+        If the policy keeps an order, stop before a record that cannot be decoded, so that earlier records are handled
+        first.
+        """
         self.batch, records = [], []
         for place, message in enumerate(messages):
             if self._progress.skips(message):
@@ -122,7 +127,7 @@ class BatchWork:
         return records
 
     def ended(self, result: BatchResult) -> None:
-        """Take the result of the call for the batch in hand."""
+        """Process the result of the call with the current batch."""
         batch, failure = self.batch, result.failure
         if failure is None and not result.failures:
             self._succeed(batch, result.outputs)
@@ -139,8 +144,7 @@ class BatchWork:
             self._sort_out(batch, result.failures)
 
     def _sort_out(self, batch: list[Message], failures: Mapping[int, Failure]) -> None:
-        """Record each outcome, for a handler that named the failures. Records after a failure of their key stay
-        undecided."""
+        """Create the outcome of each record after BatchFailed. Records after a failed record of their key get none."""
         for place, message in enumerate(batch):
             if self._progress.over:
                 return
@@ -164,13 +168,13 @@ class BatchWork:
         self._progress.fail(message, failure)
 
     def take(self) -> list[Event]:
-        """Return the outcomes since the last call."""
+        """Return the outcomes that were created since the last call of `take`."""
         events, self._events = self._events, []
         return events
 
 
 def parted(batch: list[Message], places: Mapping[int, object]) -> list[list[Message]]:
-    """Split a batch so that the records at these places are alone."""
+    """Split a batch so that each record at these indexes gets its own batch."""
     parts: list[list[Message]] = []
     alone = True
     for place, message in enumerate(batch):

@@ -1,15 +1,16 @@
-"""Run a member of a group for any client: read, pass records to workers, write, and commit, as the core decides.
+"""Run a member of a group: read records, pass them to handlers, write and commit, as the session decides.
 
     Port (a client) ─▶ Fetched ─▶ Session ─▶ Run ─▶ worker threads ─▶ handler(record) ─▶ Finished ─▶ Session ─▶ …
                                      ├─▶ Transact ─▶ mover's thread ─▶ Port ─▶ TransactionEnded ─▶ Session ─▶ …
                                      └─▶ Commit · Pause · Resume ─▶ Port
 
-The client is polled while handlers run and transactions end, so a slow one neither costs the membership nor delays
-other records. A separate `kafkalite.client.Client` reads the ledger, topic settings and committed offsets, whichever
-client reads the records.
+The session (kafkalite.failures.session) makes all decisions; a port adapts a client library
+(kafkalite.failures.adapters). The client is polled while handlers and transactions run, so that a slow handler neither
+ends the group membership nor delays other records. A separate `kafkalite.client.Client` reads the ledger, topic
+settings and committed offsets.
 
-Thread rule: `run` and the client belong to one thread; `stop` may be set from any thread. Handlers run in workers: one,
-unless more are configured. A separate thread writes (kafkalite.failures.transaction_writer).
+Thread rule: `run` and the client belong to one thread; `stop` may be set from any thread. Handlers run in workers, by
+default one. A separate thread writes (kafkalite.failures.transaction_writer).
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ class CommitRefused(Exception):
 
 
 class Fetch(NamedTuple):
-    """Records of one partition as the client read them, and the offset after them."""
+    """Records of one partition that the client has read, and the offset after them."""
 
     partition: TopicPartition
     messages: Sequence[Message]
@@ -128,8 +129,11 @@ class Port(WritingPort, Protocol):
     """Whether each transaction covers one source partition, because the client cannot send its group metadata."""
 
     def claim(self) -> None:
-        """Initialize the transactional ids before anything else, so that transactions that a previous process left open
-        are aborted at once and readers need not wait for their timeout. Not called with at-least-once moves."""
+        """Initialize the transactional ids before anything else.
+
+        This aborts transactions that a previous process left open, so readers need not wait for their timeout. It is
+        not called with at-least-once moves.
+        """
 
     def open(
         self,
@@ -139,14 +143,16 @@ class Port(WritingPort, Protocol):
         on_revoked: Callable[[list[TopicPartition]], None],
         on_lost: Callable[[list[TopicPartition]], None],
     ) -> None:
-        """Join the group. Read committed records, from the earliest offset if none is committed. Never commit on its
-        own."""
+        """Join the group. Read committed records, from the earliest offset if none is committed.
+
+        Make no automatic commits.
+        """
 
     reports_damage: bool
     """Whether `poll` raises DamagedBatch. Otherwise the runner checks partitions that make no progress."""
 
     def poll(self, timeout_s: float) -> list[Fetch]:
-        """Return the records that arrived. DamagedBatch for a batch that cannot be read."""
+        """Return the records that arrived. Raises DamagedBatch for a batch that cannot be read."""
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue to read at this offset."""
@@ -159,20 +165,25 @@ class Port(WritingPort, Protocol):
     def resume(self, partition: TopicPartition) -> None: ...
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets after all commits that `commit_soon` has started, and wait. CommitRefused."""
+        """Commit offsets after all commits that `commit_soon` has started, and wait. Raises CommitRefused."""
 
     def commit_soon(self, offsets: Mapping[TopicPartition, int], ended: Callable[[Exception | None], None]) -> None:
-        """Start a commit. `ended` is called with its error or None, in this call or a later one, in commit order."""
+        """Start a commit.
+
+        Call `ended` with its error or None, in this call or a later one, in the order of the commits.
+        """
 
     def settle(self) -> None:
-        """Wait until all started commits have ended and were reported."""
+        """Wait until all started commits have ended and their `ended` was called."""
 
     def member(self) -> object:
-        """Return the current group membership, for `transact`. The broker refuses commits of a member that was
-        replaced."""
+        """Return the current group membership, for `transact`.
+
+        The broker rejects commits of a member that was replaced.
+        """
 
     def close(self) -> None:
-        """Give up all partitions in an orderly way, and leave the group."""
+        """Give up all partitions with the callbacks, and leave the group."""
 
 
 # --- the runner -------------------------------------------------------------------------------------------------------
@@ -185,7 +196,7 @@ class Runner:
     `handler`    called with each record, or with lists of records (`Policy.batch`)
     `port`       the client that reads and writes records
     `client`     the client that reads the ledger, topics and committed offsets
-    `member`     a name of this member, unique in the group and the same after a restart; default: random
+    `member`     name of this member, unique in the group and unchanged after a restart; default: random
     `workers`    handlers that run at a time: threads, or tasks of an async handler. Calls for one partition overlap
                  only if the handler is async and the policy keeps no order
     `loop`       event loop for async handlers; default: one in its own thread
@@ -196,8 +207,8 @@ class Runner:
                  the topic, when the transaction is committed
     `create_topics`   whether to create missing topics; otherwise the start fails and names them
 
-    Exceptions that the three hooks raise are logged. Errors: ValueError for `workers` below 1, or if the handler's
-    parameters do not fit.
+    Exceptions raised by `on_alarm`, `on_failed` and `on_moved` are logged. Errors: ValueError for `workers` below 1, or
+    if the handler's parameters do not fit.
     """
 
     def __init__(
@@ -270,14 +281,14 @@ class Runner:
         """Since when a damaged batch waits for another leader (monotonic s)."""
 
     def metrics(self) -> str:
-        """Return the member's metrics in Prometheus text format. From any thread."""
+        """Return the member's metrics in Prometheus text format. Any thread may call it."""
         return exposition(self.session, self._late, self.policy.group)
 
     def run(self, stop: threading.Event) -> str:
         """Handle records until `stop` is set or the policy stops the member. Return "", or the policy's reason.
 
         If no broker is reachable at the start, retry and log each attempt. SystemExit and KeyboardInterrupt raised by a
-        handler end the member, too; they are raised here after all partitions are given up. Errors: StartupError,
+        handler end the member; they are raised here after all partitions are given up. Errors: StartupError,
         KafkaError, and LogTruncated for a log that was restored or truncated below the committed offset.
         """
         prepared = False
@@ -330,7 +341,9 @@ class Runner:
 
     def cancel(self) -> None:
         """Cancel the async handlers that are running. Their records get no outcome, so the next member handles them.
-        From any thread, after `stop` was set."""
+
+        Any thread may call it, after `stop` was set.
+        """
         if self._workers is not None:
             self._workers.cancel()
 
@@ -339,7 +352,7 @@ class Runner:
         return self.policy.uses_topics or self.policy.writes_letters
 
     def _prepared(self, stop: threading.Event) -> bool:
-        """Prepare as soon as a broker answers. Return False if `stop` was set before."""
+        """Prepare as soon as a broker responds. Return False if `stop` was set before."""
         pause_s, waited = START_PAUSE_S_MIN, False
         while not stop.is_set():
             try:
@@ -416,7 +429,7 @@ class Runner:
         self._late.take(self.session.late_ms)
 
     def _results(self, timeout_s: float) -> list[Event]:
-        """Return what workers and the mover have finished, waiting up to `timeout_s` for the first of it."""
+        """Return the results of the workers and the writing thread. Wait up to `timeout_s` for the first result."""
         assert self._workers is not None, "running"
         assert self._mover is not None, "running"
         with contextlib.suppress(queue.Empty):
@@ -457,8 +470,11 @@ class Runner:
         return Damaged(place, damage.offset, following, str(damage))
 
     def _look_for_damage(self) -> None:
-        """Check partitions that make no progress before their end, for clients that do not report damage. Raise
-        DamagedBatch, unless another in-sync replica may have the batch intact: then wait for it to lead."""
+        """Find damaged batches for clients that do not report them.
+
+        It checks partitions that make no progress before their end. Raise DamagedBatch. But if another in-sync replica
+        may have an intact copy, wait until it becomes leader.
+        """
         moment = time.monotonic()
         self._look_at = moment + STUCK_S
         positions = self.session.positions
@@ -491,7 +507,7 @@ class Runner:
         return limit_s if wake is None else min(max(wake / 1000 - time.monotonic(), 0.0), limit_s)
 
     def _tell(self, events: Sequence[Event]) -> None:
-        """Pass events to the session, carry out its actions, and pass on the events that these cause."""
+        """Pass events to the session, execute its actions, and pass it the events that these actions cause."""
         assert self._workers is not None, "running"
         waiting = list(events)
         while waiting:
@@ -546,9 +562,12 @@ class Runner:
     # --- partitions ---------------------------------------------------------------------------------------------------
 
     def _assigned(self, partitions: list[TopicPartition]) -> None:
-        """Read positions, then stable offsets, then the ledger, then end offsets. Each read is at least as recent as
-        the one before. A letter is committed with its row, so the ledger knows all letters below the stable offsets.
-        End offsets are read last: the letters of all rows are below them, so that none looks lost."""
+        """Read positions, then stable offsets, then the ledger, then end offsets.
+
+        Each read is at least as recent as the one before. A letter is committed with its row, so the ledger lists all
+        letters below the stable offsets. End offsets are read last: the letters of all rows are below them, so no
+        letter seems to be lost.
+        """
         if not partitions:
             return
         committed = self._client.groups.committed(self.policy.group, require_stable=True)
@@ -568,8 +587,11 @@ class Runner:
         self._tell([Assigned(starts, self._ledger.rows, opened, self._ledger.hands)])
 
     def _is_parted(self, committed: Mapping[TopicPartition, CommittedOffset]) -> bool:
-        """Return whether a log was restored or truncated below the committed offset. The next turn raises the error:
-        this is called by other clients, which only log exceptions of callbacks."""
+        """Return whether a log was restored or truncated below the committed offset.
+
+        The error is stored and raised by the next turn of `run`, because some clients only log exceptions of the
+        callback that calls this.
+        """
         positions = {
             key: Position(row.offset, Mark(row.leader_epoch)) for key, row in committed.items() if row.offset > 0
         }
@@ -579,7 +601,7 @@ class Runner:
         return bool(parted)
 
     def _revoked(self, partitions: list[TopicPartition]) -> None:
-        """Wait for the records in hand and write their outcomes. The next owner handles the rest."""
+        """Wait for running handler calls and write their outcomes. The next owner handles the other records."""
         assert self._workers is not None, "running"
         assert self._mover is not None, "running"
         self._tell([Revoking(partitions)])
@@ -593,8 +615,11 @@ class Runner:
         self._drop(partitions)
 
     def _lost(self, partitions: list[TopicPartition]) -> None:
-        """Wait for the write under way. A member that lost its partitions may close the client next, and the write must
-        not end after another transaction has begun."""
+        """Wait for the write in progress.
+
+        A member that lost its partitions may close the client next, and the write must not end after another
+        transaction has begun.
+        """
         assert self._mover is not None, "running"
         self._drop(partitions)
         with self._settled():
@@ -606,15 +631,17 @@ class Runner:
         self._tell([Lost(partitions)])
 
     def _await_workers(self, partitions: Sequence[TopicPartition]) -> None:
-        """Wait until no worker has records of these partitions, REVOKE_WAIT_S at most."""
+        """Wait until no worker handles records of these partitions, at most REVOKE_WAIT_S."""
         assert self._workers is not None, "running"
         deadline = time.monotonic() + REVOKE_WAIT_S
         while any(key in self._workers.running for key in partitions) and time.monotonic() < deadline:
             self._tell(self._results(BUSY_POLL_S))
 
     def _finish(self) -> None:
-        """Process what was read before a damaged batch. Otherwise a member that is restarted again and again at that
-        batch would never come to those records."""
+        """Process the records that were read before a damaged batch.
+
+        Otherwise a member that is restarted repeatedly at that batch would never process them.
+        """
         assert self._workers is not None, "running"
         deadline = time.monotonic() + REVOKE_WAIT_S
         with self._settled():
@@ -623,8 +650,11 @@ class Runner:
 
     @contextlib.contextmanager
     def _settled(self) -> Iterator[None]:
-        """Run a block with no commit under way: a commit must not follow what others do with the partitions, and writes
-        wait for the commits of their partitions, whose ends only a poll would report."""
+        """Run a block after all commits in progress have ended.
+
+        A commit must not end after another member has got the partition. And a write waits for the commits of its
+        partitions, whose ends only a poll would report.
+        """
         self._awaits_commits = True
         try:
             self._port.settle()
@@ -636,14 +666,14 @@ class Runner:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def _begin(self, action: Transact) -> None:
-        """Pass a transaction to the mover, with the current group membership."""
+        """Pass a transaction to the writing thread, with the current group membership."""
         assert self._mover is not None, "running"
         sizes = {put.topic: self._size_max(put.topic) for put in action.puts if put.goal is not Goal.OUTPUT}
         self._gone.clear()
         self._mover.begin(Move(action, self._port.member(), sizes))
 
     def _ended(self, ended: Ended) -> TransactionEnded:
-        """Report a finished write. Without transactions, commit its offsets now."""
+        """Report a finished write to the session. With at-least-once moves, commit its offsets first."""
         policy, action, failed = self.policy, ended.action, ended.failed
         if not failed and policy.moves != "exactly once":
             offsets = {key: offset for key, offset in action.offsets.items() if key not in self._gone}
@@ -654,7 +684,7 @@ class Runner:
         return TransactionEnded(action.number, failed, ended.largest)
 
     def _begin_commit(self, action: Commit) -> None:
-        """Start a commit. Wait for it only while no poll would report its end."""
+        """Start a commit. Wait for its end only at times when no poll would report it."""
         self._commits_begun += 1
         if self._awaits_commits:
             self._commit_ended(action.number, failed=not self._commit(action.offsets))
@@ -694,7 +724,10 @@ class Runner:
     # --- watching -----------------------------------------------------------------------------------------------------
 
     def _look_at_slow(self) -> None:
-        """Raise an alarm, once per record, for a handler that takes too long. A sync handler cannot be interrupted."""
+        """Raise an alarm, once per record, for a handler that takes longer than `processing_time_max`.
+
+        A sync handler cannot be interrupted.
+        """
         assert self._workers is not None, "running"
         limit_s = milliseconds(self.policy.processing_time_max) / 1000
         for (partition, offset), since in list(self._workers.since.items()):
@@ -704,7 +737,7 @@ class Runner:
                 self._alarm(Alarm("slow", text, {"record": f"{partition}-{offset}"}))
 
     def _ask(self, events: list[Event]) -> None:
-        """From time to time, read the decisions of the groups in `after`, and whether held keys may continue."""
+        """Periodically read the decisions of the groups in `after`, and whether held keys may continue."""
         waits, holders = self.session.waits, self.session.holders
         if not waits and not holders:
             self._ask_s = ASK_S_MIN
@@ -722,7 +755,10 @@ class Runner:
             self._ask_at = time.monotonic() + self._ask_s
 
     def _decided(self, waits: Mapping[TopicPartition, str]) -> Iterator[Decided]:
-        """Read stable committed offsets, then the ledger, so that the ledger covers all records below the offsets."""
+        """Read the stable committed offsets of the groups.
+
+        Then read their ledgers, which cover all records below these.
+        """
         for group in set(waits.values()):
             committed = self._client.groups.committed(group, require_stable=True)
             ledger = self._others[group]
@@ -736,7 +772,7 @@ class Runner:
 
 
 def doubt_text(doubt: Doubt) -> str:
-    """Describe the records that a member handles with care after an unclean shutdown, or report that it is done."""
+    """Return the log line that records are noted before they are handled, after an unclean shutdown, or no longer."""
     where = f"{doubt.partition}, offsets {doubt.first} to {doubt.until - 1}"
     if doubt.over:
         return f"{where}: processed after the unclean shutdown; back to full speed"
@@ -753,7 +789,7 @@ def now() -> Moment:
 
 
 def truncated_text(group: str, divergence: Divergence) -> str:
-    """Say which log was truncated, and which command resets the offsets."""
+    """Return the error text that names the truncated log and the command that resets the offsets."""
     topic, partition = divergence.partition
     where = "--to-earliest" if divergence.at is None else f"--to-offset {divergence.at}"
     return (
@@ -764,7 +800,7 @@ def truncated_text(group: str, divergence: Divergence) -> str:
 
 
 def call_hook(hook: Callable[..., object] | None, *arguments: object) -> None:
-    """Call a user's hook. Log an exception of it, unless that ends the member."""
+    """Call a user's hook. Log its exception, except for SystemExit and KeyboardInterrupt, which end the member."""
     try:
         if hook is not None:
             hook(*arguments)

@@ -1,6 +1,6 @@
-"""Run one member of a group: open its client, run it until it ends, and close the client.
+"""Run one member of a consumer group by a policy: open its client, handle records until it ends, close the client.
 
-Thread rule: the calling thread is the member's until it ends; `stop` may be set from anywhere.
+Thread rule: the member uses the calling thread until it ends; any thread may set `stop`.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def run(
     """Handle records by the policy until `stop` is set. Return "", or the reason why the policy stopped the member.
 
     `handler`   function or coroutine function: `f(record)` or `f(record, transaction)`; with `batch`, lists of records
-    `bootstrap_servers`   "host:port,…" or a list; default: those of `consumer`, or 127.0.0.1:9092
+    `bootstrap_servers`   "host:port,…" or a list; default: the servers of `consumer`, or 127.0.0.1:9092
     `member`    a name that makes this a static member (KIP-345): after a restart it gets its partitions back at once
     `security`  TLS and SASL: a Security, or Kafka client settings such as {"security.protocol": "SASL_SSL", …}.
-                Default: those of `consumer`, unless this call names other servers
+                Default: the settings of `consumer`, if this call names no other servers
     `client`    client for the records: "kafkalite", "confluent-kafka", "kafka-python" or "aiokafka"
     `consumer`  that client's consumer configuration, with its TLS and SASL settings, under that client's names. Or a
                 KafkaConsumer of kafka-python or an AIOKafkaConsumer, whose class selects the client. A configuration
@@ -116,13 +116,13 @@ def run(
 
 
 def _reader_options() -> list[str]:
-    """Return the options of a GroupReader that the member leaves to the caller."""
+    """Return the names of the GroupReader options that a caller may set."""
     parameters = inspect.signature(GroupReader).parameters.values()
     return [one.name for one in parameters if one.kind is one.KEYWORD_ONLY and one.name not in MEMBERS_OWN]
 
 
 def _client_of(client: str, consumer: Any, options: Mapping[str, Any]) -> str:
-    """Return the name of the client: as given, or by the class of its consumer. ValueError."""
+    """Return the name of the client library: as given, or by the class of its consumer. Raises ValueError."""
     if client == KAFKALITE and consumer is not None:
         packages = [kind.__module__.partition(".")[0] for kind in type(consumer).__mro__]
         client = next((PACKAGES[name] for name in packages if name in PACKAGES), KAFKALITE)
@@ -138,7 +138,7 @@ def _client_of(client: str, consumer: Any, options: Mapping[str, Any]) -> str:
 def _place_of(
     servers: str | Iterable[str] | None, security: Security | Mapping[str, str] | None, client: str, consumer: Any
 ) -> tuple[str | Iterable[str], Security | None]:
-    """Return servers and security of the member's own connections: those of the call, or else of the consumer."""
+    """Return servers and security settings of the member's own connections, from the call or else from the consumer."""
     settings: Mapping[str, Any] = {} if consumer is None else _settings_of(client, consumer)
     theirs = servers_of(settings)
     if security is None and (servers is None or theirs is None):
@@ -149,7 +149,10 @@ def _place_of(
 
 
 def _settings_of(client: str, consumer: Any) -> Mapping[str, Any]:
-    """Return the configuration of a consumer. TypeError for an object that does not expose it, StartupError."""
+    """Return the configuration of a consumer.
+
+    Raises TypeError for an object that does not expose it, StartupError if the client is not installed.
+    """
     if isinstance(consumer, Mapping):
         return consumer
     try:
@@ -163,7 +166,7 @@ def _settings_of(client: str, consumer: Any) -> Mapping[str, Any]:
 def _other_port(
     client: str, consumer: Any, bootstrap_servers: str | Iterable[str], transactional_id: str, member: str | None
 ) -> Port:
-    """Create the port of another client. StartupError if the client is not installed."""
+    """Create the adapter of another client library. Raises StartupError if the library is not installed."""
     if consumer is None or isinstance(consumer, Mapping):
         text = bootstrap_servers if isinstance(bootstrap_servers, str) else ",".join(bootstrap_servers)
         given = {"bootstrap_servers": text, **({} if member is None else {"group_instance_id": member})}

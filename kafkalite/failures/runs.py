@@ -1,9 +1,13 @@
-"""Choose the records to run next: one run per partition, suspects alone, skipping records that need no handler.
+"""Choose the records that the handler gets next: one run (sequence of records) per partition at a time.
 
-    lane's head ─▶ due, not full, and decided by the groups in `after`? ─┬─▶ Run
-                                                                         ├─▶ noted as in hand first (unclean shutdown)
-                                                                         ├─▶ parked until its key is free, or skipped
-                                                                         └─▶ while the breaker is open: one probe
+    next record ─▶ due, few uncommitted, decided by the groups in `after`? ─┬─▶ Run
+                                                                            ├─▶ after an unclean shutdown: note first
+                                                                            ├─▶ skip, or park: move to the retry topic
+                                                                            └─▶ while the breaker is open: one probe
+
+A parked record waits in the retry topic for the earlier records of its key. After an unclean shutdown the ledger notes
+the records that the handler is about to get as "in hand". A record that was in hand when a process ended is a suspect,
+and is handled while no other record is.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -34,7 +38,7 @@ CRASHED: Final = "crashed"
 
 
 class Runs:
-    """Scheduling of runs: see the module."""
+    """Schedules the runs of a session; see the module."""
 
     def __init__(self, state: SessionState, outcomes: Outcomes) -> None:
         policy = state.policy
@@ -56,7 +60,7 @@ class Runs:
         """How late after their due times letters ran, in ms, until a reader takes the values."""
 
     def start(self) -> None:
-        """Start a run in each partition that may begin one."""
+        """Start a run in each partition where one may start."""
         for lane in self._free_lanes():
             if lane.run is None and self._may_start(lane):
                 items = self._take_run(lane)
@@ -64,8 +68,10 @@ class Runs:
                     self._run(lane, items)
 
     def _free_lanes(self) -> list[PartitionLane]:
-        """Return the partitions that may start something. A suspect (a record that was in hand when a process ended) is
-        in hand alone: if the process ends again, the suspect is to blame and no other record."""
+        """Return the partitions that may start a run.
+
+        While a suspect is handled, no other record is: if the process ends again, the suspect is the cause.
+        """
         lanes = list(self._lanes.values())
         held = [lane for lane in lanes if lane.is_in_hand]
         if any(lane.batch.alone for lane in held):
@@ -120,10 +126,12 @@ class Runs:
         self._actions.append(Run(lane.partition, lane.run, messages, failures_max, by_key, marks))
 
     def _marks(self, lane: PartitionLane, items: list[Item]) -> tuple[Mark | None, ...]:
-        """Return the marks that name which of a batch's records the handler has. In a retry partition each record has
-        its own mark, because the offsets do not follow each other. In a source topic a mark also covers the previous
-        mark's records: the signal that ends the process may reach another thread first, while the handler's thread
-        continues."""
+        """Return the marks of a batch, which name the record that the handler has.
+
+        In a retry partition each record has its own mark, because the source offsets are not consecutive. In a source
+        topic a mark also covers the previous mark's records: the signal that ends the process may reach another thread
+        first, while the handler's thread continues.
+        """
         before: int | None = None
         key, lane.marked = hand_key(lane.partition), True
         marks: list[Mark | None] = []
@@ -147,7 +155,7 @@ class Runs:
         return tuple(marks)
 
     def _take_run(self, lane: PartitionLane) -> list[Item]:
-        """Take the next records to handle. Skip, park or note others on the way."""
+        """Take the next records to handle from the queue. Skip, park or note records that must not be handled now."""
         if lane.is_writing_notes:
             return []
         items: list[Item] = []
@@ -180,7 +188,7 @@ class Runs:
         return items
 
     def _may_take(self, lane: PartitionLane, item: Item) -> bool:
-        """Return whether a record is due, the lane has room, and the groups in `after` have decided on it."""
+        """Return whether a record is due, not too far ahead of the commit, and decided by the groups in `after`."""
         return item.due <= self._state.now.ms and not lane.is_full(item) and self._decides(lane, item)
 
     def _takes(self, lane: PartitionLane, item: Item) -> bool:
@@ -208,8 +216,10 @@ class Runs:
         return not lane.waits_for
 
     def _stepped_over(self, lane: PartitionLane, item: Item) -> bool:
-        """Skip a record that needs no handler, by its row, by another group's decision, or as a tombstone. Return
-        whether."""
+        """Skip a record that is not to be handled: because of its row, another group's decision, or as a tombstone.
+
+        Return whether it was skipped.
+        """
         if lane.is_retry:
             return False
         if lane.is_dead:
@@ -245,13 +255,15 @@ class Runs:
         return True
 
     def _has_letter(self, row: Row) -> bool:
-        """Return whether the letter of a row still comes. Without transactions a member that was replaced may write a
-        row after its letter was skipped."""
+        """Return whether the letter that a row names has yet to be read.
+
+        Without transactions, a replaced member may write a row after its letter was skipped.
+        """
         lane = self._lanes.get(TopicPartition(row.letter_topic, row.letter_partition))
         return bool(self._nonce) or (lane is not None and row.id in lane.seen)
 
     def _has_crashed(self, lane: PartitionLane, item: Item) -> bool:
-        """Make a record a dead letter if CRASHES_MAX process ends found it in hand. Return whether."""
+        """Make a record a dead letter if it was in hand when CRASHES_MAX processes ended. Return whether it did."""
         row = item.row
         if row is None or row.tries < CRASHES_MAX or not self._policy.writes_letters:
             return False
@@ -270,7 +282,7 @@ class Runs:
         return True
 
     def _note(self, lane: PartitionLane, items: list[Item]) -> None:
-        """Note records as about to be in hand: one suspect, or several records that are no suspects."""
+        """Schedule in-hand notes for records that are handled next: for one suspect, or for several other records."""
         alone = self._is_suspect(lane, items[0])
         others = 0 if alone else sum(other.noted_count for other in self._lanes.values() if other is not lane)
         count = others + len(items)
@@ -290,7 +302,7 @@ class Runs:
             lane.move(item, Verdict(row=item.row, stays=True))
 
     def _park(self, lane: PartitionLane, item: Item) -> None:
-        """Write a record to the retry topic, where it waits for the earlier records of its key."""
+        """Schedule the write of a record to the retry topic, where it waits for the earlier records of its key."""
         assert lane.chains is not None, "only with order by key"
         self._counts["moved", "parked"] += 1
         item.id = self._state.letter_id(item)
@@ -303,7 +315,7 @@ class Runs:
         lane.move(item, Verdict(put, row))
 
     def probe(self) -> None:
-        """Try one record when a probe is due: the one with the fewest probes."""
+        """While the breaker is open and a probe is due, run one record: the one with the fewest probes."""
         if self._breaker.probing or self._state.now.ms < self._breaker.probe_at:
             return
         best: tuple[int, TopicPartition, int] | None = None

@@ -1,22 +1,25 @@
-"""Decide how a member reacts to failures: events in, actions out. No I/O, no clock, no threads.
+"""Decide which records a member handles next and what happens to those that fail: events in, actions out.
 
-    Fetched ─▶ lane ─▶ Run ─▶ Finished ─┬─ success ─▶ Commit, every second
-                 ▲                      └─ failure ─▶ Step ─▶ Transact: letter + ledger row + offset
-                 └── due again, or tried in place ◀────┘
+The session has no I/O, no clock and no threads: the runner passes it events and executes its actions.
 
-    session.on(event, now) ─▶ actions, to carry out in order;  session.wake_at: when to send Tick at the latest
+    Fetched ─▶ lane (of a partition) ─▶ Run ─▶ Finished ─┬─ success ─▶ Commit, every second
+                 ▲                                       └─ failure ─▶ Step ─▶ Transact: letter + ledger row + offset
+                 └── due again, or retried in place ◀───────────────────┘
 
-    parts: arrivals (records read) ─▶ runs (records to run next) ─▶ outcomes (their meaning) ─▶ moves, commits
+    session.on(event, now) ─▶ actions to execute in order;  session.wake_at: the latest time to send Tick
+
+    parts: arrivals (records read) ─▶ runs (records to handle next) ─▶ outcomes (next steps) ─▶ moves, commits (writes)
 
 Invariants, even if the process dies between two actions:
- 1. A record is committed only when it and all records before it in its partition are done, so none is lost.
- 2. A record's letter, ledger row and offset are one transaction, so none is duplicated. In a source topic a move waits
-    for all records before it, so no later member reads a record that was moved.
- 3. A letter in a retry partition is alive only while the ledger lists its id. Letters that ended out of order, or were
-    moved on, are skipped.
- 4. After an unclean shutdown, records are noted as in hand before they are handled, in growing batches. If the process
-    ends again, the record that the handler had is then handled alone; if no mark names it, all records of the batch are
-    handled one at a time. Only the record that ends the process becomes a dead letter.
+ 1. An offset is committed only when all records before it in its partition are done, so no record is lost.
+ 2. A record's letter, ledger row and offset are written in one transaction, so no record is duplicated. In a source
+    topic this write waits for all records before it, so the next owner does not read a moved record again.
+ 3. A letter in a retry partition is handled only while the ledger lists its id. Letters that finished out of order, or
+    were written to another topic, are skipped.
+ 4. After an unclean shutdown, the ledger notes records as "in hand" before they are handled, in growing batches, and a
+    mark names the record that the handler has. If the process ends again, the marked record is handled alone; without
+    a mark, all records of the batch are handled one at a time. Only a record that ends the process becomes a dead
+    letter.
 
 Thread rule: one thread at a time.
 """
@@ -80,7 +83,7 @@ FINISHED_IDS_MAX: Final = 100_000
 
 
 class Session:
-    """A member's decisions about failures: see the module. Arguments are those of SessionState."""
+    """Makes the decisions of a member; see the module. The arguments are those of SessionState."""
 
     def __init__(
         self, policy: Policy, *, member: str, nonce: str, draw: Callable[[], float], by_partition: bool = False
@@ -110,7 +113,7 @@ class Session:
         return self.on_all((event,), now)
 
     def on_all(self, events: Iterable[Event], now: Moment) -> list[Action]:
-        """Return the actions for these events, in order."""
+        """Return the actions for several events, in order."""
         self._state.now = now
         for event in events:
             self._hear(event)
@@ -175,7 +178,7 @@ class Session:
 
     @property
     def wake_at(self) -> float | None:
-        """When to send Tick at the latest (monotonic ms). None: only another event can cause actions."""
+        """The latest time to send Tick (monotonic ms). None if only another event can cause actions."""
         if self._state.stopped:
             return None
         times = list(self._moves.wakes(self._state.now.ms))
@@ -190,8 +193,7 @@ class Session:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a record is being handled or written, or could be now without waiting for a backoff or another
-        group."""
+        """Whether a record is being handled or written, or waits for neither a backoff nor another group."""
         for lane in self._lanes.values():
             head = None if self._breaker.is_open or lane.waits_for else lane.head
             if lane.run is not None or lane.moving or (head is not None and head.due <= self._state.now.ms):
@@ -205,13 +207,18 @@ class Session:
 
     @property
     def waits(self) -> dict[TopicPartition, str]:
-        """Partitions whose next record waits for another group, with that group. Send Decided for them."""
+        """The partitions whose next record waits for another group, with that group.
+
+        The caller has to send Decided for these.
+        """
         return {lane.partition: lane.waits_for for lane in list(self._lanes.values()) if lane.waits_for}
 
     @property
     def holders(self) -> dict[TopicPartition, list[int]]:
-        """Offsets of dead records whose keys are held, by source partition. Send Released when the ledger no longer
-        lists a record as held."""
+        """The offsets of dead records whose keys are held, by source partition.
+
+        The caller sends Released when the ledger no longer lists a record as held.
+        """
         found = {}
         for lane in self._lanes.values():
             if lane.is_retry and lane.chains is not None and lane.chains.written:
@@ -225,7 +232,7 @@ class Session:
 
     @property
     def behind(self) -> dict[TopicPartition, int]:
-        """The next offset to read, for each partition not yet read up to its end at the assignment."""
+        """The next offset to read, for each partition that is not yet read up to the end it had at its assignment."""
         return {key: lane.position for key, lane in self._lanes.items() if not lane.caught_up}
 
     @property
@@ -234,17 +241,17 @@ class Session:
 
     @property
     def waiting_count(self) -> int:
-        """Number of letters in hand that are not due or wait for their key."""
+        """The number of letters that were read, and are not due or wait for their key."""
         return sum(lane.unfinished for lane in list(self._lanes.values()) if lane.is_retry)
 
     @property
     def parked_keys(self) -> int:
-        """Number of keys that wait for a failed record."""
+        """The number of keys that wait for a failed record."""
         return sum(lane.chains.parked_keys for lane in list(self._lanes.values()) if lane.is_retry and lane.chains)
 
     @property
     def held_keys(self) -> int:
-        """Number of keys that are held until their dead record is decided."""
+        """The number of keys that are held until their dead record is decided."""
         return sum(len(lane.chains.holders) for lane in list(self._lanes.values()) if lane.is_retry and lane.chains)
 
     # --- partitions ---------------------------------------------------------------------------------------------------
@@ -277,8 +284,11 @@ class Session:
                 self._see_keys(lane)
 
     def _doubt(self, lane: PartitionLane, start: Start, opened: Row | None, hand: Row | None) -> None:
-        """Find the records that may have ended the partition's previous member: those it can have reached, and in a
-        retry partition those that were due. If a mark names one record of a batch, only that record was in hand."""
+        """Find the records that may have crashed the partition's previous owner.
+
+        They are those that it can have reached and, in a retry partition, those that were due. If a mark names one
+        record of a batch, the handler had only that record.
+        """
         lane.marked = hand is not None
         if lane.is_retry:
             noted = {
@@ -303,7 +313,7 @@ class Session:
             self._actions.append(Doubt(lane.partition, start.position, until, suspects))
 
     def _look_at_doubts(self) -> None:
-        """End the caution in partitions where all doubted records have an outcome."""
+        """Stop noting records in partitions where all records that may have crashed the last owner have an outcome."""
         for lane in self._lanes.values():
             if lane.until >= 0 and lane.is_over and not lane.leaving:
                 self._actions.append(Doubt(lane.partition, lane.first, lane.until, over=True))
@@ -313,7 +323,7 @@ class Session:
                 lane.batch.items = []
 
     def _see_keys(self, lane: PartitionLane) -> None:
-        """Let a source partition share the key chains of its retry partition, which may have just been assigned."""
+        """Give a source partition the key chains of its retry partition, which may have just been assigned."""
         partner = None if lane.is_retry else self._state.partner(lane)
         if partner is None or partner.chains is lane.chains:
             return
@@ -339,7 +349,7 @@ class Session:
                         lane.unnote(item)
 
     def _close(self, partitions: Iterable[TopicPartition]) -> None:
-        """Write the last transaction of these partitions. The next owner handles what does not fit."""
+        """Start the last transaction of revoked partitions. The next owner handles records that do not fit in it."""
         for key in partitions:
             lane = self._lanes.get(key)
             if lane is not None:
@@ -418,7 +428,7 @@ class Session:
             self._actions.append(Alarm("held", text, {"record": where}))
 
     def _release(self, lane: PartitionLane, digest: str) -> None:
-        """Let the records that waited for a dead record continue."""
+        """Release a held key, so that records which waited for a dead record continue."""
         retry = lane if lane.is_retry else self._state.partner(lane)
         if retry is not None and retry.chains is not None:
             following = retry.chains.release(digest)
@@ -437,11 +447,13 @@ class Session:
             self._actions.append(commit)
 
     def _flow(self) -> None:
-        """Pause partitions that are read too far ahead, and resume them. Records that only wait to be written do not
-        count, so that reading continues meanwhile; at most IN_HAND_MAX of them, since unreadable records skip the
-        handler and would otherwise be read without limit. Noted records do count: they are still to be handled.
-        Otherwise the partition would be resumed for a moment, and the client would drop what it had fetched when it is
-        paused again."""
+        """Pause partitions that are read too far ahead, and resume them.
+
+        Up to IN_HAND_MAX records that only wait to be written are not counted, so that reading continues meanwhile. The
+        limit is needed because unreadable records skip the handler. Records that are noted first are counted, since
+        they are still to be handled. Otherwise the partition would be resumed for a moment, and the client would drop
+        fetched records when it is paused again.
+        """
         for lane in self._lanes.values():
             parks = lane.is_retry and lane.chains is not None
             limit = self._policy.parked_max if parks else self._policy.ahead_max
@@ -467,5 +479,5 @@ def open_ids(rows: Rows, partition: TopicPartition) -> frozenset[str]:
 
 
 def stamp_of(row: Row) -> tuple[str, int]:
-    """Return who wrote a note, and when. Both are the same for all records of a batch."""
+    """Return the member that wrote an in-hand note and the time. All records of a batch have the same."""
     return row.member, row.last

@@ -1,4 +1,4 @@
-"""Hold what the parts of a session share: assigned partitions, pending actions, and the time of the event.
+"""The state that the parts of a session share: assigned partitions, pending actions, and the time of the event.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class SessionState:
-    """Shared state of a session: see the module.
+    """The shared state of a session; see the module.
 
     `member`        the member's name in ledger rows
     `nonce`         part of letter ids, different in every session; "" with at-least-once moves, where a repeated move
                     needs the same id
-    `draw`          returns a number from 0 to 1
+    `draw`          returns a random number from 0 to 1
     `by_partition`  each transaction covers one source partition
     """
 
@@ -61,11 +61,11 @@ class SessionState:
         """Counts by name and label; see kafkalite.failures.metrics."""
 
     def partner(self, lane: PartitionLane) -> PartitionLane | None:
-        """Return the retry partition whose chains block keys of this source partition (order by key)."""
+        """Return the retry partition in which records of this source partition wait for their keys (order by key)."""
         return self.lanes.get(TopicPartition(self.policy.layout.retry(lane.origin.topic, 0), lane.origin.partition))
 
     def letter_id(self, item: Item) -> str:
-        """Return the id of the item's next letter."""
+        """Return the id of the next letter of a record."""
         where = origin_text(item.origin, item.origin_offset)
         if not self.nonce:
             return f"{where}/{item.rounds}.{item.attempt}"

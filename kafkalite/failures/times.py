@@ -1,4 +1,4 @@
-"""Parse durations such as "10 s" into milliseconds, and hold a moment of both clocks.
+"""Parse durations such as "10 s" into milliseconds. Moment is a reading of both wall clock and monotonic clock.
 
 Thread rule: functions are pure.
 """
@@ -27,7 +27,7 @@ class Moment(NamedTuple):
 
 
 def milliseconds(duration: Duration | object) -> int:
-    """Convert "10 s", "1.5 min", "250ms" or a number of seconds to ms. ValueError."""
+    """Convert "10 s", "1.5 min", "250ms" or a number of seconds to ms. Raises ValueError."""
     if isinstance(duration, str):
         value = _spelled_ms(duration)
     elif isinstance(duration, (int, float)) and not isinstance(duration, bool):
@@ -50,7 +50,7 @@ def _spelled_ms(duration: str) -> float:
 
 
 def short_name(duration_ms: int) -> str:
-    """Return a delay as retry-topic names spell it: 10000 → "10s", by the largest unit that divides it."""
+    """Format a delay for the name of a retry topic, in the largest unit that divides it: 10000 → "10s"."""
     for unit, letter in SHORT.items():
         if duration_ms and duration_ms % UNITS_MS[unit] == 0:
             return f"{duration_ms // UNITS_MS[unit]}{letter}"

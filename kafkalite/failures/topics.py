@@ -1,7 +1,7 @@
-"""Create the topics that a policy needs, or check them on a live cluster.
+"""Create the retry topics, dead-letter topics and ledger that a policy needs, or check those of a live cluster.
 
-Retry and dead-letter topics use the broker's time (LogAppendTime): with its own timestamp, an old record could be in a
-segment that retention deletes at once. Dead letters have unlimited retention.
+Retry and dead-letter topics use the broker's time (LogAppendTime): retention could delete an old record at once if it
+kept its own timestamp. Dead letters have unlimited retention.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -40,7 +40,7 @@ LEDGER_PARTITION: Final = 0
 
 
 class Need(NamedTuple):
-    """A required topic."""
+    """A topic that a policy requires."""
 
     name: str
     partitions: int
@@ -48,8 +48,10 @@ class Need(NamedTuple):
 
 
 def needs(policy: Policy, client: Client) -> list[Need]:
-    """Return the topics that the policy needs in addition to its source topics. UnknownTopicOrPartition if one of those
-    is missing."""
+    """Return the topics that the policy needs in addition to its source topics.
+
+    Raises UnknownTopicOrPartition if a source topic is missing.
+    """
     found: list[Need] = []
     most = largest = 0
     for topic in policy.topics:
@@ -82,14 +84,16 @@ def size_max(client: Client, topic: str) -> int:
 
 
 def create_line(need: Need) -> str:
-    """Return the command that creates the topic."""
+    """Return the `kafkalite topics create` command for a topic."""
     settings = " ".join(f"--set {name}={value}" for name, value in need.settings.items())
     return f"kafkalite topics create {need.name} -p {need.partitions} {settings}"
 
 
 def ensure(policy: Policy, client: Client) -> list[str]:
-    """Create missing topics, and add partitions if the source topic has more. Return the commands for what could not be
-    done."""
+    """Create missing topics, and add partitions if the source topic has more.
+
+    Return commands for the topics that could not be created or changed.
+    """
     missing = []
     for need in needs(policy, client):
         try:
@@ -112,7 +116,7 @@ def publish(policy: Policy, client: Client) -> None:
 
 
 def faults(policy: Policy, client: Client) -> Iterator[str]:
-    """Yield the faults of a policy's topics on a live cluster, a sentence each. Changes nothing."""
+    """Yield a sentence for each fault of a policy's topics on a live cluster. Changes nothing."""
     try:
         wanted = needs(policy, client)
     except UnknownTopicOrPartition as error:
@@ -142,7 +146,7 @@ def faults(policy: Policy, client: Client) -> Iterator[str]:
 
 
 def missing_rights(policy: Policy, client: Client) -> Iterator[str]:
-    """Yield the ACLs that a member needs and this client's user lacks, for existing topics."""
+    """Yield the permissions on existing topics that a member needs and this client's user lacks."""
     read_write = frozenset({AclOperation.READ, AclOperation.WRITE})
     wanted = dict.fromkeys(policy.topics, frozenset({AclOperation.READ}))
     if policy.uses_topics or policy.writes_letters:
@@ -158,7 +162,7 @@ def missing_rights(policy: Policy, client: Client) -> Iterator[str]:
 
 
 def setting_fault(topic: str, name: str, value: str, wanted: str) -> str:
-    """Return the fault of one topic setting, or ""."""
+    """Return a sentence about a topic setting with an unsuitable value, or ""."""
     match name:
         case "retention.ms" if value != "-1" and (wanted == "-1" or int(value) < int(wanted)):
             return f"{topic} has retention.ms={value}; set it to {wanted}"

@@ -1,11 +1,11 @@
-"""Write the core's transactions in a separate thread, while the member continues to read and handle records.
+"""Write a member's transactions in a separate thread, while the member continues to read and handle records.
 
-    Transact ─▶ begin ─▶ [thread: rendered ─▶ Port.transact, or Port.write] ─▶ bell ─▶ ended ─▶ TransactionEnded
+    Transact ─▶ begin ─▶ [thread: build records ─▶ Port.transact or Port.write] ─▶ bell ─▶ ended ─▶ TransactionEnded
 
-One transaction at a time. Each one starts with the group membership and the size limits of that moment, so a decision
-of one group generation is never committed in the name of a later one.
+There is one transaction at a time, called a move. It keeps the group membership and size limits of its start, so a
+decision of one group generation is never committed for a later generation. The bell wakes the runner's thread.
 
-Thread rule: everything belongs to the runner's thread, except the methods under "the thread".
+Thread rule: everything belongs to the runner's thread, except the methods in the section "the thread".
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ class TransactionFailed(Exception):
 
 
 class Written(NamedTuple):
-    """A record to write: key, value, headers and timestamp of the message. Partition None: chosen by key."""
+    """A record to write: key, value, headers and timestamp of the message.
+
+    If `partition` is None, the key determines it.
+    """
 
     topic: str
     partition: int | None
@@ -51,7 +54,7 @@ class Written(NamedTuple):
 
 
 class WritingPort(Protocol):
-    """The client interface that a mover needs. It is called in the mover's thread."""
+    """The client interface that the Mover needs. It is called in the Mover's thread."""
 
     def transact(
         self,
@@ -60,10 +63,10 @@ class WritingPort(Protocol):
         scope: TopicPartition | None,
         member: object,
     ) -> None:
-        """Write records and offsets atomically, as this `member` of the group. TransactionFailed."""
+        """Write records and offsets atomically, as this `member` of the group. Raises TransactionFailed."""
 
     def write(self, records: Sequence[Written]) -> None:
-        """Write records without a transaction, with acks=all. TransactionFailed."""
+        """Write records without a transaction, with acks=all. Raises TransactionFailed."""
 
 
 class Move(NamedTuple):
@@ -75,7 +78,7 @@ class Move(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A finished move, written or failed. `largest` is the index of the put that was too large."""
+    """A finished move, written or failed. `largest` is the index of a record that was too large."""
 
     action: Transact
     failed: bool = False
@@ -97,13 +100,13 @@ class Mover:
         self._thread.start()
 
     def begin(self, move: Move) -> None:
-        """Start a move. Only one at a time."""
+        """Start a move. The previous move must have ended."""
         assert not self.busy, "one transaction at a time"
         self.busy = True
         self._jobs.put(move)
 
     def ended(self) -> Ended | None:
-        """Return the move that has ended, if any. Raise the exception that ended the thread."""
+        """Return the move that has ended, or None. Raise the exception that ended the thread."""
         try:
             found = self._ended.get_nowait()
         except queue.Empty:
@@ -159,7 +162,7 @@ class Mover:
 
 
 def ledger_message(key: str, value: bytes | None) -> Message:
-    """Return the ledger record of a row."""
+    """Return the ledger record to write for a row."""
     return Message("", -1, -1, time.time_ns() // 1_000_000, key.encode(errors="surrogateescape"), value)
 
 

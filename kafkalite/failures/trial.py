@@ -1,10 +1,10 @@
-"""Run a handler over records in memory: the policy's outcomes, without a broker and without waiting.
+"""Test a handler and its policy in memory, without a broker and without waiting.
 
     records ─▶ Fetched ─▶ Session ─┬─ Run ───────▶ the handler
                   ▲                ├─ Transact ──▶ dead letters, outputs
                   └─ retry topic ◀─┘    (no waiting: the clock jumps to the next due time)
 
-The core is the member's own (kafkalite.failures.session); only the client and the clock are replaced.
+It uses the same session as a real member (kafkalite.failures.session); only the client and the clock are replaced.
 
 Thread rule: one thread at a time. An async handler runs in the event loop of another thread.
 """
@@ -62,7 +62,7 @@ ATTEMPTS_MAX: Final = 1000
 
 
 class Retried(NamedTuple):
-    """A failed attempt that was followed by another: the record as the handler got it, and the failure."""
+    """A failed attempt that was followed by another attempt: the record as the handler got it, and the failure."""
 
     record: Message
     failure: Failure
@@ -100,9 +100,11 @@ class Tried(NamedTuple):
 
 
 def messages_of(policy: Policy, records: Iterable[Message | bytes | None]) -> list[Message]:
-    """Return records of the policy's topics. A value, or None for a tombstone, becomes a record of partition 0 of the
-    first topic. TypeError for anything that is not a record, ValueError for another topic or offsets that do not
-    ascend."""
+    """Return records of the policy's topics.
+
+    A value, or None for a tombstone, becomes a record of partition 0 of the first topic. Raises TypeError for anything
+    that is not a record, ValueError for another topic or offsets that do not increase.
+    """
     found: list[Message] = []
     ends: defaultdict[TopicPartition, int] = defaultdict(int)
     for record in records:
@@ -124,9 +126,9 @@ def messages_of(policy: Policy, records: Iterable[Message | bytes | None]) -> li
 
 
 class Trial:
-    """One run of a handler in memory: see the module.
+    """One run of a handler in memory; see the module.
 
-    `attempts_max`   calls for one record after which the trial ends
+    `attempts_max`   maximum number of calls for one record
     `dead`           the dead-letter handler
     """
 
@@ -195,7 +197,7 @@ class Trial:
             yield Fetched(place, [Arrival(message) for message in messages], messages[-1].offset + 1)
 
     def _decided(self) -> Iterator[Event]:
-        """Let the groups in `after` have processed every record."""
+        """Tell the session that the groups in `after` have processed every record."""
         for place, group in self._session.waits.items():
             yield Decided(group, place, 2**63 - 1)
 
@@ -243,7 +245,7 @@ class Trial:
         yield RunEnded(run.partition, run.number)
 
     def _noted(self, run: Run, events: list[Event]) -> Iterator[Event]:
-        """Note the outcomes of batches for each record, and pass them on."""
+        """Store the outcome of each record of a batch call, and pass the events on."""
         messages = {message.offset: message for message in run.messages}
         for event in events:
             if isinstance(event, Finished):
@@ -339,7 +341,7 @@ class Trial:
         )
 
     def _rest(self, message: Message) -> str:
-        """Classify a record that was neither processed nor became a dead letter."""
+        """Store the result of a record that was neither processed nor became a dead letter."""
         origin = message[:3]
         failures = [failure for _, failure in self._calls[origin] if failure is not None]
         is_ended = bool(self._stopped) or self._is_over

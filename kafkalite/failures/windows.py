@@ -1,4 +1,4 @@
-"""Track the failure ratio over a sliding window of 32 slots, exact to one slot.
+"""Compute the failure ratio over a sliding time window, which moves in 32 steps.
 
 Thread rule: one thread at a time.
 """
@@ -12,7 +12,7 @@ SLOT_COUNT: Final = 32
 
 
 class Window:
-    """The outcomes of the last `over_ms`. The ratio counts once there are `least` outcomes."""
+    """The outcomes of the last `over_ms`. The ratio is used only if there are at least `least` outcomes."""
 
     def __init__(self, ratio: float, over_ms: int, least: int) -> None:
         self._ratio = ratio
@@ -48,7 +48,7 @@ class Window:
 
     @property
     def ratio(self) -> float:
-        """Failures divided by outcomes, or 0 without outcomes."""
+        """The number of failures divided by the number of outcomes; 0 without outcomes."""
         return self._failed / self._count if self._count else 0.0
 
     @property

@@ -1,13 +1,13 @@
-"""Run handlers while the client is polled: sync ones in threads, async ones as tasks of one event loop.
+"""Run sync handlers in threads and async handlers as tasks of one event loop, while the client is polled.
 
     Run ─▶ start ─┬─ ThreadWorkers: the next free thread ─┬─▶ Caller ─▶ Finished per record, RunEnded ─▶ results
                   └─ TaskWorkers: a task of the loop ─────┘                              (the bell rings)
 
-The records of a run are handled one after the other, unless the policy keeps no order and the handler is async: then up
-to `count` records are handled at a time, and with order by key no two of one key.
+The records of a run are handled one after the other. If the handler is async and the policy does not require order, up
+to `count` records are handled at a time; with order by key, never two of one key.
 
-Thread rule: the methods belong to the runner's thread, except `cancel`; `since` and `failure` are read there while
-handlers run.
+Thread rule: the methods belong to the runner's thread, except `cancel`. That thread reads `since` and `failure` while
+handlers run. The bell wakes it.
 """
 
 from __future__ import annotations
@@ -45,8 +45,10 @@ logger = logging.getLogger(__name__)
 
 
 class Workers(ABC):
-    """Base of both kinds of workers. `count` handlers run at a time; `mark` writes a mark to the ledger; `bell` is rung
-    once per run, because ringing it for each record would slow down the workers."""
+    """Base of both kinds of workers. `count` handlers run at a time. `mark` writes a mark to the ledger.
+
+    `bell` wakes the runner once per run, because waking it for each record would slow down the workers.
+    """
 
     def __init__(
         self, caller: Caller, count: int, bell: queue.SimpleQueue[None], mark: Callable[[str, Row], None]
@@ -79,24 +81,24 @@ class Workers(ABC):
             self._withdrawn.add(run.number)
 
     def ended(self, event: RunEnded) -> None:
-        """Take the end of a run, after the runner has processed it."""
+        """Forget a run, after the runner has processed its end."""
         if (run := self.running.get(event.partition)) is not None and run.number == event.run:
             del self.running[event.partition]
         self._withdrawn.discard(event.run)
 
     def results(self) -> list[Event]:
-        """Return the outcomes and ends since the last call."""
+        """Return the outcomes of records and ends of runs since the last call."""
         found: list[Event] = []
         while self._results:
             found.append(self._results.popleft())
         return found
 
     def cancel(self) -> None:  # noqa: B027  # threads cannot be cancelled
-        """Cancel the handlers that can be cancelled; their records get no outcome. From any thread."""
+        """Cancel the handlers that can be cancelled; their records get no outcome. Any thread may call it."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the workers that are free."""
+        """End the workers that run no handler."""
 
     def _is_over(self, run: Run) -> bool:
         """Return whether no further record of the run may begin."""
@@ -135,7 +137,7 @@ class ThreadWorkers(Workers):
         self._jobs.put(run)
 
     def close(self) -> None:
-        """End the idle threads. A thread in a handler ends after it."""
+        """End the idle threads. A thread that runs a handler ends after the handler."""
         for _ in self._threads:
             self._jobs.put(None)
 
@@ -190,7 +192,7 @@ class ThreadWorkers(Workers):
 
 
 def mark_of(run: Run, message: Message) -> Mark | None:
-    """Return the mark to write to the ledger before this record of a run is handled."""
+    """Return the mark to write to the ledger before this record of a run is handled; None if there is none."""
     return run.marks[run.messages.index(message)] if run.marks else None
 
 
@@ -273,7 +275,10 @@ class EventLoopThread:
         return cast("Result", found)
 
     def close(self) -> None:
-        """Cancel what still runs, and end. A handler that blocks the loop is abandoned after CANCEL_WAIT_S."""
+        """Cancel the tasks that still run, and end the loop.
+
+        A handler that blocks the loop is abandoned after CANCEL_WAIT_S.
+        """
         self.loop.call_soon_threadsafe(self._over.set)
         self._thread.join(CANCEL_WAIT_S)
 
@@ -333,7 +338,7 @@ class TaskWorkers(Workers):
             ended.set_result(None)
 
     def close(self) -> None:
-        """Cancel the handlers that still run, and wait for their end, CANCEL_WAIT_S at most."""
+        """Cancel the handlers that still run, and wait for their end, at most CANCEL_WAIT_S."""
         ended: Future[None] = Future()
         try:
             self.loop.call_soon_threadsafe(self._cancel_all, ended)
@@ -348,7 +353,7 @@ class TaskWorkers(Workers):
     # --- in the loop --------------------------------------------------------------------------------------------------
 
     async def _work(self, run: Run) -> float:
-        """Handle a run. Keep SystemExit and KeyboardInterrupt from the loop, which they would stop."""
+        """Handle a run. Catch SystemExit and KeyboardInterrupt, which would stop the event loop."""
         if isinstance(self._caller, BatchCaller):
             handled = self._in_batches(run, self._caller)
         else:
@@ -397,7 +402,10 @@ class TaskWorkers(Workers):
         return 1000 * handled_s / len(run.messages) if run.marks else 0.0
 
     async def _overlapping(self, run: Run) -> float:
-        """Handle up to `count` records at a time. With order by key, the records of a key follow each other."""
+        """Handle up to `count` records at a time.
+
+        With order by key, the records of a key are handled one after the other.
+        """
         chains: dict[object, list[Message]] = {}
         for message in run.messages:
             key: object = message.key if run.by_key and message.key is not None else message.offset

@@ -1,1 +1,11 @@
-"""Clients that read and write for `kafkalite.failures.runner`, one module each. Only that module imports its client."""
+"""Adapters that let a member of `kafkalite.failures` use kafkalite's client, confluent-kafka, kafka-python or aiokafka.
+
+    columnar.py        kafkalite's client
+    confluent.py       confluent-kafka
+    kafka_python.py    kafka-python
+    aio.py             aiokafka
+    listening.py, writing.py            base classes of the last three: owned partitions; transactions
+    configuration.py, adoption.py       their configuration: for consumer and producers; for kafkalite's client
+
+Each client library is imported only by its adapter.
+"""

@@ -1,9 +1,9 @@
-"""Adopt servers and security settings of another client's consumer for the member's own connections.
+"""Convert the server and security settings of another client library to those of kafkalite's client.
 
     {"bootstrap_servers": …, "security_protocol": "SASL_SSL", "ssl_cafile": …} ─▶ servers, Security
 
-The member reads its ledger, topics and committed offsets with kafkalite's client. It uses the connection settings of
-the consumer, so that users write them only once.
+Whichever client reads the records, a member reads its ledger, topic settings and committed offsets with kafkalite's
+client. It takes the connection settings from the consumer's configuration, so that users write them only once.
 
 Thread rule: functions are pure, except for reading the files that the settings name.
 """
@@ -58,9 +58,10 @@ def servers_of(settings: Mapping[str, Any]) -> Any:
 
 
 def security_of(settings: Mapping[str, Any]) -> Security | None:
-    """Return the TLS and SASL settings of a configuration, None for plaintext.
+    """Return the TLS and SASL settings of a configuration; None for plaintext.
 
-    ValueError for a setting that kafkalite's client does not have; ConfigError, OSError.
+    Raises ValueError for a setting that kafkalite's client does not have, ConfigError for an invalid one, OSError for
+    files.
     """
     plain = {name.replace(".", "_"): value for name, value in settings.items() if value is not None}
     protocol = str(plain.pop("security_protocol", "PLAINTEXT")).upper()

@@ -1,11 +1,13 @@
-"""Adapt aiokafka for the runner. Its event loop runs in a separate thread, so it sends heartbeats during handlers.
+"""Let a member read and write with aiokafka, whose event loop runs in a separate thread.
 
-aiokafka commits offsets in a transaction by the group id alone, so brokers do not refuse a member that was replaced.
-For this reason each source partition has its own transactional id: a member that takes the partition fences the
-previous one.
+So aiokafka sends heartbeats while handlers run.
 
-Thread rule: methods belong to the runner's thread, except `transact` and `write`. Callbacks of aiokafka reach it
-through a queue. Producers belong to the loop.
+When aiokafka commits offsets in a transaction, it sends only the group id, so brokers cannot reject a member that was
+replaced. Therefore each source partition has its own transactional id: a member that is assigned the partition fences
+the previous owner.
+
+Thread rule: methods belong to the runner's thread, except `transact` and `write`. Callbacks of aiokafka reach that
+thread through a queue. Producers belong to the event loop.
 """
 
 from __future__ import annotations
@@ -54,12 +56,12 @@ logger = logging.getLogger(__name__)
 
 
 class AioPort(Listening):
-    """The port of aiokafka: see the module.
+    """Reads and writes with aiokafka; see the module.
 
     `config` is the configuration of an AIOKafkaConsumer without `loop`, and may include settings of an
     AIOKafkaProducer. Or it is an AIOKafkaConsumer that is not started and has no subscription, created with the
     policy's group, enable_auto_commit=False, isolation_level="read_committed" and auto_offset_reset="earliest"; the
-    member creates its own consumer with the same settings. ValueError, TypeError.
+    member creates its own consumer with the same settings. Raises ValueError for unsuitable settings, TypeError.
     """
 
     by_partition = True
@@ -83,8 +85,10 @@ class AioPort(Listening):
         self._told: queue.SimpleQueue[tuple[Callable[[Any], None], Any, asyncio.Future[None]]] = queue.SimpleQueue()
 
     def _run(self) -> None:
-        """Run the loop. Continue after a task's SystemExit, so that `close` can give up the partitions; `poll` raises
-        it."""
+        """Run the event loop. Continue after a task's SystemExit, so that `close` can leave the group.
+
+        `poll` raises it.
+        """
         while True:
             try:
                 self._loop.run_forever()
@@ -94,11 +98,11 @@ class AioPort(Listening):
                 return
 
     def _do(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine in the loop, and wait for it."""
+        """Run a coroutine in the event loop and wait for its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _do_hearing(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine in the loop, and handle the consumer's callbacks meanwhile, because it may wait for them."""
+        """Run a coroutine in the event loop. Meanwhile handle rebalance callbacks, for which the coroutine may wait."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         while not future.done():
             concurrent.futures.wait([future], HEAR_S)
@@ -109,7 +113,7 @@ class AioPort(Listening):
         self._claims = True
 
     def assigned(self, partitions: Any) -> None:
-        """Claim each partition's transactional id before its position is read."""
+        """Initialize each partition's transactional id before its position is read."""
         for one in sorted(partitions) if self._claims else ():
             self._do(self._producer(TopicPartition(one.topic, one.partition)))
         super().assigned(partitions)
@@ -194,7 +198,7 @@ class AioPort(Listening):
             raise CommitRefused(str(error)) from error
 
     def member(self) -> None:
-        """Return None: transactional ids fence replaced members."""
+        """Return None: no group membership is needed, since transactional ids fence replaced members."""
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -287,7 +291,7 @@ class AioPort(Listening):
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # untyped
-    """Pass the consumer's rebalance callbacks to the port."""
+    """Passes the consumer's rebalance callbacks to the AioPort."""
 
     def __init__(self, port: AioPort) -> None:
         self._port = port
@@ -300,7 +304,7 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # untyped
 
 
 def settings_of(consumer: object) -> Mapping[str, Any]:
-    """Return a configuration, or the settings of an AIOKafkaConsumer. ValueError, TypeError."""
+    """Return a configuration unchanged, or the settings of an AIOKafkaConsumer. Raises ValueError, TypeError."""
     if isinstance(consumer, Mapping):
         return consumer
     if not isinstance(consumer, AIOKafkaConsumer):
@@ -323,16 +327,16 @@ def settings_of(consumer: object) -> Mapping[str, Any]:
 
 
 def shown_by(consumer: AIOKafkaConsumer) -> dict[str, Any]:
-    """Return the private attributes that hold a consumer's settings. aiokafka has no public ones."""
+    """Return a consumer's settings from its private attributes; aiokafka has no public ones."""
     shown = {**vars(consumer._client), **vars(consumer)}  # noqa: SLF001  # it has no public name
     return {**shown, "_consumer_timeout_ms": round(shown["_consumer_timeout"] * 1000)}
 
 
 def key_of(key: object) -> Any:
-    """Serialize a key. aiokafka refuses a record whose key and value are both None, and checks before it calls this."""
+    """Return a key unchanged. With a serializer, aiokafka accepts a record whose key and value are both None."""
     return None if key is NO_KEY else key
 
 
 def theirs(offsets: Mapping[TopicPartition, int]) -> dict[Any, int]:
-    """Convert offsets for aiokafka."""
+    """Convert offsets to aiokafka's classes."""
     return {TheirPartition(*place): offset for place, offset in offsets.items()}

@@ -1,4 +1,4 @@
-"""Adapt kafkalite's columnar client for the runner.
+"""Let a member read and write with kafkalite's columnar client.
 
 Thread rule: everything belongs to the runner's thread, except `transact` and `write`, which use a separate client.
 """
@@ -45,8 +45,10 @@ logger = logging.getLogger(__name__)
 
 
 class ColumnarPort:
-    """The port of kafkalite's client. `transactional_id` must be unique to the member; options go to the
-    GroupReader."""
+    """Reads and writes with kafkalite's client.
+
+    `transactional_id` must be unique to the member; `options` are those of GroupReader.
+    """
 
     by_partition = False
     reports_damage = True
@@ -177,7 +179,10 @@ class ColumnarPort:
                 return
 
     def _give_up(self) -> None:
-        """Abort the transaction and drop the producer. The next producer's start aborts what is left open."""
+        """Abort the transaction and drop the producer.
+
+        The next producer's start aborts a transaction that is still open.
+        """
         producer, self._transactional = self._transactional, None
         if producer is not None:
             try:
@@ -207,8 +212,10 @@ class ColumnarPort:
             producer.send(*place, columns_of(messages))
 
     def _choose(self, topic: str, key: bytes | None) -> int:
-        """Return the same partition for the same key. To match Kafka's partitioner, the program must name the
-        partition."""
+        """Choose a partition by the key.
+
+        It is not Kafka's partitioner: to match that, the program must name the partition.
+        """
         numbers = self._writing.partitions(topic)
         return numbers[zlib.crc32(key or b"") % len(numbers)]
 
@@ -236,7 +243,7 @@ def is_too_large(error: BaseException | None) -> bool:
 
 
 def messages_of(chunk: Chunk) -> list[Message]:
-    """Return the records of a chunk. Header names keep bytes that are not UTF-8."""
+    """Convert a chunk to messages. Header names keep bytes that are not UTF-8."""
     topic, partition = chunk.partition
     columns = chunk.columns
     types = [0] * len(columns) if columns.timestamp_types is None else columns.timestamp_types.tolist()
@@ -267,8 +274,10 @@ def name_of(name: bytes | None) -> str:
 
 
 def common_names(headers: HeaderColumns) -> list[str] | None:
-    """Return the header names if all records have the same, as letters do, else None. They are then decoded once per
-    batch."""
+    """Return the header names if all records have the same names, as letters do, else None.
+
+    Such names are decoded once per batch.
+    """
     records, keys = len(headers), headers.keys
     width, rest = divmod(len(keys), records) if records else (0, 1)
     if rest or not width or keys.nulls is not None:

@@ -1,11 +1,11 @@
-"""Divide a client's configuration between a member's consumer and its producers.
+"""Split the configuration of a client library into settings of a member's consumer and of its producers.
 
     {"bootstrap_servers": …, "group_id": "billing", "fetch_min_bytes": 1, "compression_type": "lz4"}
         consumer ◀── consumer settings          producer settings ──▶ producer
 
-Settings that a member depends on are refused if they differ: the member commits offsets itself, reads committed
-records, and starts at the earliest offset if none is committed, because it would otherwise miss the first records of
-retry topics.
+Some settings are refused with other values than the member needs. The member commits offsets itself and reads committed
+records. Without a committed offset it starts at the earliest: otherwise it would miss the first records of retry
+topics.
 
 Thread rule: functions are pure.
 """
@@ -42,7 +42,7 @@ INSTEAD: Final = {
 
 
 class Divided(NamedTuple):
-    """The settings of each side, without those that the member sets."""
+    """The settings of consumer and producers, without those that the member sets itself."""
 
     consumer: dict[str, Any]
     producer: dict[str, Any]
@@ -56,10 +56,10 @@ def divided(
     producer_names: Collection[str] | None,
     consumer_only: tuple[str, ...] = (),
 ) -> Divided:
-    """Check and divide a configuration.
+    """Check a configuration and split it.
 
     Without name lists, the client itself refuses unknown settings; its producers do not get settings that begin with
-    one of `consumer_only`. ValueError for a setting that a member refuses, TypeError for an unknown name.
+    one of `consumer_only`. Raises ValueError for a setting that a member refuses, TypeError for an unknown name.
     """
     if consumer_names is not None and producer_names is not None:
         refuse_unknown("the configuration", config, {*consumer_names, *producer_names})
@@ -81,7 +81,7 @@ def divided(
 
 
 def refuse_unfit(config: Mapping[str, Any]) -> None:
-    """Raise ValueError that names each setting with a value that a member refuses."""
+    """Raise ValueError if settings have values that a member refuses; the message names each."""
     values = {name.replace(".", "_"): (name, value) for name, value in config.items()}
     faults = []
     for plain, fitting in NEEDED.items():
@@ -93,7 +93,7 @@ def refuse_unfit(config: Mapping[str, Any]) -> None:
 
 
 def require_group(given: str | None, group: str) -> None:
-    """Raise ValueError if the configuration names another group than the policy."""
+    """Raise ValueError if the configuration's group is not that of the policy."""
     if given not in {None, group}:
         raise ValueError(f"the configuration has group {given!r}; the policy has group {group!r}")
 

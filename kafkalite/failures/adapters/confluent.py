@@ -1,7 +1,7 @@
-"""Adapt confluent-kafka for the runner.
+"""Let a member read and write with confluent-kafka.
 
-librdkafka's position is the offset after the last record it returned, and does not count transaction markers after it.
-Its end-of-partition event reports the real end, so the port enables that event.
+librdkafka's position is the offset after the last record that it returned, even if only transaction markers follow. So
+the adapter enables the end-of-partition event, which reports the real end.
 
 Thread rule: as in kafkalite.failures.adapters.writing.
 """
@@ -50,8 +50,11 @@ logger = logging.getLogger(__name__)
 
 
 class ConfluentPort(Writing):
-    """The port of confluent-kafka: see the module. `config` is a consumer configuration of librdkafka, and may include
-    settings of a producer. A Consumer is refused, because it does not expose its settings. ValueError, TypeError."""
+    """Reads and writes with confluent-kafka; see the module.
+
+    `config` is a consumer configuration of librdkafka, and may include settings of a producer. It cannot be a Consumer
+    object, which does not expose its settings. Raises ValueError, TypeError.
+    """
 
     _failures = (KafkaException,)
 
@@ -146,7 +149,7 @@ class ConfluentPort(Writing):
             raise CommitRefused(str(error)) from error
 
     def _theirs(self, offsets: Mapping[TopicPartition, int]) -> list[Any]:
-        """Convert offsets for librdkafka."""
+        """Convert offsets to librdkafka's class."""
         found = []
         for place, offset in offsets.items():
             epoch = self.epoch_before(place, offset)
@@ -168,9 +171,11 @@ class ConfluentPort(Writing):
         return producer
 
     def _add_offsets(self, producer: Any, offsets: Mapping[TopicPartition, int], member: Any) -> None:
-        """Add the offsets in a thread: librdkafka ignores the timeout while it waits for the group coordinator, and may
-        wait forever (2.16; librdkafka#5456). The thread keeps the producer, and the next producer fences its
-        transaction."""
+        """Add the offsets in a thread, with a timeout.
+
+        librdkafka ignores its own timeout while it waits for the group coordinator, and may wait forever (2.16;
+        librdkafka#5456). After the timeout the thread keeps the producer, and the next producer fences its transaction.
+        """
         ended: list[BaseException | None] = []
 
         def send() -> None:
@@ -242,7 +247,7 @@ class ConfluentPort(Writing):
 
 
 def settings_of(consumer: object) -> Mapping[str, Any]:
-    """Return the configuration. TypeError for anything else."""
+    """Return the configuration unchanged. Raises TypeError if it is no mapping."""
     if isinstance(consumer, Mapping):
         return consumer
     raise TypeError(
@@ -252,7 +257,7 @@ def settings_of(consumer: object) -> Mapping[str, Any]:
 
 
 def message_of(one: Any) -> Message:
-    """Convert a record of librdkafka."""
+    """Convert a record of librdkafka to a Message."""
     kind, timestamp = one.timestamp()
     return Message(
         one.topic(),

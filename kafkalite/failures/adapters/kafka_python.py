@@ -1,9 +1,9 @@
-"""Adapt kafka-python for the runner.
+"""Let a member read and write with kafka-python.
 
-If a poll of kafka-python ends during a join, the client may forget that it is joining (3.0.12: a group leader marks new
-metadata as seen when it computes the assignment, before the assignment arrives). It then sends neither heartbeats nor
-fetches, and the group drops it after its session timeout. So the port requests the rejoin again until it completes, and
-polls long enough for it.
+The adapter works around a fault of kafka-python 3.0.12. If a poll ends during a join, the client may forget that it is
+joining: a group leader marks new metadata as seen before its assignment arrives. The client then sends neither
+heartbeats nor fetches, and the group removes it after the session timeout. So the adapter requests the rejoin again
+until it completes, and polls long enough for it.
 
 Thread rule: as in kafkalite.failures.adapters.writing.
 """
@@ -43,11 +43,12 @@ logger = logging.getLogger(__name__)
 
 
 class KafkaPythonPort(Writing):
-    """The port of kafka-python: see the module.
+    """Reads and writes with kafka-python; see the module.
 
     `config` is the configuration of a KafkaConsumer, and may include settings of a KafkaProducer. Or it is a
     KafkaConsumer without a subscription, created with the policy's group, enable_auto_commit=False,
-    isolation_level="read_committed" and auto_offset_reset="earliest"; the member closes it. ValueError, TypeError.
+    isolation_level="read_committed" and auto_offset_reset="earliest"; the member closes it. Raises ValueError,
+    TypeError.
     """
 
     _failures = (KafkaError,)
@@ -98,8 +99,11 @@ class KafkaPythonPort(Writing):
         return self.fetches(found)
 
     def _let_parked_back(self) -> None:
-        """Let parked records of a resumed partition return. kafka-python returns them only if no other response is
-        queued, and an empty response stays queued: the partition would never be read again."""
+        """Make kafka-python return the records that it kept for a paused partition, after the partition is resumed.
+
+        It returns them only if no other response is queued, and an empty response stays queued: the partition would
+        never be read again.
+        """
         fetcher = self._consumer._fetcher  # noqa: SLF001  # it has no public name
         if fetcher._next_partition_records is not None and not fetcher._next_partition_records:  # noqa: SLF001
             fetcher._next_partition_records = None  # noqa: SLF001
@@ -126,7 +130,7 @@ class KafkaPythonPort(Writing):
             raise CommitRefused(str(error)) from error
 
     def _theirs(self, offsets: Mapping[TopicPartition, int]) -> dict[Any, Any]:
-        """Convert offsets for kafka-python."""
+        """Convert offsets to kafka-python's class."""
         return {
             TheirPartition(*place): OffsetAndMetadata(offset, "", self.epoch_before(place, offset))
             for place, offset in offsets.items()
@@ -191,15 +195,17 @@ class KafkaPythonPort(Writing):
 
 
 class Keys(Serializer):  # type: ignore[misc]  # untyped
-    """Pass keys through. kafka-python refuses a record whose key and value are both None, and checks before it calls
-    this."""
+    """A serializer that returns keys unchanged.
+
+    With a serializer, kafka-python accepts a record whose key and value are both None.
+    """
 
     def serialize(self, _topic: str, _headers: object, data: object) -> Any:
         return None if data is NO_KEY else data
 
 
 class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # untyped
-    """Pass the consumer's rebalance callbacks to the port."""
+    """Passes the consumer's rebalance callbacks to the KafkaPythonPort."""
 
     def __init__(self, port: KafkaPythonPort) -> None:
         self._port = port
@@ -215,7 +221,7 @@ class Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # untyped
 
 
 def settings_of(consumer: object) -> Mapping[str, Any]:
-    """Return a configuration, or the settings of a KafkaConsumer. TypeError."""
+    """Return a configuration unchanged, or the settings of a KafkaConsumer. Raises TypeError."""
     if isinstance(consumer, Mapping):
         return consumer
     if not isinstance(consumer, KafkaConsumer):
@@ -224,7 +230,7 @@ def settings_of(consumer: object) -> Mapping[str, Any]:
 
 
 def own_settings(consumer: KafkaConsumer) -> dict[str, Any]:
-    """Return a consumer's settings that differ from the defaults, and those that a member depends on."""
+    """Return a consumer's settings that differ from the defaults, and the settings that a member depends on."""
     defaults = KafkaConsumer.DEFAULT_CONFIG
     found = {name: value for name, value in consumer.config.items() if value != defaults.get(name)}
     return {**found, **{name: consumer.config[name] for name in NEEDED}}

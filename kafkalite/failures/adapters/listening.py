@@ -1,4 +1,4 @@
-"""Base of the adapters for confluent-kafka, kafka-python and aiokafka: owned partitions, pauses and leader epochs.
+"""Base class of the adapters for other clients: tracks owned partitions, paused partitions and leader epochs.
 
 Thread rule: one thread at a time, that of the runner.
 """
@@ -30,10 +30,10 @@ KEPT_BYTES_MAX: Final = 4 << 20
 
 
 class Listening(ABC):
-    """Base of the adapters; see the module. A partition is given up once, by the client or by `leave`.
+    """Base of the adapters; see the module. A partition is given up only once, by the client's callback or by `leave`.
 
-    A client that is paused drops what it has fetched, or fetches the partition again only after the fetch of the others
-    returns. So a paused partition is read on up to a limit, and its records are kept until it is resumed.
+    If a partition is paused, some clients drop its fetched records, and some delay its next fetch after it is resumed.
+    So a paused partition is still read up to a limit, and its records are kept until it is resumed.
     """
 
     reports_damage = False
@@ -56,11 +56,11 @@ class Listening(ABC):
         on_revoked: Callable[[list[TopicPartition]], None],
         on_lost: Callable[[list[TopicPartition]], None],
     ) -> None:
-        """Set the callbacks for ownership changes."""
+        """Set the callbacks for changes of the owned partitions."""
         self._on_assigned, self._on_revoked, self._on_lost = on_assigned, on_revoked, on_lost
 
     def assigned(self, partitions: Iterable[Any]) -> None:
-        """Take over partitions that the client was assigned."""
+        """Add partitions that were assigned to the client."""
         fresh = sorted({TopicPartition(one.topic, one.partition) for one in partitions} - self.owned)
         self.owned.update(fresh)
         if fresh and self._on_assigned is not None:
@@ -134,19 +134,19 @@ class Listening(ABC):
 
     @abstractmethod
     def _read(self, timeout_s: float) -> list[Fetch]:
-        """Poll the client. No fetch is empty."""
+        """Poll the client and return what it fetched, without empty fetches."""
 
     @abstractmethod
     def _halt(self, partition: TopicPartition) -> None:
-        """Pause the client."""
+        """Pause the partition in the client."""
 
     @abstractmethod
     def _unhalt(self, partition: TopicPartition) -> None:
-        """Resume the client."""
+        """Resume the partition in the client."""
 
     @abstractmethod
     def _seek(self, partition: TopicPartition, offset: int) -> None:
-        """Have the client read from this offset."""
+        """Make the client read from this offset."""
 
     @abstractmethod
     def _position(self, partition: TopicPartition) -> int:
@@ -155,20 +155,22 @@ class Listening(ABC):
     # --- partitions ---------------------------------------------------------------------------------------------------
 
     def note_epochs(self, partition: TopicPartition, epochs: Sequence[tuple[int, int]]) -> None:
-        """Note the leader epochs of records that were read: pairs of offset and epoch, -1 for an unknown epoch."""
+        """Store the leader epochs of records that were read, as (offset, epoch) pairs; -1 for an unknown epoch."""
         history = self._epochs.get(partition)
         if history is None:
             history = self._epochs[partition] = EpochHistory(epochs[0][0])
         history.extend(epochs, epochs[-1][0] + 1)
 
     def epoch_before(self, partition: TopicPartition, offset: int) -> int:
-        """Return the leader epoch to commit with an offset: that of the record before it; -1 if unknown (KIP-320). From
-        any thread."""
+        """Return the leader epoch to commit with an offset (KIP-320).
+
+        It is the epoch of the record before the offset; -1 if unknown. Any thread may call it.
+        """
         history = self._epochs.get(partition)
         return -1 if history is None else history.before(offset)
 
     def fetches(self, found: Mapping[Any, Sequence[Any]]) -> list[Fetch]:
-        """Convert what kafka-python or aiokafka read, without partitions that are no longer owned."""
+        """Convert the records that kafka-python or aiokafka returned. Leave out partitions that are no longer owned."""
         fetches = []
         for place, rows in found.items():
             partition = TopicPartition(place.topic, place.partition)
@@ -191,7 +193,7 @@ class Listening(ABC):
 
     @abstractmethod
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets and wait. CommitRefused."""
+        """Commit offsets and wait. Raises CommitRefused."""
 
     def commit_soon(self, offsets: Mapping[TopicPartition, int], ended: Callable[[Exception | None], None]) -> None:
         """Commit and wait, for clients without a better way."""
@@ -203,13 +205,13 @@ class Listening(ABC):
             ended(None)
 
     def settle(self) -> None:  # noqa: B027  # a port may never have a commit under way
-        """Return at once: no commit is under way."""
+        """Return at once: `commit_soon` has already waited for every commit."""
 
     def leave(self) -> None:
-        """Give up all partitions before the client is closed, because some clients make no callback then."""
+        """Give up all partitions before the client is closed: some clients call no callback when they close."""
         self.revoked(set(self.owned))
 
 
 def known(epoch: int | None) -> int:
-    """Return a leader epoch, or -1 if the client does not know it (aiokafka has none)."""
+    """Return a leader epoch, or -1 if the client does not know it (aiokafka does not report it)."""
     return -1 if epoch is None else epoch

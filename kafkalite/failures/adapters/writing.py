@@ -1,9 +1,10 @@
-"""Write transactions with confluent-kafka and kafka-python: the shared steps from claim to outcome.
+"""Base class that writes transactions with confluent-kafka and kafka-python.
 
-    claim ─▶ begin ─▶ records ─▶ offsets ─▶ commit, until its outcome is known
-               └──────── on failure ───────────▶ abort; the next transaction has a new producer
+    initialize the transactional id ─▶ begin ─▶ send records ─▶ add offsets ─▶ commit, until the outcome is known
+                                         └──────── on failure ───────────▶ abort; then use a new producer
 
-Thread rule: one thread at a time. Producers belong to the mover during a move, otherwise to the runner.
+Thread rule: one thread at a time. Producers belong to the writing thread (kafkalite.failures.transaction_writer) during
+a transaction, otherwise to the runner.
 """
 
 from __future__ import annotations
@@ -25,11 +26,14 @@ logger = logging.getLogger(__name__)
 
 
 class OutcomeUnknown(Exception):
-    """The outcome of a transaction is unknown: the member ends, and finds out after its restart."""
+    """It is unknown whether a transaction was committed.
+
+    The member ends; after its restart the committed offsets show it.
+    """
 
 
 class Writing(Listening):
-    """Base of ports with transactions. Subclasses implement each step for their client."""
+    """Base of adapters that write transactions; see the module. Subclasses implement each step for their client."""
 
     by_partition = False
     _failures: ClassVar[tuple[type[Exception], ...]]
@@ -43,7 +47,7 @@ class Writing(Listening):
 
     @abstractmethod
     def _new_producer(self, *, transactional: bool) -> Any:
-        """Create a producer with acks=all. A transactional one has initialized its transactional id."""
+        """Create a producer with acks=all. Initialize the transactional id of a transactional producer."""
 
     @abstractmethod
     def _send(self, producer: Any, records: Sequence[Written]) -> None:
@@ -51,11 +55,11 @@ class Writing(Listening):
 
     @abstractmethod
     def _add_offsets(self, producer: Any, offsets: Mapping[TopicPartition, int], member: Any) -> None:
-        """Add offsets with the group's metadata, so that the broker refuses a member that was replaced."""
+        """Add offsets with the group's metadata, so that the broker rejects a member that was replaced."""
 
     @abstractmethod
     def _commit(self, producer: Any) -> None:
-        """Commit, and return when the outcome is known. OutcomeUnknown."""
+        """Commit, and return when the outcome is known. Raises OutcomeUnknown."""
 
     @abstractmethod
     def _abort(self, producer: Any) -> None:
@@ -67,7 +71,7 @@ class Writing(Listening):
 
     @abstractmethod
     def _is_too_large(self, error: Exception) -> bool:
-        """Return whether a record was too large."""
+        """Return whether this error means that a record was too large."""
 
     def claim(self) -> None:
         self._transactional = self._new_producer(transactional=True)
@@ -92,7 +96,10 @@ class Writing(Listening):
             raise TransactionFailed(str(error), too_large=self._is_too_large(error)) from error
 
     def _give_up(self) -> None:
-        """Abort the transaction and drop the producer. The next producer's start aborts what is left open."""
+        """Abort the transaction and drop the producer.
+
+        The next producer's start aborts a transaction that is still open.
+        """
         producer, self._transactional = self._transactional, None
         expected: tuple[type[Exception], ...] = (*self._failures, RuntimeError)
         if producer is not None:
