@@ -1,1 +1,1 @@
-"""Example programs that combine the parts; each runs with `python -m`. `pipeline` is the only one."""
+"""Example programs that combine the parts of kafkalite. `pipeline` is the only one so far; run it with `python -m`."""

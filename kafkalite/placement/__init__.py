@@ -1,3 +1,5 @@
-"""Place partitions on brokers: the present state (`overview.py`), the wanted state (`planner.py`, without I/O), and the
-moves between them (`moving.py`). Works with any cluster through kafkalite.client; no broker runs in the process.
+"""Place the replicas of partitions on the brokers of a cluster.
+
+`overview.py` reads the present state, `planner.py` computes the wanted state (without I/O), and `moving.py` moves
+replicas from one to the other. All three work with any Kafka cluster, through kafkalite.client.
 """

@@ -1,11 +1,12 @@
-"""Carry out a plan: reassign partitions, a limited number at a time, optionally throttled, until all have moved.
+"""Carry out a placement plan: reassign partitions, a limited number at a time, until all have moved.
 
 No state is kept outside the cluster. After an interruption, moves in progress continue by themselves, and a new plan
 covers the rest; `cancel` cancels the moves in progress.
 
-The throttle is Kafka's (KIP-73): `leader.` and `follower.replication.throttled.rate` of the sending and receiving
-brokers, and `…throttled.replicas` of the topics. All are removed at the end. After an error they are removed only if no
-move is in progress: otherwise the moves stay throttled, and the run that finishes or cancels them removes the throttle.
+Moves can be throttled as in Kafka (KIP-73): by `leader.` and `follower.replication.throttled.rate` of the sending and
+receiving brokers, and `…throttled.replicas` of the topics. These settings are removed at the end. After an error they
+are removed only if no move is in progress. Otherwise the moves stay throttled, and the run that later finishes or
+cancels them removes the throttle.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -61,10 +62,10 @@ class Mover:
         throttle: int | None = None,
         told: Callable[[Progress], object] = lambda _progress: None,
     ) -> None:
-        """`present`: the present replicas, for moving partitions those after the move.
+        """`present` has the present replicas of each partition; for a partition in `under_way`, those after its move.
 
-        `under_way`: moves already in progress, which are waited for; `throttle`: bytes per second of each broker and
-        direction.
+        `under_way` are moves already in progress, for which the run waits. `throttle` is in bytes per second, for each
+        broker and direction.
         """
         self._moving = under_way or {}
         self._client = client
@@ -75,9 +76,9 @@ class Mover:
         self._told = told
 
     def run(self) -> dict[TopicPartition, str]:
-        """Move all partitions, then elect the preferred leaders; return why some could not be elected.
+        """Move all partitions, then elect the preferred leaders. Return why some could not be elected.
 
-        KafkaError for a refused request, ClientError.
+        KafkaError if a request is refused; ClientError.
         """
         try:
             self._move()
@@ -92,7 +93,7 @@ class Mover:
         return self._client.reassignments.elect_preferred(moved) if moved else {}
 
     def _is_throttled(self) -> bool:
-        """Return whether there is a throttle to remove: of this run, or of an interrupted one."""
+        """Return whether there is a throttle to remove, from this run or an interrupted one."""
         return self._throttle is not None or is_throttled(self._client)
 
     def _move(self) -> None:
@@ -115,7 +116,7 @@ class Mover:
 
 
 def is_throttled(client: Client) -> bool:
-    """Return whether a broker has a replication throttle, as an interrupted run leaves it."""
+    """Return whether a broker has a replication throttle, which an interrupted run may have left."""
     return any(
         entry.source == CHANGED
         for broker in client.brokers()
@@ -124,7 +125,7 @@ def is_throttled(client: Client) -> bool:
 
 
 def cancel(client: Client, topics: Iterable[str] | None = None) -> list[TopicPartition]:
-    """Cancel the moves of these topics, or of all; return their partitions.
+    """Cancel the moves of these topics, or of all topics; return the partitions whose moves were cancelled.
 
     Throttles are removed too, even those of moves that have finished.
     """
@@ -142,7 +143,7 @@ def cancel(client: Client, topics: Iterable[str] | None = None) -> list[TopicPar
 
 
 def _unthrottle_unless_moving(client: Client, topics: set[str] | None) -> None:
-    """After an error, remove the throttles of these topics, or of all, if nothing is moving. Ignores further errors."""
+    """Remove the throttles of these topics, or of all, after an error, unless partitions are moving. Ignores errors."""
     with contextlib.suppress(KafkaError, ClientError):
         if not client.reassignments.list_all():
             unthrottle(client, throttled_topics(client) if topics is None else topics)
@@ -188,7 +189,7 @@ def throttle(
 def unthrottle(client: Client, topics: Iterable[str]) -> None:
     """Remove the throttles of these topics and of all brokers in service. Missing topics and brokers are ignored.
 
-    KafkaError or ClientError for the first that failed, after all others were removed.
+    If some cannot be removed, raises the first error (KafkaError or ClientError) after trying all others.
     """
     failed: list[Exception] = []
     there = client.topics().keys()

@@ -1,6 +1,7 @@
-"""Describe a cluster: brokers, their replicas and leaders, partitions with problems, and the quorum.
+"""Read the state of a cluster: brokers with their replicas and leaders, partitions with problems, and the quorum.
 
-Works with Kafka's brokers and ours. What a broker refuses or does not support is None, and is listed in `unknown`.
+Works with Kafka's brokers and kafkalite's. Values that a broker refuses or does not support are None, and are listed in
+`unknown`.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -55,7 +56,7 @@ class Broker:
 
     @property
     def size(self) -> int | None:
-        """Bytes of its replicas, None if unknown."""
+        """The bytes of its replicas, None if unknown."""
         return None if self.directories is None else sum(sum(each.sizes.values()) for each in self.directories)
 
 
@@ -83,11 +84,11 @@ class Overview:
 
     @property
     def healthy(self) -> bool:
-        """Whether all partitions have leaders and all replicas are in sync."""
+        """Whether all partitions have leaders, and all replicas are in sync."""
         return not (self.offline or self.under_replicated or self.under_min_isr)
 
     def sizes(self) -> dict[TopicPartition, int]:
-        """Return the bytes of each partition's largest replica, as far as brokers report it."""
+        """Return the size in bytes of each partition's largest replica, for partitions whose brokers report sizes."""
         found: dict[TopicPartition, int] = {}
         for directory in (each for broker in self.brokers for each in broker.directories or ()):
             for key, size in directory.sizes.items():
@@ -98,7 +99,8 @@ class Overview:
 def look(client: Client, *, to_move: bool = False) -> Overview:
     """Read the whole state. KafkaError or ClientError if brokers and topics cannot be read.
 
-    With `to_move` this also holds for the moves in progress: a moving partition temporarily has additional replicas.
+    With `to_move`, also raise these errors if the moves in progress cannot be read. A mover must know them, because a
+    moving partition temporarily has additional replicas.
     """
     found = _nodes(client)
     # Moves are read before topics: the replicas of a move that ends in between are then the final ones.
@@ -181,7 +183,7 @@ def _judge_minimum(client: Client, found: Overview) -> None:
 
 
 def _minimum_in_sync(client: Client, topics: list[str]) -> dict[str, int]:
-    """Return min.insync.replicas by topic, without topics deleted meanwhile."""
+    """Return min.insync.replicas by topic. Topics that were deleted meanwhile are left out."""
     found: dict[str, int] = {}
     for row in describe_topics(client, topics, [MIN_IN_SYNC]):
         found.update((row.resource_name, int(entry.value)) for entry in row.configs if entry.value)
@@ -189,7 +191,7 @@ def _minimum_in_sync(client: Client, topics: list[str]) -> dict[str, int]:
 
 
 def describe_topics(client: Client, topics: list[str], names: Iterable[str]) -> Iterator[Any]:
-    """Yield DescribeConfigs results for these settings of topics, without topics deleted meanwhile."""
+    """Yield the DescribeConfigs results for these settings of topics, except topics that were deleted meanwhile."""
     keys = list(names)
     for first in range(0, len(topics), CONFIGS_AT_ONCE):
         resources = [

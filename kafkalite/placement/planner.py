@@ -1,16 +1,16 @@
-"""Plan replica placement: compute the replicas for a goal from the present ones. No I/O, no clock, no randomness.
+"""Plan the placement of replicas: compute the replicas that a goal requires from the present ones. No I/O.
 
 A plan contains the partitions whose replicas change, each with all of its replicas, the preferred leader first. Rules,
 by priority:
 
-1. only eligible brokers have replicas, each at most one of a partition, and the replication factor is as wanted;
+1. only eligible brokers have replicas, each broker at most one of a partition, and the replication factor is as wanted;
 2. no more replicas are copied than rule 1 requires;
 3. a partition is in as many racks as rule 2 permits;
 4. replicas go to the brokers with the fewest.
 
-`spread` overrides rule 2: replicas move, small ones first, until the counts of any two brokers differ by at most one,
-as far as racks permit. Then preferred leaders are evened out, which copies nothing. Equal input gives an equal plan,
-and after a plan was carried out, a new plan is empty.
+`spread` overrides rule 2: replicas move, small ones first, until the replica counts of any two brokers differ by at
+most one, as far as racks permit. Finally, preferred leaders are spread evenly, which copies nothing. There is no
+randomness: equal input gives an equal plan, and once a plan has been carried out, the next plan is empty.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PlanError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """The wanted placement."""
+    """The wanted placement; see `plan`."""
 
     brokers: frozenset[int]
     """The brokers that may have replicas."""
@@ -49,7 +49,7 @@ class Goal:
 
 @dataclass(slots=True)
 class _Board:
-    """The placement planned so far, and each broker's share of it."""
+    """The placement planned so far, with the number of replicas and preferred leaders of each broker."""
 
     racks: Mapping[int, str | None]
     goal: Goal
@@ -60,7 +60,7 @@ class _Board:
     """Broker → number of partitions whose preferred leader it is."""
 
     def rack(self, broker: int) -> object:
-        """Return a broker's rack; a broker without a rack counts as one rack."""
+        """Return a broker's rack. A broker without a rack counts as a rack of its own."""
         return self.racks.get(broker) or broker
 
     def racks_of(self, brokers: Iterable[int]) -> set[object]:
@@ -79,10 +79,10 @@ def plan(
     goal: Goal,
     sizes: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, Replicas]:
-    """Return the partitions that change, with their new replicas.
+    """Return the partitions that change, with their new replicas. PlanError if the goal cannot be reached.
 
-    `present` has all partitions of the cluster, of which only `movable` ones change; `racks` has all brokers; `sizes`
-    has the bytes of a replica, where known. PlanError.
+    `present` has all partitions of the cluster; only those in `movable` change. `racks` has all brokers. `sizes` has
+    the bytes of each partition's replica, where known.
     """
     chosen = sorted(set(movable))
     unknown = goal.brokers - racks.keys()
@@ -119,7 +119,7 @@ def _check_count(key: TopicPartition, replicas: Replicas, goal: Goal) -> None:
 
 
 def _drop(board: _Board, key: TopicPartition, wanted: int) -> None:
-    """Remove surplus replicas: first out of service, then in racks that remain covered, then on the fullest brokers.
+    """Remove surplus replicas: first those out of service, then in racks with others, then on the fullest brokers.
 
     The preferred leader is removed last, if it is in service.
     """
@@ -179,7 +179,7 @@ def _replace(board: _Board, key: TopicPartition, old: int, new: int) -> None:
 def _even_out(board: _Board, chosen: list[TopicPartition]) -> None:
     """Move replicas, in this order of partitions, from full brokers to less full ones.
 
-    It terminates because each move reduces the sum of the squared replica counts.
+    This terminates, because each move reduces the sum of the squared replica counts.
     """
     by_broker: dict[int, list[TopicPartition]] = {broker: [] for broker in board.goal.brokers}
     for key in chosen:
@@ -205,7 +205,7 @@ def _next_move(board: _Board, by_broker: Mapping[int, list[TopicPartition]]) -> 
 
 
 def _may_replace(board: _Board, replicas: list[int], old: int, new: int) -> bool:
-    """Return whether the partition is in at least as many racks afterwards."""
+    """Return whether the partition would be in at least as many racks after `new` replaces `old`."""
     if new in replicas:
         return False
     others = board.racks_of(broker for broker in replicas if broker != old)
@@ -213,7 +213,10 @@ def _may_replace(board: _Board, replicas: list[int], old: int, new: int) -> bool
 
 
 def _share_leaders(board: _Board, chosen: list[TopicPartition]) -> None:
-    """Even out preferred leaders, if needed through other brokers, until counts differ by less than two."""
+    """Spread preferred leaders until the counts of brokers differ by less than two.
+
+    If no partition can pass a leader directly from one broker to another, leaders are passed on through other brokers.
+    """
     board.count()
     led: dict[int, dict[TopicPartition, None]] = {broker: {} for broker in board.goal.brokers | board.goal.away}
     for key in chosen:
@@ -237,7 +240,7 @@ def _share_leaders(board: _Board, chosen: list[TopicPartition]) -> None:
 
 
 def _chain(board: _Board, led: Mapping[int, Iterable[TopicPartition]], first: int) -> list[tuple[TopicPartition, int]]:
-    """Return changes of preferred leaders that move one from `first` to a broker with at least two fewer."""
+    """Return changes of preferred leaders that pass one from `first` to a broker with at least two fewer."""
     came: dict[int, tuple[TopicPartition, int]] = {}
     waiting = [first]
     for broker in waiting:

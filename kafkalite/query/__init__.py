@@ -1,14 +1,14 @@
-"""Topics as tables of SQL: DuckDB asks, the columnar client answers in Arrow record batches.
+"""Query topics with SQL: DuckDB executes a statement, and topics are its tables.
 
     with Queries("127.0.0.1:9092") as queries:
         for batch in queries.run("select key, count(*) from clicks group by key"):
             ...
 
-Needs duckdb and pyarrow (the extra `query`).
+The results are Arrow record batches. Needs duckdb and pyarrow (the extra `query`).
 
-    statement   the topics and columns that a statement names
-    tables      topics as Arrow streams
-    engine      DuckDB over these streams
+    statement   finds the topics and columns that a statement names
+    tables      topics as Arrow streams, read with the columnar client
+    engine      runs DuckDB over these streams
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     SQL ─▶ Statement ─▶ a TopicTable for each topic that it names ─▶ DuckDB ─▶ Arrow record batches
 
-A whole name is first looked up as a topic: `from web.clicks` and `from "web.clicks"` are the topic web.clicks. DuckDB
-resolves any other name: a name in WITH, a file (`from 'rooms.csv'`), a table function. A table ends at its topic's end
-offsets at the start of the statement.
+Each name is first looked up as a topic: `from web.clicks` and `from "web.clicks"` are the topic web.clicks. If there is
+no such topic, DuckDB resolves the name: as a name in WITH, a file (`from 'rooms.csv'`), or a table function. A table
+contains the records up to the topic's end offsets at the start of the statement.
 
 DuckDB runs in this process. It loads no extensions from the network and cannot read the program's variables.
 
@@ -152,7 +152,7 @@ class Queries:
                 self._name(path, self._table(client, topic, columns))
 
     def _name(self, path: tuple[str, ...], table: TopicTable) -> None:
-        """Register a table. To DuckDB, `a.b` is a table in a schema, and `a.b.c` one in a schema of a catalog."""
+        """Register a table. In DuckDB, `a.b` is a table in a schema, and `a.b.c` one in a schema of a catalog."""
         if len(path) == 1:
             self._connection.register(path[0], table)
             return
@@ -174,7 +174,7 @@ class Queries:
         return TopicTable(self._open_client, ranges, columns, values, self._isolation_level, self._note, self._window)
 
     def _ranges(self, client: Client, topic: str) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the offsets to read. They extend to the end, because an older record may follow a newer one."""
+        """Return the offsets to read. They always extend to the end, because an older record may follow a newer one."""
         keys = [TopicPartition(topic, part.partition) for part in client.topic(topic).partitions]
         isolation = ISOLATIONS[self._isolation_level]
 
@@ -189,12 +189,12 @@ class Queries:
         return {key: (min(starts[key], ends[key]), ends[key]) for key in keys}
 
     def _note(self, error: Exception) -> None:
-        """Keep the exception that ended a scan, because DuckDB keeps only its text."""
+        """Keep the exception that ended a scan: DuckDB passes on only its text."""
         self._failure = self._failure or error
 
     @contextlib.contextmanager
     def explained(self, *also: type[Exception]) -> Iterator[None]:
-        """Raise the original exception instead of the error of DuckDB or Arrow; else QueryError."""
+        """Replace an error of DuckDB or Arrow by the exception that caused it, or by a QueryError."""
         try:
             yield
         except (self._duckdb.Error, UnicodeDecodeError, *also) as error:  # DuckDB may cut a text inside a character
@@ -204,9 +204,9 @@ class Queries:
             raise QueryError(self._bad_json(text) or sentence(text)) from error
 
     def _bad_json(self, text: str) -> str | None:
-        """Name the record whose text is not JSON, because DuckDB only quotes the text. None for other errors.
+        """Name the record whose text is not JSON, because DuckDB's error only quotes the text. None for other errors.
 
-        If no key or value equals the text, because it is part of one, the text is quoted.
+        If the quoted text is only a part of a key or value, so that no record has it, quote the text.
         """
         if MALFORMED not in text:
             return None
@@ -232,7 +232,7 @@ class Queries:
 
 
 class QueryResult:
-    """The record batches of a result, which can be read once. `schema` is Arrow's."""
+    """The record batches of a result, which can be iterated once. `schema` is the Arrow schema."""
 
     def __init__(self, queries: Queries, reader: Any) -> None:
         self._queries = queries

@@ -1,9 +1,9 @@
-"""Find the tables and columns that a statement needs, in the syntax tree from DuckDB.
+"""Find the tables and columns that an SQL statement names, in the syntax tree that DuckDB returns for it.
 
     text ─▶ json_serialize_sql ─▶ tree ─▶ Statement(tables, columns)
 
-Both sets are upper bounds: a column counts for every table of the statement, and a name defined in WITH counts as a
-table, until the engine finds that it is no topic.
+Both sets may be too large. A column counts for every table of the statement. A name that WITH defines counts as a
+table, until the engine finds that there is no such topic.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Statement(NamedTuple):
-    """One SELECT. `columns` are lower case; None means all."""
+    """The tables and columns of one SELECT. `columns` are in lower case; None means all."""
 
     tables: frozenset[tuple[str, ...]]
     """Table names, split into parts: `from a.b` is ("a", "b"), `from "a.b"` is ("a.b",)."""
@@ -24,7 +24,7 @@ class Statement(NamedTuple):
 
 
 class NoStatementError(ValueError):
-    """The text is not a single SELECT; the message says why."""
+    """The text is not exactly one SELECT; the message says why."""
 
 
 def parse(connection: Any, text: str) -> Statement:
@@ -53,7 +53,7 @@ def parse(connection: Any, text: str) -> Statement:
 
 
 def _path_of(table: dict[str, Any]) -> tuple[str, ...]:
-    """Return a table's name in parts. DuckDB 2 has a path; earlier versions have three fields."""
+    """Return the parts of a table's name. DuckDB 2 has them in one list, earlier versions in three fields."""
     if "qualified_name" in table:
         return tuple(table["qualified_name"]["path"])
     parts = (table.get("catalog_name"), table.get("schema_name"), table["table_name"])
@@ -61,7 +61,7 @@ def _path_of(table: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield every object of a JSON tree. Not recursive, because statements may be nested deeply."""
+    """Yield every object of a JSON tree. Not recursive, because statements may be deeply nested."""
     left = [tree]
     while left:
         node = left.pop()

@@ -1,4 +1,4 @@
-"""Present a topic as a table: an Arrow stream that DuckDB opens for each scan of a statement.
+"""Present a topic as a table of DuckDB: an Arrow stream, which DuckDB opens for each scan in a statement.
 
     scan ─▶ a ColumnReader ─▶ partition by partition, from start to end ─▶ key and value in the requested form
 
@@ -43,7 +43,7 @@ class Values:
     """Converts a topic's keys or values to a column."""
 
     def __init__(self, field: str, kind: str, topic: str, registry: Callable[[], RegistryClient] | None) -> None:
-        """QueryError if the registry has no schema for it, or does not answer."""
+        """Find the conversion. QueryError if the registry has no schema for it, or does not answer."""
         pa = pyarrow()
         self._field = field
         self._kind = kind
@@ -70,7 +70,7 @@ class Values:
             raise QueryError(f"the schema registry has no {self._subject}: {error}") from error
 
     def converter(self, client: RegistryClient | None) -> Callable[[Any], Any]:
-        """Return the conversion of a binary array to `type`. `_Bad` names a row that cannot be converted."""
+        """Return a function that converts a binary array to `type`. `_Bad` names a row that cannot be converted."""
         if self._kind == "bytes":
             return lambda array: array
         if self._kind == "text":
@@ -114,7 +114,7 @@ class _Bad(Exception):
 
 
 class TopicTable:
-    """One topic as a table; DuckDB reads it through Arrow's PyCapsule interface.
+    """One topic as a table. DuckDB reads it through Arrow's PyCapsule interface.
 
     `ranges`     partition → first offset and end offset
     `columns`    the columns that the statement may name, out of COLUMNS
@@ -179,7 +179,7 @@ class TopicTable:
                 registry.close()
 
     def _read_columns(self) -> tuple[str, ...]:
-        """Return the columns to read, with offsets to name undecodable values, and timestamps for a window."""
+        """Return the columns to read: the named ones, offsets to identify bad values, and timestamps for a window."""
         needed = {*self._columns, *(("offset",) if self._values else ()), *(("timestamp",) if self._is_bounded else ())}
         return tuple(name for name in COLUMNS if name in needed)
 
@@ -216,6 +216,6 @@ class TopicTable:
 
 
 def columns_for(wanted: frozenset[str] | None) -> tuple[str, ...]:
-    """Return the columns that a statement with these names may need; at least one, so that rows can be counted."""
+    """Return the columns that a statement with these names may need: at least one, so that rows can be counted."""
     found = tuple(name for name in COLUMNS if wanted is None or name.lower() in wanted)
     return found or ("offset",)

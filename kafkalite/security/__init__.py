@@ -1,6 +1,6 @@
-"""Authentication: key stores and TLS contexts, distinguished names and their mapping to principals
-(`ssl_principal_mapping`), and SASL mechanisms as exchanges of tokens.
+"""Authentication: key stores, TLS contexts, principals and SASL mechanisms.
 
-Settings go in; native TLS contexts and principals come out. This package uses no sockets and writes no logs. Of Kafka's
-requests it knows only the two of a SASL exchange (`sasl_client`).
+This package turns settings into TLS contexts, certificate subjects into principals (`ssl_principal_mapping`), and runs
+SASL mechanisms as exchanges of tokens. It uses no sockets and writes no logs. It knows only two of Kafka's requests,
+those of a SASL exchange (`sasl_client`).
 """

@@ -1,8 +1,9 @@
-"""Format a certificate's subject like Java's X500Principal.getName() (RFC 2253): Kafka's mapping rules see this text.
+"""Format a certificate's subject as text, in the form to which Kafka's principal mapping rules apply.
 
-The most specific part comes first; parts are separated by commas without blanks. Nine attributes have names; any other
-is written as its OID and the hexadecimal DER of its value. OpenSSL and Python's libraries write the same name in three
-other forms, so this module decodes the DER. Pure functions; bad input is a ValueError.
+That is the form of Java's X500Principal.getName() (RFC 2253): the most specific part comes first, and parts are
+separated by commas without blanks. Nine attributes have names; any other one is written as its OID and the hexadecimal
+DER of its value. OpenSSL and Python's libraries write names in other forms, so this module decodes the DER. Pure
+functions; bad input is a ValueError.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _ESCAPED: Final = frozenset(',=+<>#;"\\')
 
 
 def java_text(der: bytes) -> str:
-    """Return the text of a DER-encoded X.501 Name."""
+    """Return a DER-encoded X.501 name as text."""
     if len(der) > SIZE_MAX:
         raise ValueError(f"a distinguished name of {len(der)} bytes is too long")
     tag, content, behind = _value(der, 0)
@@ -61,7 +62,7 @@ def subject_of(certificate: bytes) -> bytes:
 
 
 def alternative_names(der: bytes) -> frozenset[bytes]:
-    """Return the members of a DER-encoded GeneralNames, each as DER; none for empty input."""
+    """Return the members of DER-encoded GeneralNames, each as DER; nothing for empty input."""
     if not der:
         return frozenset()
     tag, content, _ = _value(der, 0)

@@ -1,15 +1,15 @@
-"""OAUTHBEARER (RFC 7628, KIP-255, KIP-768): check bearer tokens, which are JSON Web Tokens, and fetch the keys for it.
+"""OAUTHBEARER (RFC 7628, KIP-255, KIP-768): check bearer tokens (JSON Web Tokens), and fetch the keys for this.
 
     client                                       server
     n,,^Aauth=Bearer <token>^A^A          ─▶     signature, times, issuer, audience
                                           ◀─     nothing: authenticated; else {"status":"invalid_token"}
     ^A                                    ─▶     refused
 
-Only algorithms of a fixed list that match the key's type are accepted. `none` is rejected, unless a development setting
-allows it. A token's own statements about key locations are ignored. The keys come from a document that the operator
-configures, an https address or a file, with limits on time and size. A token with an unknown key triggers a new fetch,
-at a limited rate. As in Kafka's BrokerJwtValidator, a token that names a key (`kid`) is checked with that key only, and
-a token that names none with each key that fits its algorithm.
+A token must use an algorithm of a fixed list that fits the key's type. `none` is rejected unless a development setting
+allows it. Key locations in a token are ignored: keys come only from a document that the operator configures, at an
+https address or in a file, and fetching it is limited in time and size. A token with an unknown key triggers a new
+fetch, at a limited rate. As in Kafka's BrokerJwtValidator, a token that names a key (`kid`) is checked with that key
+only; any other token is checked with each key that fits its algorithm.
 
 Only this module imports PyJWT and cryptography (the extra `oauth`). Tokens are checked in the I/O pool; the thread
 `kafkalite-jwks` fetches keys.
@@ -73,7 +73,7 @@ _FIRST: Final = re.compile(
 
 
 class BearerServer:
-    """The server side of one exchange."""
+    """The server side of one OAUTHBEARER exchange."""
 
     mechanism = OAUTHBEARER
 
@@ -86,11 +86,11 @@ class BearerServer:
 
     @property
     def quick(self) -> bool:
-        """Return False before the token, whose check takes long, and True after a failure."""
+        """Whether `respond` is fast: not for the token, whose check takes long, but after a failure."""
         return self._refusal is not None
 
     def respond(self, token: bytes) -> bytes:
-        """Return b"" for a valid token; for an invalid one an error report, and Refused at the next call."""
+        """Return b"" for a valid token, or an error report for an invalid one; then the next call raises Refused."""
         if self._refusal is not None:
             raise self._refusal
         try:
@@ -122,7 +122,7 @@ class BearerServer:
 
 
 class VerificationKey(NamedTuple):
-    """A public key, its id or None, and the algorithms that it may verify."""
+    """A public key, its id (or None), and the algorithms that it may verify."""
 
     key_id: str | None
     key: Any
@@ -130,7 +130,7 @@ class VerificationKey(NamedTuple):
 
 
 class KeySet:
-    """The keys of a document; see the module. `read` returns the document's bytes; OSError or ValueError on failure."""
+    """The keys of a document; see the module. `read` returns the document's bytes, or raises OSError or ValueError."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class KeySet:
 
 
 def _context(settings: Mapping[str, str]) -> ssl.SSLContext | None:
-    """Return the TLS context for the address; None selects the system's CAs. ConfigError."""
+    """Return the TLS context for fetching keys; None selects the system's CAs. ConfigError."""
     if not settings:
         return None
     known = {*TLS_SETTINGS, NAME_CHECK_KEY}
@@ -298,7 +298,7 @@ def _parse_keys(data: bytes) -> list[VerificationKey]:
 
 
 class TokenChecker:
-    """Validates tokens and returns their claims."""
+    """Checks tokens and returns their claims."""
 
     def __init__(self, settings: SaslSettings, keys: KeySet | None) -> None:
         """StartupError if PyJWT is not installed."""

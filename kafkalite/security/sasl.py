@@ -1,7 +1,7 @@
 """The server side of SASL: the interface of its mechanisms, and PLAIN (RFC 4616).
 
-A mechanism server serves one exchange: it takes and returns tokens, until it sets the user or raises Refused. If
-`quick` is false, the next `respond` takes long and must not run on a network worker. Bytes in, bytes out.
+A MechanismServer handles one exchange. `respond` takes a token and returns one, until the server sets `user` or raises
+Refused. If `quick` is false, the next `respond` takes long and must not run on a network worker. No I/O.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REMEMBERED_MAX: Final = 1000
 
 
 class Refused(Exception):
-    """The exchange failed. The text is for the log of the side that refuses; the peer gets no reason."""
+    """The exchange failed. The text is for the log of the side that raises it; the other side gets no reason."""
 
 
 class MechanismServer(Protocol):
@@ -45,7 +45,7 @@ class MechanismServer(Protocol):
 
 
 class PlainServer:
-    """PLAIN: the client sends the password in one token. `check` returns whether it is the user's."""
+    """The server of PLAIN: the client sends user and password in one token. `check` returns whether they match."""
 
     mechanism = PLAIN
 
@@ -94,7 +94,7 @@ class GivenPasswords:
 
 
 class Remembered:
-    """Correct passwords as keyed digests, bound to the stored hashes; the oldest are dropped. Any thread."""
+    """A cache of correct passwords as keyed digests, bound to the stored hashes. The oldest are dropped. Any thread."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
@@ -102,7 +102,7 @@ class Remembered:
         self._lock = threading.Lock()
 
     def digest(self, user: str, password: str, kept: bytes) -> bytes:
-        """Return the digest of a password and the stored hash `kept`: after a password change it no longer matches."""
+        """Return a digest of the password and the stored hash `kept`, so that a password change invalidates it."""
         parts = (user.encode(), password.encode(), kept)
         sizes = b"".join(len(part).to_bytes(4, "big") for part in parts)
         return hashlib.blake2b(sizes + b"".join(parts), key=self._key, digest_size=32).digest()

@@ -2,8 +2,8 @@
 
     ask(SaslHandshake) ─▶ respond(b"") ─▶ ask(SaslAuthenticate) ─▶ respond(challenge) ─▶ … ─▶ done
 
-Clients use it, and brokers that authenticate to controllers and other brokers. `scram` has SCRAM's client. A mechanism
-client serves one exchange. One thread at a time.
+It is for clients, and for brokers that authenticate to controllers and other brokers. The client side of SCRAM is in
+`kafkalite.security.scram`. A MechanismClient handles one exchange. One thread at a time.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ def sign_in(mechanism: str, client: MechanismClient, ask: Callable[[int, int, ob
 
 
 class PlainClient:
-    """PLAIN (RFC 4616)."""
+    """The client side of PLAIN (RFC 4616)."""
 
     def __init__(self, user: str, password: str) -> None:
         self.done = False
         self._token = f"\0{user}\0{password}".encode()
 
     def respond(self, challenge: bytes) -> bytes:
-        """Return the password's token, then nothing."""
+        """Return the token with the password first, then an empty one."""
         if self._token:
             token, self._token = self._token, b""
             return token
@@ -76,7 +76,7 @@ class PlainClient:
 
 
 class BearerClient:
-    """OAUTHBEARER (RFC 7628)."""
+    """The client side of OAUTHBEARER (RFC 7628)."""
 
     def __init__(self, token: Token) -> None:
         if not token or not token.isascii() or not token.isprintable():
@@ -85,7 +85,7 @@ class BearerClient:
         self._first = f"n,,\x01auth=Bearer {token}\x01\x01".encode()
 
     def respond(self, challenge: bytes) -> bytes:
-        """Return the token; after an error report of the broker, return the acknowledgement of RFC 7628."""
+        """Return the token first. If the broker reports an error, return the acknowledgement of RFC 7628."""
         if self._first:
             token, self._first = self._first, b""
             return token

@@ -7,7 +7,8 @@
                                          ◀─         v=<signature>
 
 As in Kafka, there is no SASLprep (RFC 4013) and no channel binding. An unknown user also gets a salt, and fails at the
-same step as a wrong password. Bytes in, bytes out: no I/O, no clock. An object is used by one thread at a time.
+same step as a wrong password, so that clients cannot find out names. No I/O, no clock. Each object belongs to one
+thread at a time.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _SERVER_FINAL: Final = re.compile(rb"v=(?P<signature>[A-Za-z0-9+/=]+)(?:,.*)?", 
 
 
 def salted_password(mechanism: str, password: bytes, salt: bytes, iterations: int) -> bytes:
-    """Return Hi() of RFC 5802. It takes milliseconds for thousands of iterations."""
+    """Return the salted password: Hi() of RFC 5802. It takes milliseconds for thousands of iterations."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password, salt, iterations)
 
 
@@ -79,7 +80,7 @@ def new_salt() -> bytes:
 
 
 def decoy(mechanism: str, secret: bytes, name: str) -> ScramCredential:
-    """Return the credential of an unknown user: a constant salt for each name, and keys that match no password."""
+    """Return a credential for an unknown user: a constant salt for each name, and keys that match no password."""
     hash_name = HASHES[mechanism]
     seed = hmac.digest(secret, mechanism.encode() + b"\0" + name.encode(), "sha512")
     keys = hmac.digest(seed, b"keys", "sha512")
@@ -96,7 +97,7 @@ def _salt(number: int) -> bytes:
 
 
 class ScramServer:
-    """The server side of one exchange. `find` returns a user's credential, or a decoy."""
+    """The server side of one SCRAM exchange. `find` returns the credential of a user, or a decoy for an unknown one."""
 
     quick = True
 
@@ -157,7 +158,7 @@ class ScramServer:
 
 
 class ScramClient:
-    """The client side of one exchange, which also verifies that the server knows the credential."""
+    """The client side of one SCRAM exchange. It also verifies that the server knows the credential."""
 
     def __init__(self, mechanism: str, user: str, password: str, nonce: str | None = None) -> None:
         self.mechanism = mechanism

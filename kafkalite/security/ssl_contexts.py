@@ -1,6 +1,6 @@
-"""Build ssl.SSLContext objects for our clients, our HTTP server, and fetches over https.
+"""Build Python's ssl.SSLContext objects for clients, the HTTP server, and fetches over https.
 
-The broker's listeners use another kind of context (`kafkalite._native.tls`). Errors are ConfigErrors that name the
+The listeners of the broker use native contexts instead (`kafkalite._native.tls`). Errors are ConfigErrors that name the
 setting.
 """
 
@@ -31,7 +31,7 @@ def choose_versions(context: ssl.SSLContext, config: TlsSettings) -> None:
 
 
 def choose_suites(context: ssl.SSLContext, config: TlsSettings) -> None:
-    """Apply the cipher suites up to TLS 1.2. Python cannot select those of TLS 1.3, which are all secure."""
+    """Apply the cipher suites up to TLS 1.2. Those of TLS 1.3, which are all secure, cannot be selected in Python."""
     names = [cipher_name(suite) for suite in config.ssl_cipher_suites]
     if None in names:
         raise ConfigError(
@@ -43,7 +43,7 @@ def choose_suites(context: ssl.SSLContext, config: TlsSettings) -> None:
 
 
 def load_key(context: ssl.SSLContext, config: TlsSettings) -> None:
-    """Load the key and certificates. The library reads files only, so they go through an anonymous file in memory."""
+    """Load the key and certificates, through an anonymous file in memory, because Python only reads files."""
     key, chain = read_key_store(config).to_pem()
     fd = os.memfd_create("kafkalite-key", os.MFD_CLOEXEC)
     with os.fdopen(fd, "wb") as file:

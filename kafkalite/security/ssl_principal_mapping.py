@@ -1,7 +1,7 @@
 """Map certificate subjects to principals by Kafka's ssl.principal.mapping.rules (KIP-371, SslPrincipalMapper).
 
-Patterns are RE2's, so no name can make one run for a long time. A pattern that RE2 does not support (look-around,
-back-references) is rejected when the rules are parsed. Immutable; any thread.
+Patterns are RE2's, so that no name can make a pattern run for a long time. A pattern that RE2 does not support
+(look-around, back-references) is rejected when the rules are parsed. Immutable; any thread.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Rule(NamedTuple):
     case: str
 
     def apply(self, name: str) -> str | None:
-        """Return the name that the rule makes of a distinguished name, None if it does not match."""
+        """Return the name that the rule produces from a distinguished name, None if the rule does not match."""
         if self.pattern is None:
             return name
         match = self.pattern.fullmatch(name)
@@ -79,7 +79,7 @@ def _compiled(pattern: str) -> Any:
 
 
 def _replaced(found: re.Match[str], groups: tuple[str | None, ...]) -> str:
-    """Expand a replacement: `\\x` is x; `$12` is the longest group number that exists, else literal text."""
+    """Expand a replacement. `\\x` is x. `$12` is the longest group number that exists, else literal text."""
     if found["plain"] is not None:
         return found["plain"]
     digits = found["digits"]

@@ -1,7 +1,8 @@
-"""Load key and trust stores from files or settings into libcrypto, and report errors as ConfigErrors.
+"""Load key and trust stores, from files or settings, into libcrypto.
 
-The first bytes of a file decide its format, as in Java, and the type setting does not: `30` is PKCS#12, `FE ED FE ED`
-is Java's JKS, `-----` is PEM. Each ConfigError names the setting. May block: do not call it on network workers.
+As in Java, the first bytes of a file decide its format, and the type setting does not: `30` is PKCS#12, `FE ED FE ED`
+is Java's JKS, `-----` is PEM. Errors are ConfigErrors that name the setting. May block: do not call it on network
+workers.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _PEM_BLOCK: Final = re.compile(r"-----BEGIN (?P<what>[A-Z0-9 ]+)-----(?P<body>[^
 
 
 class FileStamp(NamedTuple):
-    """The file attributes that reveal a change."""
+    """The attributes of a file that show whether it has changed."""
 
     mtime_ns: int
     size: int
@@ -112,7 +113,7 @@ def _key_file(key: str, config: TlsSettings) -> KeyStore:
 
 
 def read_file(key: str, path: str) -> bytes:
-    """Read a regular file. ConfigError for anything else, such as a directory or a pipe without an end."""
+    """Read a regular file. ConfigError for anything else, such as a directory or an endless pipe."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
@@ -130,7 +131,7 @@ def read_file(key: str, path: str) -> bytes:
 
 
 def wrapped(text: str) -> bytes:
-    """Restore the line breaks of PEM text: in a .properties file they may be blanks or missing."""
+    """Restore the line breaks of PEM text. In a .properties file they may be blanks, or missing."""
 
     def block(match: re.Match[str]) -> str:
         if ":" in match["body"]:

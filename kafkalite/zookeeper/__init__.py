@@ -1,3 +1,4 @@
-"""ZooKeeper as Kafka 0.7 uses it: nodes and their values, topic filters, partition owners, and a broker's
-registration. Only this package imports kazoo.
+"""Use ZooKeeper as Kafka 0.7 does: nodes and their values, topic filters, partition owners, a broker's registration.
+
+Only this package imports kazoo.
 """

@@ -1,8 +1,8 @@
-"""Assign partitions to the consumer threads of a 0.7 group: every consumer computes the same range assignment.
+"""Assign partitions to the consumer threads of a 0.7 group. Every consumer computes the same range assignment.
 
-Partitions `<broker>-<partition>` and threads `<consumer id>-<n>` are sorted as strings: `0-10` precedes `0-2`. With P
-partitions and T threads, thread i gets the `P // T` partitions from `(P // T) * i + min(i, P % T)` on, and one more if
-`i < P % T`. All members see the same nodes, so their results agree. Source: `kafkalite.classic`, fact 5. Pure.
+Partitions `<broker>-<partition>` and threads `<consumer id>-<n>` are sorted as strings, so `0-10` precedes `0-2`. With
+P partitions and T threads, thread i gets the `P // T` partitions from `(P // T) * i + min(i, P % T)` on, and one more
+if `i < P % T`. All members read the same nodes, so their results agree. Source: `kafkalite.classic`, fact 5. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def java_order(text: str) -> bytes:
-    """Return the sort key of Java's string order: UTF-16 code units."""
+    """Return a sort key for Java's order of strings, which compares UTF-16 code units."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
@@ -26,7 +26,7 @@ def thread_ids(consumer_id: str, stream_count: int) -> list[str]:
 
 
 def share(index: int, partition_count: int, thread_count: int) -> range:
-    """Return the positions, in the sorted partitions, assigned to the thread at `index` of the sorted threads."""
+    """Return the positions of the partitions for the thread at `index`; partitions and threads are sorted."""
     each, extra = divmod(partition_count, thread_count)
     start = each * index + min(index, extra)
     return range(start, start + each + (1 if index < extra else 0))

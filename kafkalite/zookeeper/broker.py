@@ -4,11 +4,12 @@
                                                   ▲                 │
                                                   └─ session lost ──┘   a new creator stamp, everything again
 
-The desired state is the id and the topics passed to this class; one thread makes ZooKeeper match it. After a lost
-connection it waits; after a lost session it registers everything again. Serving clients never waits for this.
+The desired state is the broker's id and the topics passed to BrokerRegistration. One thread makes ZooKeeper match it.
+After a lost connection this thread waits, and after a lost session it registers everything again. Clients are served
+meanwhile.
 
-If another broker has the id at start, the start fails. If the node belongs to a killed run of this broker, the start
-waits until that session must have expired, which 0.7 did not do. Source: `kafkalite.classic`, fact 3.
+If another broker has the id at start, the start fails. If the node was left by a killed process of this broker, the
+start waits until the old session must have expired, which 0.7 did not do. Source: `kafkalite.classic`, fact 3.
 
 Thread rule: any thread may call `topic_created`; `_changed` guards the state shared with the registry thread.
 """
@@ -75,7 +76,7 @@ class BrokerRegistration:
         self._registered: dict[str, int] = {}  # used by the registry thread only
 
     def start(self, topics: Mapping[str, int]) -> None:
-        """Register the broker; the thread then registers the topics: name → number of partitions on this broker.
+        """Register the broker's id. The thread then registers the topics: name → number of partitions on this broker.
 
         StartupError if ZooKeeper cannot be reached within the connection timeout, or another broker has this id.
         """
@@ -139,7 +140,7 @@ class BrokerRegistration:
                     self._changed.wait(RETRY_S)
 
     def _follow(self, wanted: dict[str, int], *, lost: bool) -> bool:
-        """Make ZooKeeper match `wanted`; return False to try again."""
+        """Make ZooKeeper match `wanted`; return False if that must be tried again."""
         assert self._client is not None
         try:
             if lost:
@@ -201,7 +202,7 @@ class BrokerRegistration:
         return (found.host, found.port) == (self._host, self._port)
 
     def _register_topic(self, client: KazooClient, topic: str, count: int) -> None:
-        """Register one topic. The owner of the broker id may replace the node of an earlier run."""
+        """Register one topic. As the owner of the broker id, replace the node that an earlier run may have left."""
         path = topic_broker_path(topic, self._broker_id)
         if topic in self._registered:
             zookeeper.delete(client, path)  # recreated, because consumers watch the list of nodes, not their values

@@ -106,5 +106,5 @@ def offset(client: KazooClient, group: GroupPaths, topic: str, partition: Broker
 
 
 def store_offset(client: KazooClient, group: GroupPaths, topic: str, partition: BrokerPartition, value: int) -> None:
-    """Store the next offset; the last writer wins."""
+    """Store the next offset. If two members write, the last one wins."""
     zookeeper.write(client, group.offset(topic, partition), str(value).encode())

@@ -6,7 +6,8 @@
     /consumers/<group>/owners/<topic>/<broker>-<part>     consumer thread id       ephemeral
     /consumers/<group>/offsets/<topic>/<broker>-<part>    next offset              persistent
 
-Values are UTF-8. A broker's value is split at colons, so a host contains none. Source: `kafkalite.classic`, fact 3.
+Values are UTF-8. The fields of a broker's value are separated by colons, so a host must not contain one. Source:
+`kafkalite.classic`, fact 3.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class BrokerPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerNode:
-    """A broker's node `/brokers/ids/<broker_id>`. `creator` distinguishes the runs of a broker."""
+    """The value of a broker's node `/brokers/ids/<broker_id>`. `creator` distinguishes the runs of a broker."""
 
     broker_id: int
     creator: str
@@ -111,7 +112,7 @@ def decode_count(value: bytes) -> int:
 
 
 def decode_offset(value: bytes) -> int:
-    """Decode a stored offset. NodeError if it is invalid. -1 means that the broker could not be reached."""
+    """Decode a stored offset. NodeError if it is invalid. A stored -1 means that the broker could not be reached."""
     try:
         return int(value)
     except ValueError:
@@ -143,7 +144,7 @@ class GroupPaths:
 
 @dataclass(frozen=True, slots=True)
 class TopicCounts:
-    """A static subscription: the number of streams for each topic."""
+    """A subscription to named topics: the number of streams for each."""
 
     streams: dict[str, int]
 
@@ -152,7 +153,7 @@ class TopicCounts:
         return f"{{ {pairs} }}".encode()
 
     def streams_of(self, topics: list[str], *, only_linear: bool = False) -> dict[str, int]:
-        """Return the number of streams for each topic; `topics` has no influence."""
+        """Return the number of streams for each topic. `topics` is not used."""
         del topics, only_linear
         return dict(self.streams)
 

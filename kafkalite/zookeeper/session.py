@@ -1,11 +1,11 @@
 """Open ZooKeeper sessions, and read and write nodes as 0.7 does, through kazoo.
 
-Reading a missing node returns None or nothing; writing creates parents. An ephemeral node of another session never
-counts as ours, not even with our value, because it will vanish with that session.
+Reading a missing node returns None or an empty list; writing creates parents. An ephemeral node of another session is
+never treated as our own, even if it has our value, because it will vanish with that session.
 
-Every function may wait for the server, at most OPERATION_TIMEOUT_S. It raises kazoo's errors (`ZooKeeperError`) if the
-connection or session is lost or unavailable for that time. Thread rule: a client may be used from any thread except
-kazoo's own (its callbacks).
+Every function may wait for the server, at most OPERATION_TIMEOUT_S. After that time, and if the connection or session
+is lost, it raises kazoo's errors (`ZooKeeperError`). Thread rule: a client may be used from any thread except kazoo's
+own (its callbacks).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class NodeConflict(Exception):
 
 
 class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
-    """A kazoo client that a forked child leaves to its parent."""
+    """A kazoo client. In a forked child it does nothing, because it belongs to the parent."""
 
     def __init__(self, **arguments: object) -> None:
         super().__init__(**arguments)
@@ -79,7 +79,7 @@ class _Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
         forks.register(self)
 
     def leave(self) -> None:
-        """Called in a forked child: the session is the parent's."""
+        """Called in a forked child: stop using the session, which belongs to the parent."""
         sockets = (getattr(self._connection, name) for name in ("_socket", "_read_sock", "_write_sock"))
         forks.abandon(each.fileno() for each in sockets if each is not None)
 
@@ -128,7 +128,7 @@ def _make_chroot(servers: str, connection_timeout_s: float) -> None:
 
 
 def close(client: KazooClient) -> None:
-    """End the session, which deletes its ephemeral nodes. Does not raise, and does nothing in a forked child."""
+    """End the session, which deletes its ephemeral nodes. Never raises. Does nothing in a forked child."""
     if isinstance(client, _Client) and not client.origin.is_here:
         return
     try:
@@ -139,7 +139,7 @@ def close(client: KazooClient) -> None:
 
 
 def read(client: KazooClient, path: str) -> bytes | None:
-    """Return a node's value, None if it does not exist."""
+    """Return a node's value; None if the node does not exist."""
     try:
         value, _ = client.get_async(path).get(timeout=OPERATION_TIMEOUT_S)
     except NoNodeError:
@@ -148,7 +148,7 @@ def read(client: KazooClient, path: str) -> bytes | None:
 
 
 def children(client: KazooClient, path: str, watch: Callable[[object], None] | None = None) -> list[str]:
-    """Return the names of a node's children, none if it does not exist.
+    """Return the names of a node's children; an empty list if the node does not exist.
 
     `watch` is called once, when they may have changed or, if the path is missing, when it is created.
     """
@@ -165,7 +165,7 @@ def _children(client: KazooClient, path: str, watch: Callable[[object], None] | 
 
 
 def tells_change(event: object) -> bool:
-    """Return whether an event reports a change: kazoo also calls each watch when the connection is lost."""
+    """Return whether an event reports a change. kazoo also calls each watch when the connection is lost."""
     return bool(getattr(event, "type", None) != EventType.NONE)
 
 
@@ -200,7 +200,7 @@ def delete_tree(client: KazooClient, path: str) -> None:
 def create_ephemeral(client: KazooClient, path: str, value: bytes) -> None:
     """Create an ephemeral node of this session. NodeConflict if another session has created it.
 
-    If this session has already created it (the answer of a create was lost), only the value is set.
+    If this session has already created it (because the response to a create was lost), only the value is set.
     """
     while True:
         try:

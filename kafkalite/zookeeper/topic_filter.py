@@ -1,8 +1,9 @@
-"""Select topics by Kafka 0.7's whitelists and blacklists.
+"""Select topics by a whitelist or blacklist, as in Kafka 0.7.
 
 A list is a regular expression that must match the whole name. In it a comma means `|`, spaces are ignored, and
-surrounding quotes are removed. 0.7 uses Java's expressions. This module uses RE2's, and Python's for features that RE2
-lacks (look-around, back-references); they agree on what topic lists use.
+surrounding quotes are removed. 0.7 uses Java's expressions. This module uses RE2's, and Python's only for features that
+RE2 lacks (look-around, back-references). For usual topic lists, all three give the same result.
+
 Source: `kafkalite.classic`, fact 4 (0.7.1's TopicFilter).
 """
 
@@ -44,7 +45,7 @@ class TopicFilter(ABC):
     @property
     @abstractmethod
     def needs_topic_watcher(self) -> bool:
-        """Whether topics created later may be allowed."""
+        """Whether the filter may allow topics that are created later."""
 
     def _matches(self, topic: str) -> bool:
         return self._compiled.fullmatch(topic) is not None
@@ -54,7 +55,7 @@ class TopicFilter(ABC):
 
 
 class Whitelist(TopicFilter):
-    """Allows the topics that match (kafka.consumer.Whitelist)."""
+    """Allows topics whose names match (kafka.consumer.Whitelist)."""
 
     marker = "*"
 
@@ -67,7 +68,7 @@ class Whitelist(TopicFilter):
 
 
 class Blacklist(TopicFilter):
-    """Allows the topics that do not match (kafka.consumer.Blacklist)."""
+    """Allows topics whose names do not match (kafka.consumer.Blacklist)."""
 
     marker = "!"
 

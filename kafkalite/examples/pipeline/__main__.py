@@ -3,8 +3,9 @@
   python -m kafkalite.examples.pipeline
   python -m kafkalite.examples.pipeline --out pipeline --rate 2000 --seconds 60
 
-Takes about two minutes, ports that are free, and a new directory. Exit status 0: everything arrived, everywhere, once;
-1: it did not, or a part failed; 2: it could not begin. Needs Java 17 and the extra `pipeline`.
+The run takes about two minutes. It uses free ports and a new directory, and needs Java 17 and the extra `pipeline`.
+Exit status: 0 if every visit arrived everywhere exactly once, 1 if not, or if a part failed, 2 if the run could not
+begin.
 """
 
 from __future__ import annotations

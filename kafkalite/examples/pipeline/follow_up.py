@@ -1,9 +1,9 @@
-"""A consumer of the example that fails: it follows up visits that the web server answered with status 500.
+"""Run a consumer of the example that fails for some visits: those that the web server answered with status 500.
 
   python -m kafkalite.examples.pipeline.follow_up -b HOST:PORT --registry URL
 
-Those of FLAKY work at the second attempt, a second later, out of a retry topic; all others become dead letters. Ends in
-order on SIGTERM.
+A failed visit goes to a retry topic. Visits in FLAKY succeed at the second attempt, a second later; all others become
+dead letters. SIGTERM ends the program cleanly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FLAKY: Final = "/login"
 
 
 class BadVisit(Exception):
-    """The visit cannot be followed up, however often it is tried."""
+    """The visit cannot be followed up, however often it is retried."""
 
 
 def handle(visit: Message) -> None:

@@ -1,8 +1,8 @@
-"""A web server of the example: so many visits a second, in Avro, marked and counted for the audit.
+"""Simulate a web server of the example: send visits at a given rate, in Avro, marked and counted for the audit.
 
   python -m kafkalite.examples.pipeline.front_end -b HOST:PORT --registry URL --server web1 --rate 1000 --seconds 30
 
-Prints how many it has sent as JSON. Ends early, and in order, on SIGTERM.
+Prints the number of visits sent, as JSON. SIGTERM ends the program early and cleanly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Start the parts of a pipeline as processes, wait for them, and end all of them in any case.
+"""Start the parts of a pipeline as processes, wait for them, and always end all of them.
 
 Each part has its own process group, so that its children (Java, workers) end with it. Output goes to one file per part;
 if a part fails, the end of the file is quoted.
@@ -36,7 +36,7 @@ class PartFailed(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A process that was started."""
+    """One process of a run."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -56,7 +56,7 @@ class Part:
 
 
 class Parts:
-    """The parts of a run. Leaving the `with` block ends every part, the last one first.
+    """The processes of a run. Leaving the `with` block ends all of them, the last one first.
 
     `folder`      the directory for output
     `deadline`    when waiting ends, by time.monotonic()
@@ -79,7 +79,7 @@ class Parts:
                 part.kill()
 
     def start(self, name: str, *arguments: str) -> Part:
-        """Run `python -m …`."""
+        """Run `python -m …` as a part."""
         output, errors = self._folder / f"{name}.out", self._folder / f"{name}.log"
         paths = [str(PACKAGE_PARENT), *filter(None, [os.environ.get("PYTHONPATH")])]
         with output.open("wb") as out, errors.open("wb") as log:

@@ -1,8 +1,8 @@
-"""A consumer of the example: reads visits as a group, commits, and reports what it took, a stage of the audit.
+"""Run a consumer group of the example: read visits, commit, and report the processed ranges to the audit as a stage.
 
   python -m kafkalite.examples.pipeline.reader -b HOST:PORT --count 9000
 
-Ends when it has taken so many visits, or on SIGTERM. Prints how many it has taken as JSON.
+Ends after --count visits, or on SIGTERM. Prints the number of visits read, as JSON.
 """
 
 from __future__ import annotations

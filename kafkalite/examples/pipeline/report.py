@@ -1,7 +1,7 @@
 """Report the results of a run: counts, the audit's verdict, and latency from producer to loaded data.
 
-A visit's latency is the time from its timestamp, set where it was sent, until readers of the loaded directory see it,
-by the same machine's clock. The report is written as text, JSON and a plot.
+A visit's latency is the time from its timestamp, which the front end sets, until readers of the loaded directory see
+the visit. Both times are of the same machine's clock. The report is written as text, JSON and a plot.
 
 Pure, except for the files that it reads and writes.
 """
@@ -142,7 +142,7 @@ def write_report(outcome: Outcome, folder: Path) -> Report:
 
 
 def latencies_of(outcome: Outcome) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return when each visit was sent (s since 1970) and its latency until loaded (s), in the order sent."""
+    """Return two arrays: when each visit was sent (s since 1970), and its latency until it was loaded (s)."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -165,7 +165,7 @@ def figures(latencies: NDArray[np.float64]) -> dict[str, float]:
 
 
 def answers(loaded: Any) -> dict[tuple[str, int], int]:
-    """Return an example query's result on the loaded data: visits by path and status."""
+    """Return the result of an example query on the loaded data: the number of visits by path and status."""
     from pyarrow import compute
 
     table = loaded.to_table(columns={name: compute.field("decoded", name) for name in ("path", "status")})

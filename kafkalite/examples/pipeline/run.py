@@ -194,6 +194,6 @@ def loaded_rows(path: Path) -> int:
 
 
 def windows_are_closed(now_s: float) -> Callable[[], bool]:
-    """Return a check whether the audit windows that are open at `now_s` have ended."""
+    """Return a function that returns whether the audit windows that are open at `now_s` have ended."""
     end = (now_s // WINDOW_S + 1) * WINDOW_S
     return lambda: time.time() > end

@@ -1,8 +1,9 @@
-"""The streaming load of the example: a Spark query from the offline broker to Parquet, decoded, until SIGTERM.
+"""Run the streaming load of the example: a Spark query from the offline broker to Parquet, until SIGTERM.
 
   python -m kafkalite.examples.pipeline.stream -b HOST:PORT --registry URL --to DIR --log FILE --ready-file FILE
 
-Each change of the target is a line of --log, {"published_ms": …, "files": […]}: from then on readers see these files.
+For each change of the target directory, a line {"published_ms": …, "files": […]} is written to --log: readers see these
+files from that time on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Define the example's data: page visits, written by an old and a new release of the web server."""
+"""Define the example's data: page visits, with the schemas of an old and a new release of the web server."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ _FIELDS: Final[list[dict[str, Any]]] = [
 
 
 def schema(*, old: bool = False) -> str:
-    """Return the schema of a release. The new one adds a field with a default, so it can read old visits."""
+    """Return the schema of a release. The new schema adds a field with a default, so it can read old visits."""
     more = [] if old else [{"name": "referrer", "type": ["null", "string"], "default": None}]
     return json.dumps({"type": "record", "name": "Visit", "fields": [*_FIELDS, *more]})
