@@ -6,8 +6,8 @@ Columns are written as for Spark: 'id BIGINT, name STRING, tags ARRAY<STRING>'. 
 fields that the columns lack are dropped. A STRING holds the JSON text of a value that is not a string. NaN, Infinity
 and -Infinity are numbers, also in quotes.
 
-pyarrow parses a batch as a whole. If it cannot, because of a bad value or an unsupported type, Python parses each
-value.
+pyarrow parses a batch as a whole. If it cannot, because of a bad value, it parses runs of values. Python parses each
+value of a run that pyarrow refuses, and of columns with types that pyarrow does not support.
 
 Thread rule: one thread at a time.
 """
@@ -34,6 +34,8 @@ EXCEPTION: Final = "json.JSONDecodeError"
 NO_TEXT: Final = "it is not valid UTF-8"
 NO_JSON: Final = "it is not JSON of the schema"
 REASON_SIZE_MAX: Final = 500
+RUN_COUNT: Final = 500
+"""Values of a run: a bad value sends this many values to the slower parser."""
 TYPES: Final = {
     "boolean": "bool",
     "byte": "int8",
@@ -79,10 +81,7 @@ class JsonValues:
         self.aside: Mapping[str, str] = {ERROR: EXCEPTION} if mode == "dlq" else {}
         self.aliases: Aliases = {}
         self._fails = mode == "failfast"
-        self._fields = parse_columns(columns)
-        self._type = arrow_type(Struct(self._fields))
-        self._reason = f"{NO_JSON} {columns}"[:REASON_SIZE_MAX]
-        self._whole = all(is_whole(field.type) for field in self._fields)
+        self._decoder = JsonDecoder(parse_columns(columns), columns)
 
     def decoded(self, batch: Any, table: Columns) -> Any:
         """Return the batch with its values decoded. LoadError names the first record that cannot be decoded."""
@@ -90,7 +89,7 @@ class JsonValues:
         import pyarrow.compute as pc
 
         number = batch.schema.get_field_index("value")
-        found, errors = self._decode(batch.column(number))
+        found, errors = self._decoder.decode(batch.column(number))
         values, misfits = fit_to_table(found, table, self.aliases)
         errors = pc.coalesce(errors, misfits)
         kept = pa.nulls(batch.num_rows, pa.binary())
@@ -103,14 +102,44 @@ class JsonValues:
         columns[number] = kept
         return pa.RecordBatch.from_arrays([*columns, values, errors], names=[*batch.schema.names, DECODED, ERROR])
 
-    def _decode(self, values: Any) -> tuple[Any, Any]:
-        """Return the structs of a column, and the reasons of the values that could not be decoded."""
+
+class JsonDecoder:
+    """Decodes JSON values to a struct with these fields. `shown` is their description in errors."""
+
+    def __init__(self, fields: Columns, shown: str) -> None:
+        self._fields = fields
+        self.arrow_type = arrow_type(Struct(fields))
+        """The type of the structs."""
+        self._reason = f"{NO_JSON} {shown}"[:REASON_SIZE_MAX]
+        self._whole = all(is_whole(field.type) for field in fields)
+
+    def decode(self, values: Any) -> tuple[Any, Any]:
+        """Return the structs of a binary array, and the reasons of the values that could not be decoded.
+
+        The struct of a null and of a value that could not be decoded is null.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not self._whole:
+            return self._one_by_one(values)
+        if 0 < values.null_count < len(values):
+            valid = values.is_valid()
+            places = pc.if_else(valid, pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1), None)
+            found, errors = self.decode(values.drop_null())
+            return found.take(places), errors.take(places)
+        found = self._at_once(values)
+        if found is not None:
+            return found, pa.nulls(len(values), pa.string())
+        runs = [values.slice(start, RUN_COUNT) for start in range(0, len(values), RUN_COUNT)]
+        if len(runs) <= 1:
+            return self._one_by_one(values)
+        parts = [self.decode(run) for run in runs]
+        return pa.concat_arrays([part[0] for part in parts]), pa.concat_arrays([part[1] for part in parts])
+
+    def _one_by_one(self, values: Any) -> tuple[Any, Any]:
         import pyarrow as pa
 
-        if self._whole:
-            found = self._at_once(values)
-            if found is not None:
-                return found, pa.nulls(len(values), pa.string())
         rows: list[dict[str, Any] | None] = []
         reasons: list[str | None] = []
         for value in values.to_pylist():
@@ -124,7 +153,7 @@ class JsonValues:
                     reason = self._reason
             rows.append(row)
             reasons.append(reason)
-        return pa.array(rows, self._type), pa.array(reasons, pa.string())
+        return pa.array(rows, self.arrow_type), pa.array(reasons, pa.string())
 
     def _at_once(self, values: Any) -> Any:
         """Return the structs of a column whose values are JSON objects on one line each; None if pyarrow refuses it."""
@@ -138,8 +167,8 @@ class JsonValues:
             text = values.cast(pa.string())
         except pa.ArrowInvalid:
             return None
-        one_each = pc.and_(pc.starts_with(text, "{"), pc.ends_with(text, "}"))
-        if not pc.all(pc.and_not(one_each, pc.match_substring_regex(text, r"[\r\n]"))).as_py():
+        # "}", a line break and "{" are never part of one object, so each value has at least one object.
+        if not pc.all(pc.and_(pc.starts_with(text, "{"), pc.ends_with(text, "}"))).as_py():
             return None
         lines = pc.binary_join(pa.ListArray.from_arrays([0, len(text)], pa.concat_arrays([text])), "\n")[0].as_buffer()
         try:
@@ -147,7 +176,7 @@ class JsonValues:
                 pa.BufferReader(lines),
                 read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
                 parse_options=pyarrow.json.ParseOptions(
-                    explicit_schema=pa.schema(list(self._type)), unexpected_field_behavior="ignore"
+                    explicit_schema=pa.schema(list(self.arrow_type)), unexpected_field_behavior="ignore"
                 ),
             )
         except pa.ArrowInvalid:
@@ -155,7 +184,7 @@ class JsonValues:
         if table.num_rows != len(values):
             return None
         arrays = [column.combine_chunks() for column in table.columns]
-        return pa.StructArray.from_arrays(arrays, fields=list(self._type))
+        return pa.StructArray.from_arrays(arrays, fields=list(self.arrow_type))
 
 
 def is_whole(kind: ColumnType) -> bool:

@@ -5,7 +5,7 @@ import datetime as dt
 import pyarrow as pa
 import pytest
 
-from kafkalite.load.json_values import ColumnsError, JsonValues, OnlySpark, parse_columns
+from kafkalite.load.json_values import RUN_COUNT, ColumnsError, JsonValues, OnlySpark, parse_columns
 from kafkalite.load.storage import LoadError
 
 COLUMNS = "id BIGINT, name STRING, ratio DOUBLE, sizes ARRAY<INT>, who STRUCT<ok: BOOLEAN>"
@@ -41,6 +41,38 @@ def test_values(other: list[bytes | None]) -> None:
         nothing,
         nothing | {"id": -(2**63), "name": 'éé"', "ratio": -1.5e300},
     ]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [b'{"id": 1} {"id": 2}', b'{"who": {}', b"{}}"],
+        [b'{"id": 1}\n{"id": 2}', b'{"name": "}', b'{"}'],
+        [b'{"id": 1}{"id": 2}', b'{"name": "}\n{"}', b"{}{}"],
+    ],
+)
+def test_values_do_not_make_up_for_each_other(values: list[bytes]) -> None:
+    found = decoded(COLUMNS, b'{"id": 1}', *values, b'{"id": 2}')
+    assert found[1:-1] == [f"it is not JSON of the schema {COLUMNS}"] * len(values)
+    assert [row["id"] for row in (found[0], found[-1])] == [1, 2]
+
+
+def test_an_object_may_have_several_lines() -> None:
+    lines = [b'{\n "id": %d,\r\n "who": {\n"ok": true\n}\n}' % number for number in range(3)]
+    rows = decoded(COLUMNS, *lines)
+    assert [(row["id"], row["who"]) for row in rows] == [(number, {"ok": True}) for number in range(3)]
+
+
+def test_many_values_with_bad_ones_and_nulls() -> None:
+    values = [b'{"id": %d}' % number for number in range(3 * RUN_COUNT)]
+    values[10] = values[-1] = None
+    values[RUN_COUNT + 7] = b'{"id": "x"}'
+    found = decoded("id BIGINT", *values)
+    assert found[RUN_COUNT + 7] == "it is not JSON of the schema id BIGINT"
+    assert [place for place, row in enumerate(found) if row is None] == [10, len(values) - 1]
+    rest = [(place, row) for place, row in enumerate(found) if isinstance(row, dict)]
+    assert len(rest) == len(values) - 3
+    assert all(row == {"id": place} for place, row in rest)
 
 
 @pytest.mark.parametrize(
