@@ -1,7 +1,7 @@
 """Find the dead-letter topics that policies choose by exception class (`Policy.dead_topics`).
 
-The names of these topics do not contain the group, but each group publishes its policy in its ledger. Each call reads only
-a limited number of ledger records. A topic that is not found this way needs a command that names the topic or its
+The names of these topics do not contain the group, but each group publishes its policy in its ledger. Each call reads
+only a limited number of ledger records. A topic that is not found this way needs a command that names the topic or its
 group.
 
 Thread rule: functions belong to the thread that has the Client; RoutedTopics belongs to any thread.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.cluster.faults import EXCHANGES, FAULTS, draw
 from tests.cluster.judge import sentences
-from tests.cluster.scene import CLIENT_KINDS, KINDS_OF_BROKERS, Scene, settled
+from tests.cluster.scene import CLIENT_KINDS, EXCHANGED, KINDS_OF_BROKERS, Scene, settled
 from tests.kit.checkers.transaction_ledger import Outcome
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def run_series(
     scene = Scene(directory, KINDS_OF_BROKERS[brokers], links, number, cheat, controller_count=controllers)
     try:
         scene.start()
-        for kind in kinds or draw(chance, exchanges=brokers == "exchanged")[:SERIES]:
+        for kind in kinds or draw(chance, exchanges=brokers in EXCHANGED)[:SERIES]:
             if stopping() or row.findings:
                 break
             scene.wait_progress(RECORDS_MIN)

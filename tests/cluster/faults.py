@@ -174,6 +174,7 @@ def exchanged(*, clean: bool) -> Callable[[Scene, random.Random], AbstractContex
         yield f"broker {number}, {kind} from now on"
         scene.launch(number)
         scene.wait_whole()
+        scene.check_tree(number)
         scene.wait_led(number)
 
     return happen

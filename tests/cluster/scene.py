@@ -34,6 +34,7 @@ from tests.cluster.judge import Event, Final, History
 from tests.cluster.links import Links, address
 from tests.cluster.pauses import Pauses
 from tests.cluster.workload import EARLY_ANSWERS, EARLY_COMMITS, KINDS, QUICK, consumer_of
+from tests.directories.__main__ import environment_of, runs, tree_of
 from tests.kit.checkers.ledger import Verdict
 from tests.kit.harness.load import quiet
 from tests.kit.processes.apache_kafka import (
@@ -64,8 +65,12 @@ KINDS_OF_BROKERS = {
     "mixed": ("kafkalite", "kafkalite", "java"),
     "kafkalite": ("kafkalite", "kafkalite", "kafkalite"),
     "exchanged": ("java", "java", "java"),
+    "upgraded": ("older", "older", "older"),
 }
-"""`exchanged`: they become the other kind, and change back, among the faults."""
+EXCHANGED = ("exchanged", "upgraded")
+"""Brokers that become kafkalite of this tree in their directories, and change back, among the faults."""
+OLDER = "6696e069a0"
+"""The commit of `older` brokers: no release before 0.2.0 has clusters."""
 FORGOTTEN_EPOCHS = "forgotten-epochs"
 """A cheat: a broker that was away has lost the last epoch of each replica."""
 JAVA_CLIENTS = "java"
@@ -294,7 +299,7 @@ class Scene:
                 quorum=quorum,
             )
         for number, kind in enumerate(self.kinds, 1):
-            self.brokers[number] = self._java(number) if kind == "java" else self._kafkalite(number)
+            self.brokers[number] = self._broker(number, kind)
         self.bootstrap = ",".join(f"{address(number)}:{PORT}" for number in self.brokers)
         self.workers = Workers(self.links.prefix(CLIENTS), self.bootstrap, self.directory, self.seed, self.cheat)
 
@@ -320,9 +325,12 @@ class Scene:
             node_id=number,
         )
 
-    def _kafkalite(self, number: int) -> BrokerProcess:
-        directory = self.directory / f"broker-{number}"
-        return BrokerProcess(directory, self._settings(number), PORT, prefix=self.links.prefix(number))
+    def _broker(self, number: int, kind: str) -> Server:
+        if kind == "java":
+            return self._java(number)
+        directory, prefix = self.directory / f"broker-{number}", self.links.prefix(number)
+        environment = environment_of(tree_of(OLDER)) if kind == "older" else {}
+        return BrokerProcess(directory, self._settings(number), PORT, prefix=prefix, environment=environment)
 
     def start(self) -> None:
         for controller in self.controllers.values():
@@ -333,6 +341,8 @@ class Scene:
             broker.launch()
         for broker in self.brokers.values():
             broker.wait_ready(PATIENCE_S)
+        for number in self.brokers:
+            self.check_tree(number)
         self.admin = self._admin()
         topics = [NewTopic(name, plan.PARTITIONS, plan.REPLICAS, config=TOPIC_SETTINGS) for name in plan.TOPICS]
         for made in self.admin.create_topics(topics).values():
@@ -350,8 +360,8 @@ class Scene:
         self.brokers[number].launch()
 
     def exchange(self, *, clean: bool) -> tuple[int, str]:
-        """Stops the broker whose turn it is, in order of their numbers, or kills it, and has the other kind take its
-        place: the same id, listener, settings and directory. Its number, and the kind that it is now; not started."""
+        """Stop or kill the next broker by number, and put one of the other kind in its place, not started: the same id,
+        listener, settings and directory. Return its number and its new kind."""
         number = self._exchanges % len(self.brokers) + 1
         self._exchanges += 1
         before = self.brokers[number]
@@ -359,7 +369,8 @@ class Scene:
             before.stop()
         else:
             kill(before)
-        kind = self._kinds_now[number] = "kafkalite" if self._kinds_now[number] == "java" else "java"
+        kind = "kafkalite" if self._kinds_now[number] != "kafkalite" else self.kinds[number - 1]
+        self._kinds_now[number] = kind
         if number not in self._other:
             self._other[number] = self._successor(number, before)
         self.brokers[number], self._other[number] = self._other[number], before
@@ -367,6 +378,8 @@ class Scene:
 
     def _successor(self, number: int, before: Server) -> Server:
         """The other kind of broker in the place of one."""
+        if self.kinds[number - 1] == "older":
+            return self._broker(number, "kafkalite")
         if not isinstance(before, KafkaBroker):
             successor = self._java(number)
             successor.format_options = ("--ignore-formatted",)
@@ -378,6 +391,13 @@ class Scene:
             command=(*BrokerProcess.command, "--config", str(before.config)),
             prefix=self.links.prefix(number),
         )
+
+    def check_tree(self, number: int) -> None:
+        """Raise if a kafkalite broker runs the code of another tree than its kind says."""
+        broker = self.brokers[number]
+        if isinstance(broker, BrokerProcess):
+            tree = tree_of(OLDER) if self._kinds_now[number] == "older" else REPOSITORY
+            assert runs(broker.pid, tree), f"broker {number} is not {tree}'s"
 
     def wait_led(self, number: int) -> None:
         """Returns when a broker leads again what it is the first replica of."""

@@ -167,6 +167,17 @@ def test_broker_of_apache_kafkas_becomes_kafkalite_in_its_directory_and_goes_bac
 
 @needs_network
 @pytest.mark.slow
+def test_brokers_of_an_older_commit_are_upgraded_one_by_one_and_rolled_back(kafka_jars: Path) -> None:
+    assert kafka_jars
+    done = run("--brokers", "upgraded", "--exchange")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "faults=6" in done.stdout
+    assert "broker 3, kafkalite from now on" in done.stdout
+    assert "broker 3, older from now on" in done.stdout
+
+
+@needs_network
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cheat", "kinds", "finding"),
     [

@@ -6,7 +6,9 @@ import json
 from typing import TYPE_CHECKING
 
 from tests.cluster import plan
+from tests.cluster.scene import KINDS_OF_BROKERS
 from tests.cluster.workload import refusals
+from tests.power.proof import BROKERS
 
 if TYPE_CHECKING:
     import pytest
@@ -18,6 +20,10 @@ REFUSED = (
     "(NOT_LEADER_FOR_PARTITION, actions Refresh,MsgNotPersisted, base seq 77..77, base msgid 78, 148ms ago): "
     "recovering and retrying"
 )
+
+
+def test_every_kind_of_brokers_is_counted() -> None:
+    assert set(KINDS_OF_BROKERS) <= set(BROKERS)
 
 
 def test_a_refusal_that_raises_an_epoch_is_reported(capsys: pytest.CaptureFixture[str]) -> None:

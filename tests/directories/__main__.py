@@ -11,6 +11,7 @@ reported with exit status 1, except those that docs/operations.md lists for down
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import subprocess
 import sys
@@ -33,6 +34,7 @@ NOT_SEEN = {COMMIT: "group new-members:"}
 """Older release → what it does not see of a newer one's directory: "Upgrade and downgrade" in docs/operations.md."""
 
 
+@functools.cache
 def tree_of(commit: str) -> Path:
     """A worktree of a commit with its native modules built."""
     tree = REPOSITORY / "build" / "trees" / commit
@@ -41,6 +43,18 @@ def tree_of(commit: str) -> Path:
     build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace", "-j", str(os.cpu_count())]
     subprocess.run(build, cwd=tree, check=True, stdout=subprocess.DEVNULL)
     return tree
+
+
+def environment_of(tree: Path) -> dict[str, str]:
+    """Return the variables with which a Python process runs a tree's kafkalite."""
+    native = os.environ.get("KAFKALITE_NATIVE_PATH", "") if tree == REPOSITORY else ""  # that build is this tree's
+    return {"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1", "KAFKALITE_NATIVE_PATH": native}
+
+
+def runs(pid: int, tree: Path) -> bool:
+    """Return whether a process has loaded a tree's native modules."""
+    native = environment_of(tree)["KAFKALITE_NATIVE_PATH"] or tree / "kafkalite" / "_native"
+    return f"{native}/" in Path(f"/proc/{pid}/maps").read_text()
 
 
 @dataclass
@@ -54,15 +68,9 @@ class Directory:
     def broker(self, tree: Path) -> BrokerProcess:
         """The broker of a tree, started."""
         listeners = f"kafka://127.0.0.1:{self.port},kafka07://127.0.0.1:{self.classic_port}"
-        native = os.environ.get("KAFKALITE_NATIVE_PATH", "") if tree == REPOSITORY else ""  # that build is this tree's
-        broker = BrokerProcess(
-            self.path,
-            {**SETTINGS, "listeners": listeners},
-            port=self.port,
-            environment={"PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1", "KAFKALITE_NATIVE_PATH": native},
-        ).start()
-        mapped = Path(f"/proc/{broker.pid}/maps").read_text()
-        assert f"{native or tree / 'kafkalite' / '_native'}/" in mapped, f"the broker is not {tree}'s"
+        settings = {**SETTINGS, "listeners": listeners}
+        broker = BrokerProcess(self.path, settings, port=self.port, environment=environment_of(tree)).start()
+        assert runs(broker.pid, tree), f"the broker is not {tree}'s"
         return broker
 
     def clients(self) -> Clients:

@@ -173,7 +173,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 1
         print(f"{name}: {row[name]:,} exchanges, seed {given.seed}", flush=True)
     if given.minutes >= COUNTED_MIN and not tried.endswith("+"):
-        proof.add("fuzz", tried, row)
+        proof.add("fuzz", tried, row, str(given.seed))
     return 0
 
 

@@ -24,10 +24,11 @@ def main(arguments: list[str] | None = None) -> int:
     commit = campaign.commit()
     rows_file = REPOSITORY / "build" / "kills" / commit
     rows_file.parent.mkdir(parents=True, exist_ok=True)
-    counts = campaign.summary(campaign.run(given.kills, rows_file, print))
+    rows = campaign.run(given.kills, rows_file, print)
+    counts = campaign.summary(rows)
     print(counts)
     if not commit.endswith("+"):
-        proof.add("kills", commit, counts)
+        proof.add("kills", commit, counts, f"0-{len(rows) - 1}")
     return 1 if counts["findings"] else 0
 
 

@@ -79,7 +79,7 @@ def prove(
     summary["minutes"] = round((time.monotonic() - began) / 60, 1)
     print(json.dumps(summary, indent=2))
     if not overrides:
-        proof.add("power", commit(), summary)
+        proof.add("power", commit(), summary, ", ".join(map(str, seeds)))
     return 1 if summary["findings"] or summary["early"] else 0
 
 

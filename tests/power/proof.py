@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
+import re
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.kit.processes.broker import REPOSITORY
 
-COUNTS = {
-    "power": Path(__file__).with_name("proof.json"),
-    "kills": REPOSITORY / "tests" / "kills" / "proof.json",
-    "cluster": REPOSITORY / "tests" / "cluster" / "proof.json",
-    "fuzz": REPOSITORY / "tests" / "fuzz" / "proof.json",
-    "failures": REPOSITORY / "tests" / "simulation" / "failures.json",
+
+class Family(NamedTuple):
+    """Campaigns of one kind. `path`: the file of its counts."""
+
+    title: str
+    path: Path
+    variant: str = ""
+    """The key of a row that names the variant, or nothing."""
+    variants: tuple[str, ...] = ("",)
+    """All variants that exist."""
+
+
+BROKERS = ("kafkalite", "java", "mixed", "exchanged", "upgraded", "mixed, 3 controllers")
+TESTS = REPOSITORY / "tests"
+FAMILIES = {
+    "power": Family("Power cuts", Path(__file__).with_name("proof.json")),
+    "kills": Family("kill -9 during changes of ACLs, users and quotas", TESTS / "kills" / "proof.json"),
+    "cluster": Family(
+        "Faults of a replicated cluster",
+        TESTS / "cluster" / "proof.json",
+        "brokers",
+        BROKERS,
+    ),
+    "fuzz": Family("Mutated input before authentication", TESTS / "fuzz" / "proof.json", "build", ("debug", "asan")),
+    "failures": Family("Failing records and members killed at any step", TESTS / "simulation" / "failures.json"),
+    "upgrades": Family("Upgrade and rollback under load", TESTS / "directories" / "proof.json", "older", ("0.1.0",)),
 }
-"""By family."""
 PAGE = REPOSITORY / "docs" / "proof.md"
 
 HEAD = """# Fault-injection results
@@ -65,7 +88,9 @@ exactly-once copier. Brokers and the controller are killed, stopped and frozen; 
   before and after it, and every client continued.
 - After each fault, all replicas are compared byte by byte. After every ten faults, every answer is compared with the
   logs.
-- **brokers**: `java` is the control, and `mixed` includes one Apache Kafka broker.
+- **brokers**: `java` is the control, and `mixed` includes one Apache Kafka broker. `exchanged` switches brokers between
+  both implementations on the same directories, `upgraded` between an older commit (`tests/cluster/scene.py`) and the
+  tested one.
 - **acknowledged**: records, including those of committed transactions. **commits**: offset commits.
 - **findings**: an acknowledged record lost, duplicated, reordered or changed; an aborted record or part of a
   transaction visible; a group offset that moved back; replicas that differ; a client that did not continue.
@@ -118,6 +143,22 @@ Real processes were killed too, on two cores with other load (November 2026):
 - A group waited for the retries of another group 1,000 times, with 40 kills of either group. It never processed a
   record before the other group had decided on it.
 """
+UPGRADES = """
+## Upgrade and rollback under load
+
+`make prove FAMILY=upgrades` lets the brokers of an older release and of the tested commit serve one data directory in
+turn, the older one first. Two turns end with a clean stop, two with kill -9. Idempotent and transactional producers, a
+reader of committed records and a consumer group run the whole time. At the end, both releases must return exactly the
+acknowledged records, in order, and the group must have received each one.
+
+- **turns**: starts of either broker. **given again**: records that the group received before a kill or a stop, but had
+  not committed.
+
+"""
+UPGRADES_TABLE = """\
+| commit | older | turns | acknowledged | read | transactions | aborted | given again | findings |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+"""
 NONE = "No run has been recorded yet.\n"
 
 
@@ -129,7 +170,7 @@ def posix_of(states: dict[str, int]) -> int:
     return states.get("posix", 0) + states.get("series", 0)
 
 
-def page(power: Rows, kills: Rows, cluster: Rows, fuzz: Rows, failures: Rows) -> str:
+def page(power: Rows, kills: Rows, cluster: Rows, fuzz: Rows, failures: Rows, upgrades: Rows) -> str:
     """The page."""
     rows = [
         f"| `{row['commit']}` | {row['seeds']} | {posix_of(row['states']):,} | {row['states'].get('ext4', 0):,} "
@@ -155,27 +196,44 @@ def page(power: Rows, kills: Rows, cluster: Rows, fuzz: Rows, failures: Rows) ->
     failure_rows = [
         f"| `{row['commit']}` | {row['seeds']:,} | {row['steps']:,} | {row['broken']} |\n" for row in failures
     ]
+    upgrade_rows = [
+        f"| `{row['commit']}` | {row['older']} | {row['turns']} | {row['acknowledged']:,} | {row['read']:,} "
+        f"| {row['transactions']:,} | {row['aborted']:,} | {row['given_again']:,} | {row['findings']} |\n"
+        for row in upgrades
+    ]
     found = HEAD + (TABLE + "".join(rows) if rows else NONE)
     found += KILLS + (KILLS_TABLE + "".join(kill_rows) if kill_rows else NONE)
     found += CLUSTER + (CLUSTER_TABLE + "".join(cluster_rows) if cluster_rows else NONE)
     found += FUZZ + (FUZZ_TABLE + "".join(fuzz_rows) if fuzz_rows else NONE)
-    return found + FAILURES + (FAILURES_TABLE + "".join(failure_rows) if failure_rows else NONE) + FAILURES_KILLS
+    found += FAILURES + (FAILURES_TABLE + "".join(failure_rows) if failure_rows else NONE) + FAILURES_KILLS
+    return found + UPGRADES + (UPGRADES_TABLE + "".join(upgrade_rows) if upgrade_rows else NONE)
 
 
 def load(family: str) -> list[dict[str, Any]]:
     """The counts of a family, a row a commit, or a commit and what of it was tried."""
-    return list(json.loads(COUNTS[family].read_text())) if COUNTS[family].exists() else []
+    path = FAMILIES[family].path
+    return list(json.loads(path.read_text())) if path.exists() else []
 
 
-def add(family: str, commit: str, summary: dict[str, Any]) -> None:
-    """Writes down what was done for a commit, and the page."""
-    tried = ("build", "brokers")
-    key = (commit, *map(summary.get, tried))
-    rows = [row for row in load(family) if (row["commit"], *map(row.get, tried)) != key]
-    rows.append({"commit": commit, **summary})
-    COUNTS[family].write_text(json.dumps(rows, indent=1) + "\n")
+def add(family: str, commit: str, summary: dict[str, Any], seeds: str) -> None:
+    """Record what was done for a commit, when and on which machine, and write the page."""
+    path, variant = FAMILIES[family].path, FAMILIES[family].variant
+    key = (commit, summary.get(variant))
+    rows = [row for row in load(family) if (row["commit"], row.get(variant)) != key]
+    run = {"seeds": seeds, "date": time.strftime("%Y-%m-%d", time.gmtime()), "machine": machine()}
+    rows.append({"commit": commit, **summary, "run": run})
+    path.write_text(json.dumps(rows, indent=1) + "\n")
     write_page()
 
 
+def machine() -> str:
+    """Return what matters of this machine for a result: processor, memory, Linux and Python."""
+    model = re.search(r"(?m)^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    linux = ".".join(platform.release().split(".")[:2])
+    processor = model[1] if model is not None else platform.machine()
+    return f"{os.cpu_count()} × {processor}, {memory:.0f} GB, Linux {linux}, Python {platform.python_version()}"
+
+
 def write_page() -> None:
-    PAGE.write_text(page(*map(load, COUNTS)), encoding="utf-8")
+    PAGE.write_text(page(*map(load, FAMILIES)), encoding="utf-8")

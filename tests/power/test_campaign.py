@@ -6,6 +6,7 @@ import json
 import os
 import random
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tests.power import campaign, proof, trace
 from tests.power.__main__ import seeds
@@ -13,6 +14,9 @@ from tests.power.judge import Verdict
 from tests.power.moments import Moments
 from tests.power.prove import State
 from tests.power.trace import Record
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def write_rows(place: Path, seed: int, *rows: dict[str, object]) -> Path:
@@ -52,27 +56,49 @@ def test_counts_of_a_commit(tmp_path: Path) -> None:
     }
 
 
+def a_page(**rows: Any) -> str:
+    """The page with one row of some families."""
+    return proof.page(*([rows[name]] if name in rows else [] for name in proof.FAMILIES))
+
+
 def test_page_is_that_of_the_counts() -> None:
-    found = proof.page(*map(proof.load, proof.COUNTS))
+    found = proof.page(*map(proof.load, proof.FAMILIES))
     assert proof.PAGE.read_text(encoding="utf-8") == found, "run `python -m tests.power page`"
 
 
 def test_page_has_a_row_a_commit() -> None:
     models = {"posix": 1500, "ext4": 1500}
     counts = {"seeds": 5, "states": models, "replicas": models, "findings": 0, "audited": 50_001, "early": 0}
-    text = proof.page([{"commit": "abc", "cpu_s_per_state": 0.123, **counts}], [], [], [], [])
+    text = a_page(power={"commit": "abc", "cpu_s_per_state": 0.123, **counts})
     assert "| `abc` | 5 | 1,500 | 1,500 | 3,000 | 0 | 50,001 | 0 | 0.12 s |" in text
     kills = {"kills": 200, "acknowledged": 70_000, "in_doubt": 4_800, "kept": 100, "findings": 0}
-    assert "| `def` | 200 | 70,000 | 4,800 | 100 | 0 |" in proof.page([], [{"commit": "def", **kills}], [], [], [])
+    assert "| `def` | 200 | 70,000 | 4,800 | 100 | 0 |" in a_page(kills={"commit": "def", **kills})
     cluster = {"faults": 200, "acknowledged": 200_000, "transactions": 4_000, "aborted": 900, "commits": 7_000}
     row = {"commit": "jkl", "brokers": "mixed", "findings": 0, **cluster}
-    assert "| `jkl` | mixed | 200 | 200,000 | 4,000 | 900 | 7,000 | 0 |" in proof.page([], [], [row], [], [])
+    assert "| `jkl` | mixed | 200 | 200,000 | 4,000 | 900 | 7,000 | 0 |" in a_page(cluster=row)
     fuzz = {"build": "asan", "minutes": 30.0, "tls": 100_000, "sasl": 1_000_000, "http": 50_000}
-    text = proof.page([], [], [], [{"commit": "ghi", **fuzz}], [])
+    text = a_page(fuzz={"commit": "ghi", **fuzz})
     assert "| `ghi` | asan | 30 | 100,000 | 1,000,000 | 50,000 |" in text
     seeds_played = {"commit": "mno", "seeds": 10_000, "steps": 5_000_000, "broken": 0}
-    assert "| `mno` | 10,000 | 5,000,000 | 0 |" in proof.page([], [], [], [], [seeds_played])
-    assert proof.page([], [], [], [], []).count(proof.NONE) == 5
+    assert "| `mno` | 10,000 | 5,000,000 | 0 |" in a_page(failures=seeds_played)
+    turns = {"turns": 5, "acknowledged": 70_000, "read": 70_000, "transactions": 900, "aborted": 300, "given_again": 40}
+    row = {"commit": "pqr", "older": "0.1.0", "findings": 0, **turns}
+    assert "| `pqr` | 0.1.0 | 5 | 70,000 | 70,000 | 900 | 300 | 40 | 0 |" in a_page(upgrades=row)
+    assert a_page().count(proof.NONE) == len(proof.FAMILIES)
+
+
+def test_a_run_is_recorded_with_its_seeds_date_and_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    families = {name: each._replace(path=tmp_path / f"{name}.json") for name, each in proof.FAMILIES.items()}
+    monkeypatch.setattr(proof, "FAMILIES", families)
+    monkeypatch.setattr(proof, "PAGE", tmp_path / "proof.md")
+    row = {"faults": 1, "acknowledged": 2, "transactions": 3, "aborted": 4, "commits": 5, "findings": 0}
+    for brokers, faults in (("mixed", 1), ("java", 1), ("mixed", 7)):
+        proof.add("cluster", "abc", {**row, "brokers": brokers, "faults": faults}, "0-6")
+    rows = proof.load("cluster")
+    assert [(each["brokers"], each["faults"]) for each in rows] == [("java", 1), ("mixed", 7)]
+    assert rows[0]["run"].keys() == {"seeds", "date", "machine"}
+    assert rows[0]["run"]["seeds"] == "0-6"
+    assert "| `abc` | mixed | 7 | 2 | 3 | 4 | 5 | 0 | 0 |" in proof.PAGE.read_text(encoding="utf-8")
 
 
 def test_seeds_are_numbers_and_ranges() -> None:

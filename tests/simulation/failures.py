@@ -40,7 +40,8 @@ def main() -> None:
         if arguments.progress is not None:
             arguments.progress.write_text(f"{seed} {broken} {steps}\n")
     if arguments.count and not tried.endswith("+"):
-        proof.add("failures", tried, {"seeds": int(last or first) - int(first) + 1, "steps": steps, "broken": broken})
+        counts = {"seeds": int(last or first) - int(first) + 1, "steps": steps, "broken": broken}
+        proof.add("failures", tried, counts, f"{first}-{last or first}")
     print(f"seeds up to {last or first}, {steps} steps, {broken} seeds with promises broken")
     raise SystemExit(1 if broken else 0)
 
