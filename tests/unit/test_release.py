@@ -160,13 +160,71 @@ def test_notes_are_the_changelogs_section() -> None:
         pages.notes("0.3.0", "# Changelog\n\n## Unreleased\n\n## 0.2.0\n\n- old\n")
 
 
-def test_evidence_tells_how_old_each_campaign_is() -> None:
-    rows = "| commit | n |\n| --- | --- |\n| `aaaaaaaaaa` | 1 |\n| `bbbbbbbbbb` | 2 |\n"
-    proof = f"# Results\n\nintroduction\n\n## Power\n\n{rows}\n## Kills\n\n| `cccccccccc` | 3 |\n\n## Method\n\nwords\n"
-    page = pages.evidence("0.2.0", "dddd", proof, {"aaaaaaaaaa": 40, "bbbbbbbbbb": 7}.get)
-    assert "| Power | `bbbbbbbbbb` | 7 |\n| Kills | none in the history of this commit | |\n\n## Power\n" in page
-    assert page.count("## Method") == 1
+RUN = {"seeds": "1-5", "date": "2026-01-02", "machine": "2 × Xeon"}
+DISTANCES = {
+    "aaaaaaaaaa": pages.Distance(40, 12),
+    "bbbbbbbbbb": pages.Distance(7, 3),
+    "eeeeeeeeee": pages.Distance(2, 0),
+}
+CHANGELOG = """# Changelog
+
+## Unreleased
+
+### Added
+
+- a feature
+
+### Fixed
+
+- a fault
+- another fault
+
+## 0.1.0 (2026-01-01)
+
+### Fixed
+
+- an old fault
+"""
+
+
+def evidence(*campaigns: pages.Campaign) -> dict[str, str]:
+    """The page's sections."""
+    proof = "# Results\n\nintroduction\n\n## Power\n\n| counts |\n"
+    page = pages.evidence("0.2.0", "dddd", list(campaigns), proof, CHANGELOG, DISTANCES.get)
     assert "introduction" not in page
+    return pages.sections(page)
+
+
+def test_evidence_names_the_newest_run_of_each_campaign() -> None:
+    old, new = {"commit": "aaaaaaaaaa", "findings": 2}, {"commit": "bbbbbbbbbb", "findings": 0, "run": RUN}
+    current = {"commit": "eeeeeeeeee", "broken": 1}
+    found = evidence(pages.Campaign("Power", [new, old]), pages.Campaign("Seeds", [current]))
+    assert found["Newest run of each campaign"].splitlines()[-2:] == [
+        "| Power | `bbbbbbbbbb` | 1-5 | 2026-01-02 | 2 × Xeon | 7 | 3 |",
+        "| Seeds | `eeeeeeeeee` | not recorded | not recorded | not recorded | 2 | 0 |",
+    ]
+    assert found["Findings of campaigns"].splitlines() == ["- Power, `aaaaaaaaaa`: 2", "- Seeds, `eeeeeeeeee`: 1"]
+    assert found["Power"] == "| counts |"
+
+
+def test_evidence_names_what_was_not_run_on_the_released_code() -> None:
+    found = evidence(
+        pages.Campaign("Power", [{"commit": "aaaaaaaaaa", "findings": 0}]),
+        pages.Campaign("Kills", [{"commit": "cccccccccc", "findings": 1}]),
+        pages.Campaign("Fuzz", []),
+        pages.Campaign("Seeds", [{"commit": "eeeeeeeeee", "findings": 0}]),
+    )
+    assert found["Not run on this code"].splitlines() == [
+        "- Power: not since `aaaaaaaaaa`; 12 later commits changed the code.",
+        "- Kills: no run is recorded in the history of this commit.",
+        "- Fuzz: no run is recorded in the history of this commit.",
+    ]
+    assert found["Findings of campaigns"] == "None."
+
+
+def test_evidence_lists_the_fixes_of_the_release_alone() -> None:
+    assert evidence()["Fixed since the last release"].splitlines() == ["- a fault", "- another fault"]
+    assert pages.fixes("0.2.0", "## 0.2.0\n\n### Added\n\n- a feature\n") == []
 
 
 @pytest.mark.skipif(shutil.which("gpg") is None, reason="needs gpg")

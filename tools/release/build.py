@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tests.power import proof
 from tools import deb, wheels
 from tools.release import archives, dependencies, image, pages
 from tools.wheel_check import DEBIAN_ARCHS, NAME
@@ -34,6 +35,8 @@ SUMS: Final = "SHA256SUMS"
 SIGNATURE: Final = f"{SUMS}.asc"
 DEBIAN_PYTHON: Final = "311"
 """Of Debian 12, for which the package and the image are."""
+RELEASED: Final = ("kafkalite", "ext")
+"""The directories whose code is released."""
 COMPILED_IN: Final = {"cython": "Apache-2.0", "numpy": "BSD-3-Clause"}
 """Whose code the compiler puts into native modules: Cython's support code, numpy's headers."""
 
@@ -211,14 +214,25 @@ def check_site_packages(given: str) -> None:
 def write_pages(release: Release) -> None:
     """Write the release notes and the evidence page."""
 
-    def distance(run: str) -> int | None:
+    def distance(run: str) -> pages.Distance | None:
         is_ancestor = ["git", "merge-base", "--is-ancestor", run, release.commit]
         if subprocess.run(is_ancestor, cwd=release.tree, check=False, stderr=subprocess.DEVNULL).returncode:
             return None
-        return int(output("git", "rev-list", "--count", f"{run}..{release.commit}", cwd=release.tree))
+        count = ["git", "rev-list", "--count", f"{run}..{release.commit}"]
+        return pages.Distance(*(int(output(*count, *paths, cwd=release.tree)) for paths in ((), ("--", *RELEASED))))
 
+    campaigns = [
+        pages.Campaign(
+            f"{each.title} ({name})" if name else each.title,
+            [row for row in proof.load(family) if row.get(each.variant, "") == name],
+        )
+        for family, each in proof.FAMILIES.items()
+        for name in each.variants
+    ]
     texts = {name: (release.tree / name).read_text(encoding="utf-8") for name in ("CHANGELOG.md", "docs/proof.md")}
-    page = pages.evidence(release.version, release.commit, texts["docs/proof.md"], distance)
+    page = pages.evidence(
+        release.version, release.commit, campaigns, texts["docs/proof.md"], texts["CHANGELOG.md"], distance
+    )
     (release.out / "evidence.md").write_text(page, encoding="utf-8")
     notes = pages.notes(release.version, texts["CHANGELOG.md"])
     (release.out / "release-notes.md").write_text(notes, encoding="utf-8")

@@ -1,13 +1,16 @@
-"""The pages of a release: notes from CHANGELOG.md, and evidence from docs/proof.md with the distance to each run."""
+"""The pages of a release: notes from CHANGELOG.md, and evidence from the results that the repository contains."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 UNRELEASED: Final = "Unreleased"
-RUN: Final = re.compile(r"\| `([0-9a-f]{7,40})` \|")
+RUNS: Final = """\
+| campaign | commit | seeds | date | machine | commits since | changes since |
+| --- | --- | --- | --- | --- | --- | --- |
+"""
 
 
 def sections(text: str) -> dict[str, str]:
@@ -26,19 +29,75 @@ def notes(version: str, changelog: str) -> str:
     raise ValueError(f"CHANGELOG.md has no section {version!r} or {UNRELEASED!r} with text")
 
 
-def evidence(version: str, commit: str, proof: str, distance: Callable[[str], int | None]) -> str:
-    """Return the evidence page.
+class Campaign(NamedTuple):
+    """A fault-injection campaign, or one variant of it. `rows`: its recorded runs, each with its commit."""
 
-    `distance` counts the commits from a run's commit to the release; None where the run's commit is no ancestor.
+    title: str
+    rows: list[dict[str, Any]]
+
+
+class Distance(NamedTuple):
+    """How far a release is from a run: commits, and how many of them changed the code that is released."""
+
+    commits: int
+    changes: int
+
+
+Measure = Callable[[str], Distance | None]
+"""From a run's commit to the release."""
+MEASURED: Final = ("findings", "broken", "early")
+"""The keys of a row that count what a run found."""
+
+
+def evidence(
+    version: str, commit: str, campaigns: list[Campaign], proof: str, changelog: str, distance: Measure
+) -> str:
+    """Return the evidence page: campaigns and their age, what was not run, findings, fixes, and all counts.
+
+    `distance` returns None for a run whose commit is not in the release's history.
     """
-    lines = [f"# Evidence for kafkalite {version}", "", f"Commit `{commit}`. No run below is of a later commit.", ""]
-    lines += ["| campaign | newest run | commits between it and the release |", "| --- | --- | --- |"]
-    for heading, body in sections(proof).items():
-        known = {run: found for run in RUN.findall(body) if (found := distance(run)) is not None}
-        if known:
-            newest = min(known, key=lambda run: known[run])
-            lines.append(f"| {heading} | `{newest}` | {known[newest]} |")
-        elif RUN.search(body):
-            lines.append(f"| {heading} | none in the history of this commit | |")
-    tables = proof.partition("\n## ")[2]
-    return "\n".join(lines) + f"\n\n## {tables.strip()}\n"
+    runs: list[str] = []
+    not_run: list[str] = []
+    found: list[str] = []
+    for campaign in campaigns:
+        known = [(far, row) for row in campaign.rows if (far := distance(row["commit"])) is not None]
+        found += [_finding(campaign.title, row) for _, row in known if _count(row)]
+        if not known:
+            not_run.append(f"- {campaign.title}: no run is recorded in the history of this commit.")
+            continue
+        far, row = min(known, key=lambda each: each[0])
+        about = row.get("run", {})
+        cells = [about.get(key, "not recorded") for key in ("seeds", "date", "machine")]
+        runs.append(f"| {campaign.title} | `{row['commit']}` | {' | '.join(cells)} | {far.commits} | {far.changes} |")
+        if far.changes:
+            since = f"not since `{row['commit']}`; {far.changes} later commits changed the code"
+            not_run.append(f"- {campaign.title}: {since}.")
+    fixed = fixes(version, changelog)
+    parts = [
+        f"# Evidence for kafkalite {version}",
+        f"Commit `{commit}`. `python -m tools.release.build` writes this page from results in the repository.",
+        "## Newest run of each campaign",
+        "Changes are commits after the run that changed `kafkalite/` or `ext/`.\n\n" + RUNS + "\n".join(runs),
+        "## Not run on this code",
+        "\n".join(not_run) or "Every campaign ran on this code.",
+        "## Findings of campaigns",
+        "\n".join(found) or "None.",
+        "## Fixed since the last release",
+        "\n".join(fixed) or "The changelog lists no fix.",
+        "## " + proof.partition("\n## ")[2].strip(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def fixes(version: str, changelog: str) -> list[str]:
+    """Return the changelog's entries under "Fixed" for this version, or for what is unreleased."""
+    fixed = re.search(r"(?ms)^## Fixed\n(.*?)(?=^## |\Z)", notes(version, changelog))
+    return fixed[1].strip().splitlines() if fixed is not None else []
+
+
+def _count(row: dict[str, Any]) -> int:
+    return sum(row.get(key, 0) for key in MEASURED)
+
+
+def _finding(title: str, row: dict[str, Any]) -> str:
+    return f"- {title}, `{row['commit']}`: {_count(row)}"
