@@ -116,7 +116,9 @@ def package(root: Path, wheel: Path, number: str, arch: str, constraints: Path |
     """Write the package beside the wheel; `root` is its scratch directory."""
     shutil.rmtree(root, ignore_errors=True)
     fill(root, wheel, number, arch, constraints)
-    subprocess.run(["dpkg-deb", "--root-owner-group", "--build", str(root), str(wheel.parent)], check=True)
+    # The compressed blocks depend on the number of threads.
+    command = ["dpkg-deb", "--root-owner-group", "--threads-max=1", "--build", str(root), str(wheel.parent)]
+    subprocess.run(command, check=True)
 
 
 def main() -> None:

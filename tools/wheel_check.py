@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -140,25 +141,18 @@ def emulated_python(root: Path, number: str, arch: str) -> tuple[str, ...]:
     return ("env", "PYTHONPATH=/site", "chroot", str(root), python)
 
 
+def unpack(house: Path, target: Path, packages: Sequence[str | Path], number: str, arch: str) -> None:
+    """Install wheels of another processor from a directory into `target`, with this machine's pip."""
+    platforms = [f"--platform=manylinux_2_{minor}_{arch}" for minor in range(17, 29)]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--only-binary=:all:"]
+    command += ["--implementation=cp", f"--python-version={number}", *platforms, f"--platform=manylinux2014_{arch}"]
+    run(*command, "--find-links", house, "--target", target, *packages)
+
+
 def check_emulated(root: Path, wheel: Path, house: Path, number: str, arch: str) -> None:
     """Unpacked by this machine's pip, run by qemu."""
     shutil.rmtree(root / "site", ignore_errors=True)
-    platforms = [f"--platform=manylinux_2_{minor}_{arch}" for minor in range(17, 29)]
-    run(
-        *(
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-index",
-            "--find-links",
-            house,
-            "--only-binary=:all:",
-        ),
-        *("--implementation=cp", f"--python-version={number}", *platforms, f"--platform=manylinux2014_{arch}"),
-        *("--target", root / "site", wheel, *TEST_PACKAGES),
-    )
+    unpack(house, root / "site", [wheel, *TEST_PACKAGES], number, arch)
     copy_tests(root)
     inside = emulated_python(root, number, arch)
     run(*inside, "-c", MESSAGE)

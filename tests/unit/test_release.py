@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import platform
 import random
 import shutil
 import subprocess
@@ -16,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from tools.release import advisories, archives, build, compare, dependencies, pages
+from tools import wheel_check
+from tools.release import advisories, archives, build, check, compare, dependencies, pages
 
 EPOCH = 1_790_000_000
 
@@ -110,15 +112,25 @@ def test_an_sbom_names_what_is_compiled_in_and_what_is_installed(tmp_path: Path)
     digests = {each["purl"]: each["hashes"][0]["content"] for each in document["components"] if "hashes" in each}
     assert digests == {f"pkg:pypi/{each.purl.partition('/')[2]}": each.digest for each in needed}
     assert "pkg:pypi/some-thing@1.5" in digests
-    page = dependencies.licence_table(needed * 2, {"numpy": ("2.0", "BSD-3-Clause")})
+    compiled = [("numpy", version, "BSD-3-Clause") for version in ("2.1", "2.0", "2.1")]
+    page = dependencies.licence_table(needed * 2, compiled)
     assert page.count("| Some_Thing | 1.5 | MIT | installed with it |") == 1
-    assert "| numpy | 2.0 | BSD-3-Clause | compiled in |" in page
+    assert [line.split(" | ")[1] for line in page.splitlines() if "| compiled in |" in line] == ["2.0", "2.1"]
 
 
 def test_pins_of_one_use() -> None:
     packages = 'cython==3.2 ; python_version == "3.11"  # build\nnumpy==2.4  # needed 311\nnumpy==2.5  # needed 313\n'
     assert build.pins(packages, "build") == 'cython==3.2 ; python_version == "3.11"\n'
     assert build.pins(packages, "needed 313") == "numpy==2.5\n"
+
+
+def test_a_package_list_of_another_toolchain_is_refused() -> None:
+    listed = "cpython==3.11.2  # toolchain\ngcc==12.2.0  # toolchain\nnumpy==2.4  # needed 311\n"
+    build.check_toolchain(listed, ["gcc==12.2.0", "cpython==3.11.2", "cpython==3.12.1"])
+    with pytest.raises(
+        SystemExit, match=r"was built with cpython==3\.11\.2; this machine has gcc==12\.2\.0, cpython==3\.11\.9"
+    ):
+        build.check_toolchain(listed, ["gcc==12.2.0", "cpython==3.11.9"])
 
 
 @pytest.mark.parametrize("version", ["", "0.2", "v0.2.0", "0.2.0-1", "0.2.0/..", '0.2.0"'])
@@ -245,6 +257,79 @@ def test_checksums_are_signed_with_the_owners_key(tmp_path: Path, monkeypatch: p
         assert subprocess.run(verify, check=False, capture_output=True).returncode == 1
     finally:
         subprocess.run(["gpgconf", "--kill", "gpg-agent"], check=False)
+
+
+# --- checks -----------------------------------------------------------------------------------------------------------
+
+
+def a_module(folder: Path, *flags: str) -> Path:
+    """A shared object that needs a symbol of the first glibc."""
+    source, target = folder / "module.c", folder / "module.so"
+    source.write_text('#include <stdio.h>\nint say(void) { return puts(""); }\n')
+    subprocess.run(["gcc", "-shared", "-fPIC", *flags, "-o", target, source], check=True)
+    return target
+
+
+needs_binutils = pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("readelf")), reason="needs gcc, readelf")
+
+
+@needs_binutils
+def test_a_module_that_is_not_stripped_is_found(tmp_path: Path) -> None:
+    assert check.faults_of_module(a_module(tmp_path)) == ["not stripped"]
+    assert check.faults_of_module(a_module(tmp_path, "-s")) == []
+
+
+@needs_binutils
+def test_a_module_that_needs_a_newer_glibc_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = a_module(tmp_path, "-s")
+    monkeypatch.setattr("tools.wheels.GLIBC_MINOR", 1)
+    (found,) = check.faults_of_module(module)
+    assert found.startswith("needs glibc 2.")
+
+
+@needs_binutils
+def test_faults_of_a_wheel_are_found_without_running_it(tmp_path: Path) -> None:
+    module = a_module(tmp_path).read_bytes().decode("latin-1")
+    name = "kafkalite-1.5-cp311-cp311-manylinux_2_17_x86_64.whl"
+    path = a_wheel(tmp_path / name, **{"thing-1.5.dist-info/sboms/thing.cdx.json": '{"bomFormat": "SPDX"}'})
+    assert check.faults_of_wheel(path) == [
+        "no native module",
+        "thing-1.5.dist-info/sboms/thing.cdx.json is no CycloneDX",
+    ]
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("thing/native.so", module.encode("latin-1"))
+    assert check.faults_of_wheel(path) == ["thing/native.so: not stripped", "no SBOM"]
+    with pytest.raises(ValueError, match="not stripped; no SBOM"):
+        check.check(path, ["wheel"])
+
+
+def test_an_artefact_that_is_not_asked_for_is_not_checked(tmp_path: Path) -> None:
+    path = tmp_path / "kafkalite-0.2.0-image-amd64.tar"
+    assert check.check(path, ["wheel"]) == ""
+    path.write_bytes(b"")
+    os.truncate(path, check.IMAGE_BYTES_MAX + 1)
+    with pytest.raises(ValueError, match="120,000,001 bytes; an image has at most 120,000,000"):
+        check.check(path, ["image"])
+
+
+@pytest.mark.parametrize(
+    ("artefact", "reason"),
+    [
+        ("kafkalite-0.2.0-cp312-cp312-manylinux_2_17_OTHER.whl", "no Debian has CPython 3.12 for OTHER"),
+        ("kafkalite-0.2.0-image-DEBIAN.tar", "images are used on their own processor only"),
+    ],
+)
+def test_what_cannot_be_used_here_is_marked_as_untested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, artefact: str, reason: str
+) -> None:
+    other = "aarch64" if platform.machine() == "x86_64" else "x86_64"
+    path = tmp_path / artefact.replace("OTHER", other).replace("DEBIAN", wheel_check.DEBIAN_ARCHS[other])
+    path.touch()
+    monkeypatch.setattr(check, "faults_of_wheel", lambda _: [])
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert check.check(path, list(check.KINDS)) == f"untested: {reason.replace('OTHER', other)}"
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert check.check(path, list(check.KINDS)) == f"untested: this machine has no qemu-{other}-static"
 
 
 # --- advisories -------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -142,7 +143,7 @@ def describe_wheels(release: Release) -> None:
     project = tomllib.loads((release.tree / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     texts: dict[str, tuple[bytes, int]] = {"LICENSE": ((release.tree / "LICENSE").read_bytes(), 0o644)}
     every: list[dependencies.Dependency] = []
-    compiled: dict[str, tuple[str, str]] = {}
+    every_compiled: list[tuple[str, str, str]] = []
     for wheel in sorted(release.out.glob("*.whl")):
         match = NAME.fullmatch(wheel.name)
         assert match is not None, wheel.name
@@ -159,11 +160,12 @@ def describe_wheels(release: Release) -> None:
             line.lower().split("==") for line in output(python, "-m", "pip", "freeze", cwd=release.work).splitlines()
         )
         compiled = {name: (versions[name], licence) for name, licence in COMPILED_IN.items()}
+        every_compiled += [(name, version, licence) for name, (version, licence) in compiled.items()]
         bom = dependencies.sbom(release.version, wheel.name, compiled, needed, release.epoch)
         archives.rewrite_wheel(wheel, {"sboms/kafkalite.cdx.json": bom}, release.epoch)
         every += needed
         texts |= {name: (content, 0o644) for each in needed for name, content in each.files.items()}
-    page = dependencies.licence_table(every, compiled)
+    page = dependencies.licence_table(every, every_compiled)
     (release.out / "licences.md").write_text(page, encoding="utf-8")
     folder_name = f"kafkalite-{release.version}-licences"
     packed = {f"{folder_name}/{name}": entry for name, entry in texts.items()}
@@ -209,6 +211,27 @@ def check_site_packages(given: str) -> None:
     used = set(output(sys.executable, "-m", "pip", "freeze", "--exclude-editable", cwd=ROOT).splitlines())
     if missing := sorted(set(pins(given, "site").splitlines()) - used):
         sys.exit(f"the site of this package list needs {', '.join(missing)}: pip install them in this environment")
+
+
+def toolchain(interpreters: list[wheels.Interpreter], archs: str) -> list[str]:
+    """Return the versions of the programs that write an artefact's bytes, other than Python packages."""
+    code = "import platform; print(platform.python_version())"
+    found = [f"cpython=={output(each.path, '-c', code, cwd=ROOT)}" for each in interpreters]
+    compilers = dict.fromkeys(wheels.compiler(arch) for arch in archs.split(","))
+    for name in compilers:
+        found.append(f"{name}=={output(name, '-dumpfullversion', cwd=ROOT)}")
+        linker = output(name, "-print-prog-name=ld", cwd=ROOT)
+        found.append(
+            f"{Path(linker).name} of {name}=={output(linker, '--version', cwd=ROOT).splitlines()[0].split()[-1]}"
+        )
+    (dpkg,) = re.findall(r"version (\S+)", output("dpkg-deb", "--version", cwd=ROOT).splitlines()[0])
+    return [*found, f"dpkg-deb=={dpkg}", f"zlib=={zlib.ZLIB_RUNTIME_VERSION}"]
+
+
+def check_toolchain(given: str, used: list[str]) -> None:
+    """Refuse a package list of another toolchain: its build would have other bytes."""
+    if missing := sorted(set(pins(given, "toolchain").splitlines()) - set(used)):
+        sys.exit(f"this package list was built with {', '.join(missing)}; this machine has {', '.join(used)}")
 
 
 def write_pages(release: Release) -> None:
@@ -296,8 +319,11 @@ def main(arguments: list[str]) -> None:
         sys.exit(
             f"the site needs the modules of Python {sys.version_info[0]}.{sys.version_info[1]}, which runs this: add it"
         )
+    programs = toolchain(interpreters, parsed.arch)
+    release.record("toolchain", programs)
     if given is not None:
         check_site_packages(given)
+        check_toolchain(given, programs)
     release.out.mkdir(parents=True, exist_ok=True)
     os.umask(0o022)
     clone(release)

@@ -1,10 +1,11 @@
 """Checks a release's directory by use: python -m tools.release.check DIRECTORY [--only wheel,deb,image]
 
-Checksums first, and the signature where there is one. Then each artefact for this machine's processor is installed on a
-file system that is empty but for a minimal Debian (or for itself, an image), without a network or a compiler, and used:
-a broker starts, a message is written and read back, and the broker stops. Wheels are used where Debian 12 has their
-Python. A line that ends in "not used" names an artefact that this machine cannot check. Needs root, debootstrap,
-unshare and ip.
+Checksums first, and the signature where there is one. Each wheel must be stripped, need no newer glibc than promised,
+and contain its SBOM. Then each artefact is installed on a file system that is empty but for a minimal Debian (or for
+itself, an image), without a network or a compiler, and used: a broker starts, a message is written and read back, and
+the broker stops. Where no Debian has a wheel's Python, this machine's is mounted. Wheels and packages for another
+processor are unpacked and used under qemu. "untested" marks what this machine cannot use, and why. Needs root,
+debootstrap, unshare, ip and readelf; qemu-user-static for other processors.
 """
 
 from __future__ import annotations
@@ -14,19 +15,24 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Final
 
+from tools import wheels
 from tools.release import archives, dependencies
 from tools.release.build import DEBIAN_PYTHON, PACKAGES, SIGNATURE, SUMS, pins
-from tools.wheel_check import DEBIAN_ARCHS, NAME, SUITES, empty_system
+from tools.wheel_check import DEBIAN_ARCHS, NAME, SUITES, empty_system, emulated_python, unpack
 
 KINDS: Final = ("wheel", "deb", "image")
+IMAGE_BYTES_MAX: Final = 120_000_000
+SBOM: Final = re.compile(r"[^/]+\.dist-info/sboms/[^/]+\.cdx\.json")
 ISOLATED: Final = ("unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-ec")
 PREPARE: Final = """
 ip link set lo up
@@ -34,6 +40,10 @@ mkdir -p "$WORK/upper" "$WORK/work" "$WORK/root"
 mount -t overlay overlay -o "lowerdir=$LOWER,upperdir=$WORK/upper,workdir=$WORK/work" "$WORK/root"
 mount -t proc proc "$WORK/root/proc"
 mount --bind /dev "$WORK/root/dev"
+if [ -n "$MOUNTED" ]; then
+    mkdir -p "$WORK/root$MOUNTED"
+    mount --bind -o ro "$MOUNTED" "$WORK/root$MOUNTED"
+fi
 inside() { chroot "$WORK/root" "$@"; }
 """
 USE: Final = """
@@ -58,9 +68,13 @@ for name in gcc cc clang tcc; do
 done
 """
 WHEEL: Final = """
-inside python3 -m venv /venv
+inside "$PYTHON" -m venv /venv
 inside sh -ec "/venv/bin/pip install --quiet --no-index --find-links /house /house/kafkalite-*.whl"
 RUN="chroot $WORK/root /venv/bin/kafkalite"
+"""
+EMULATED: Final = """
+mkdir -p "$WORK/root$DATA"
+RUN="env PYTHONPATH=$SITE chroot $WORK/root $PYTHON -P -m kafkalite"
 """
 DEB: Final = """
 inside dpkg --install /house/package.deb >"$WORK/dpkg.log" || { cat "$WORK/dpkg.log"; exit 1; }
@@ -114,26 +128,26 @@ def unpack_image(archive: Path, root: Path) -> dict[str, str]:
     return {"IMAGE_USER": settings["User"], "IMAGE_ENV": " ".join(settings["Env"])}
 
 
-def use(kind: str, prepare: str, lower: Path, **variables: str) -> None:
-    """Install and use one artefact on a copy of `lower` that is thrown away."""
+def use(kind: str, prepare: str, lower: str, **variables: str) -> None:
+    """Install and use one artefact on a copy of the directories `lower`, which is thrown away."""
     with tempfile.TemporaryDirectory(prefix="kafkalite-release-") as scratch:
         environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": "/tmp", "KIND": kind}  # noqa: S108  # inside
-        environment |= {"LOWER": str(lower), "WORK": scratch, "DATA": "/var/lib/kafkalite", **variables}
+        environment |= {"LOWER": lower, "WORK": scratch, "DATA": "/var/lib/kafkalite", "MOUNTED": "", **variables}
         script = PREPARE + prepare + NO_COMPILER + USE
-        subprocess.run([*ISOLATED, script], check=True, env=environment, timeout=900)
+        subprocess.run([*ISOLATED, script], check=True, env=environment, timeout=1800)
 
 
-def house(folder: Path, *files: Path, packages: str = "", arch: str = "") -> str:
-    """Fill a directory with what is installed, and return it as a lower layer: `folder`/house."""
+def house(folder: Path, artefact: Path, number: str, arch: str) -> Path:
+    """Fill `folder`/house with a wheel or a Debian package, and with the packages that a wheel needs. Return it."""
     target = folder / "house"
     target.mkdir(parents=True)
-    for path in files:
-        shutil.copy(path, target / ("package.deb" if path.suffix == ".deb" else path.name))
-    if packages:
+    shutil.copy(artefact, target / ("package.deb" if artefact.suffix == ".deb" else artefact.name))
+    if artefact.suffix == ".whl":
+        packages = pins((artefact.parent / PACKAGES).read_text(encoding="utf-8"), f"needed {number}")
         constraints = folder / "constraints.txt"
         constraints.write_text(packages, encoding="utf-8")
-        dependencies.fetch(packages.split(), DEBIAN_PYTHON, arch, target, constraints)
-    return str(folder)
+        dependencies.fetch(packages.split(), number, arch, target, constraints)
+    return target
 
 
 def main(arguments: list[str]) -> int:
@@ -150,46 +164,122 @@ def main(arguments: list[str]) -> int:
         subprocess.run(["gpg", "--batch", "--verify", str(folder / SIGNATURE), str(folder / SUMS)], check=True)
     if os.geteuid() != 0:
         sys.exit("using the artefacts needs root, to mount file systems")
-    arch = platform.machine()
     asked = parsed.only.split(",")
     failed = 0
     for path in sorted(folder.iterdir()):
         try:
-            said = check(path, arch, asked)
-        except subprocess.CalledProcessError as error:
+            said = check(path, asked)
+        except (subprocess.SubprocessError, ValueError) as error:
             failed += 1
-            said = f"failed: a command in it ended with status {error.returncode}"
+            said = f"failed: {describe(error)}"
         if said:
             print(f"{path.name}: {said}", flush=True)
     return 1 if failed else 0
 
 
-def check(path: Path, arch: str, asked: list[str]) -> str:
-    """Use a file of a release if it is an artefact of the kinds `asked`. Return what to report, or nothing."""
+def describe(error: subprocess.SubprocessError | ValueError) -> str:
+    """Return what to report of a failed check."""
+    if isinstance(error, subprocess.CalledProcessError):
+        return f"a command in it ended with status {error.returncode}"
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"not done within {error.timeout:g} s"
+    return str(error)
+
+
+def check(path: Path, asked: list[str]) -> str:
+    """Use a file of a release if it is an artefact of the kinds `asked`. Return what to report, or nothing.
+
+    Raises ValueError or a SubprocessError where the artefact is wrong.
+    """
     match = NAME.fullmatch(path.name)
-    is_image = "-image-" in path.name
-    kind = "wheel" if match is not None else "deb" if path.suffix == ".deb" else "image" if is_image else ""
-    if kind not in asked:
+    kind = (
+        "wheel" if match is not None else "deb" if path.suffix == ".deb" else "image" if "-image-" in path.name else ""
+    )
+    if kind not in asked or not kind:
         return ""
-    is_ours = path.stem.endswith(DEBIAN_ARCHS[arch])
-    if match is not None:
-        is_ours = (match["python"], match["arch"]) == (DEBIAN_PYTHON, arch)
-    if not is_ours:
-        return "not used"
+    if kind == "wheel" and (wrong := faults_of_wheel(path)):
+        raise ValueError("; ".join(wrong))
+    if kind == "image" and path.stat().st_size > IMAGE_BYTES_MAX:
+        raise ValueError(f"{path.stat().st_size:,} bytes; an image has at most {IMAGE_BYTES_MAX:,}")
+    number = match["python"] if match is not None else DEBIAN_PYTHON
+    arch = next(arch for arch, debian in DEBIAN_ARCHS.items() if path.stem.endswith((arch, debian)))
     with tempfile.TemporaryDirectory(prefix="kafkalite-house-") as name:
-        scratch = Path(name)
-        if is_image:
-            variables = unpack_image(path, scratch / "root")
-            use(kind, IMAGE, scratch / "root", **variables)
-            return "used"
-        system = empty_system(SUITES[DEBIAN_PYTHON], arch)
-        if kind == "deb":
-            use(kind, DEB, system, LOWER=f"{house(scratch, path)}:{system}")
-        else:
-            packages = pins((path.parent / PACKAGES).read_text(encoding="utf-8"), f"needed {DEBIAN_PYTHON}")
-            extra = house(scratch, path, packages=packages, arch=arch)
-            use(kind, WHEEL, system, LOWER=f"{extra}:{system}", DATA="/data")
-    return "installed and used"
+        if arch != platform.machine():
+            return check_emulated(path, kind, number, arch, Path(name))
+        return check_here(path, kind, number, arch, Path(name))
+
+
+def check_here(path: Path, kind: str, number: str, arch: str, scratch: Path) -> str:
+    """Install and use an artefact for this processor."""
+    if kind == "image":
+        variables = unpack_image(path, scratch / "root")
+        use(kind, IMAGE, str(scratch / "root"), **variables)
+        return "used"
+    python, mounted = "python3", ""
+    if number not in SUITES:
+        found = [each for each in wheels.interpreters() if each.tag == f"cp{number}"]
+        if not found:
+            return f"untested: no Debian and nothing on this machine has CPython {number[0]}.{number[1:]}"
+        python, mounted = prefix_of(found[0])
+    system = empty_system(SUITES.get(number, SUITES[DEBIAN_PYTHON]), arch)
+    house(scratch, path, number, arch)
+    prepare = DEB if kind == "deb" else WHEEL
+    data = {} if kind == "deb" else {"DATA": "/data"}
+    use(kind, prepare, f"{scratch}:{system}", PYTHON=python, MOUNTED=mounted, **data)
+    return f"installed and used{f' with {mounted}' if mounted else ''}"
+
+
+def prefix_of(interpreter: wheels.Interpreter) -> tuple[str, str]:
+    """Return an interpreter's executable and its installation's directory, where pyenv's links lead."""
+    code = "import sys; print(sys.base_prefix)"
+    prefix = subprocess.run([interpreter.path, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+    return f"{prefix}/bin/python{interpreter.version[0]}.{interpreter.version[1]}", prefix
+
+
+def check_emulated(path: Path, kind: str, number: str, arch: str, scratch: Path) -> str:
+    """Unpack and use an artefact for another processor."""
+    if shutil.which(f"qemu-{arch}-static") is None:
+        return f"untested: this machine has no qemu-{arch}-static"
+    if number not in SUITES:
+        return f"untested: no Debian has CPython {number[0]}.{number[1:]} for {arch}"
+    if kind == "image":
+        return "untested: images are used on their own processor only"
+    system = empty_system(SUITES[number], arch)
+    python = emulated_python(system, number, arch)[-1]
+    layer = scratch / "layer"
+    if kind == "deb":
+        subprocess.run(["dpkg-deb", "--extract", path, layer], check=True)
+    else:
+        unpack(house(scratch, path, number, arch), layer / "site", [path], number, arch)
+    site = "/opt/kafkalite/lib" if kind == "deb" else "/site"
+    use(kind, EMULATED, f"{layer}:{system}", PYTHON=python, SITE=site)
+    return "unpacked and used under qemu"
+
+
+def faults_of_wheel(path: Path) -> list[str]:
+    """Return what is wrong with a wheel's native modules or its SBOM, without running it."""
+    with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory(prefix="kafkalite-modules-") as folder:
+        names = archive.namelist()
+        modules = [name for name in names if name.endswith(".so")]
+        found = [
+            f"{name}: {fault}" for name in modules for fault in faults_of_module(Path(archive.extract(name, folder)))
+        ]
+        boms = [name for name in names if SBOM.fullmatch(name)]
+        found += [] if modules else ["no native module"]
+        found += [] if boms else ["no SBOM"]
+        found += [
+            f"{name} is no CycloneDX" for name in boms if json.loads(archive.read(name)).get("bomFormat") != "CycloneDX"
+        ]
+    return found
+
+
+def faults_of_module(path: Path) -> list[str]:
+    """Return what is wrong with a shared object: symbols of a newer glibc, or a symbol table that is not stripped."""
+    read = ["readelf", "--wide", "--version-info", "--sections", str(path)]
+    text = subprocess.run(read, check=True, capture_output=True, text=True).stdout
+    needed = sorted({(int(major), int(minor)) for major, minor in re.findall(r"\bGLIBC_(\d+)\.(\d+)", text)})
+    found = [f"needs glibc {major}.{minor}" for major, minor in needed if (major, minor) > (2, wheels.GLIBC_MINOR)]
+    return found + (["not stripped"] if re.search(r"\s\.(symtab|debug_info)\s", text) else [])
 
 
 if __name__ == "__main__":

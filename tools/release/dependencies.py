@@ -135,12 +135,12 @@ def _component(name: str, version: str, purl: str, licence: str, *, is_expressio
     }
 
 
-def licence_table(found: list[Dependency], compiled_in: dict[str, tuple[str, str]]) -> str:
-    """Return a Markdown page: each dependency, its licence, and the files with the text."""
-    rows = [
-        f"| {name} | {version} | {licence} | compiled in | |"
-        for name, (version, licence) in sorted(compiled_in.items())
-    ]
+def licence_table(found: list[Dependency], compiled_in: list[tuple[str, str, str]]) -> str:
+    """Return a Markdown page: each dependency, its licence, and the number of files with the text.
+
+    `compiled_in`: name, version and licence of what native modules contain.
+    """
+    rows = [f"| {name} | {version} | {licence} | compiled in | |" for name, version, licence in sorted(compiled_in)]
     for each in sorted(found, key=lambda each: each.purl):
         files = sum(1 for name in each.files if LICENCE_FILE.search(name))
         rows.append(f"| {each.name} | {each.version} | {each.licence} | installed with it | {files} |")
