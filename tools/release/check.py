@@ -250,7 +250,7 @@ def check_emulated(path: Path, kind: str, number: str, arch: str, scratch: Path)
     if kind == "deb":
         subprocess.run(["dpkg-deb", "--extract", path, layer], check=True)
     else:
-        unpack(house(scratch, path, number, arch), layer / "site", [path], number, arch)
+        unpack(house(scratch, path, number, arch), layer / "site")
     site = "/opt/kafkalite/lib" if kind == "deb" else "/site"
     use(kind, EMULATED, f"{layer}:{system}", PYTHON=python, SITE=site)
     return "unpacked and used under qemu"
