@@ -393,11 +393,11 @@ class Scene:
         )
 
     def check_tree(self, number: int) -> None:
-        """Raise if a kafkalite broker runs the code of another tree than its kind says."""
+        """Raise if a kafkalite broker does not load the code of the tree that its kind says."""
         broker = self.brokers[number]
         if isinstance(broker, BrokerProcess):
             tree = tree_of(OLDER) if self._kinds_now[number] == "older" else REPOSITORY
-            assert runs(broker.pid, tree), f"broker {number} is not {tree}'s"
+            wait_until(lambda: runs(broker.pid, tree), PATIENCE_S, f"broker {number} with the code of {tree}")
 
     def wait_led(self, number: int) -> None:
         """Returns when a broker leads again what it is the first replica of."""
