@@ -17,14 +17,16 @@ With them:
     member, membership_setup  membership and its threads; builds it from settings and a data directory
     connection, security   a connection to a controller or a broker, and its TLS and SASL
     brokers, peers         connections to other brokers; requests between coordinators and leaders
-    forwarding, creation, producer_ids, settings   requests, topics, producer ids and settings of the controllers
+    forwarding, creation   forwards requests to the controller; has it create missing topics
+    producer_ids, settings   producer ids from the controller; the settings in an image
     racks                  the racks of replicas, for the metadata hash of a group's topics
-    partitions             derives from an image which partitions are here and which of them are led
+    partitions             derives from an image which partitions this broker has and leads
     fetchers               the threads that replicate from leaders
     alter_partition        proposes changes of the in-sync replicas
     directories            takes damaged replicas out of service
     metrics                the cluster's metrics
-    foreign_users, bootstrap_users   users read from other brokers' files; written into those of a new controller
+    foreign_users          reads users with their credentials from another broker's files
+    bootstrap_users        writes users into the files of controllers that have not started yet
 
 `kafkalite.broker.handlers.cluster_table` lists the APIs of a broker in a cluster.
 
@@ -35,25 +37,26 @@ From start to stop:
 2. The metadata thread fetches the metadata log (`Observer`), holds records until the high watermark has passed them,
    applies them to a `Delta` and publishes the next `Image`. A transaction of the controllers is one step.
 3. The heartbeat thread registers and then reports the offset of the published image (`Lifecycle`). Once the broker has
-   caught up and all parts run, it asks to be unfenced. The start ends when the broker's own image shows it.
-   `Broker.stop` ends that wait.
+   caught up and all parts run, it asks to be unfenced. The start ends when the broker's own image shows it unfenced;
+   `Broker.stop` ends the wait earlier.
 4. Handlers answer from one image. A request that only the controller may decide is forwarded in an Envelope. Quotas,
    users, ACLs and settings come from each image (`membership_setup`, `settings`); the journal holds none of them.
-5. From the first image that has this process's registration, `partitions` gives `AssignedTopics` the partitions that
-   are here and led. The first time, logs are opened and strays set aside; later, logs lead or resign. A log whose only
-   replica is here has its high watermark at its end. All other partitions are `Elsewhere`: Produce and Fetch look up
-   all partitions the same way, and a core that is not led refuses.
-6. `AssignedTopics` changes the logs under their locks, publishes, and calls `replica_listeners`: the `Fetchers` start
-   or stop fetching from a leader. A log itself rejects records from a leader of another epoch.
-7. The leader of a partition of a coordinator's topic serves its groups or transactional ids once it has read all of it
-   and every in-sync replica has it (`LedPartitions`). A write is answered when the high watermark has passed it in the
-   same leader epoch. A group or an id belongs to the epoch in which it was read or created (`ShardEpoch`) and is
-   written in no other.
-8. A leader's log has `Followers`. A follower's fetch is noted once, in C: it moves the high watermark and wakes
-   consumers, acks=all and DeleteRecords. `InSyncReplicas` proposes followers that caught up or lag; until the
-   controllers answer, the replicas of both sets count.
-9. A replica that finds damage after its start, or cannot be written, is not *fit*. `DirectoryAssignments` reports it in
-   a lost directory while others are in sync, which moves leadership away. Its fetcher truncates it at the damage, and
-   it returns when it has what its leader has.
-10. At a stop the heartbeats ask for a controlled shutdown first. The clean-shutdown marker holds the broker's epoch.
+5. From the first image that has this process's registration on, `partitions` gives `AssignedTopics` the partitions that
+   this broker has and leads. The first time, logs are opened, and partition directories that belong to no partition of
+   this broker are set aside. Later, logs begin or stop to lead. If no other broker has a replica, the high watermark
+   is at the log end. A partition without a replica here is an `Elsewhere`: Produce and Fetch look it up like any other
+   one, and it refuses them as a log does that this broker does not lead.
+6. `AssignedTopics` changes the logs under their locks, publishes them, and calls `replica_listeners`: the `Fetchers`
+   start or stop fetching from a leader. A log itself rejects records from a leader of another epoch.
+7. A broker that becomes the leader of a partition of a coordinator's topic first reads the whole partition. It serves
+   the groups or transactional ids when every in-sync replica has these records (`LedPartitions`). A write is answered
+   when the high watermark has passed it in the same leader epoch. State of a group or transactional id belongs to the
+   epoch in which it was read or created (`ShardEpoch`) and is written only in that epoch.
+8. A leader's log has `Followers`. When a follower fetches, C code notes its offset, moves the high watermark and wakes
+   waiting consumers, acks=all producers and DeleteRecords. `InSyncReplicas` proposes to add followers that caught up
+   and to remove those that lag. Until the controllers answer, the replicas of both sets count for the high watermark.
+9. A replica in which damage is found after its start, or that cannot be written, is not *fit*. While others are in
+   sync, `DirectoryAssignments` reports its directory as lost, so the controllers elect another leader. Its fetcher
+   truncates it at the damage. It joins again when it has caught up with its leader.
+10. At a stop the heartbeats first ask for a controlled shutdown. The clean-shutdown marker holds the broker's epoch.
 """

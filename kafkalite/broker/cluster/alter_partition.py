@@ -1,18 +1,18 @@
 """Propose changes of the in-sync replicas (ISR) of led partitions to the controllers, and apply their answers.
 
-    a follower's fetch ─▶ it may join ───┐
+    a follower's fetch ─▶ it caught up ──┐
     every half replica.lag.time.max.ms ──┴─▶ review ─▶ proposals ─▶ AlterPartition ─▶ answers ─▶ high watermarks
     metadata ─▶ lead_locked ─▶ Followers of the log
 
-One AlterPartition request is in flight at a time, with all waiting partitions. A proposal without an answer is sent
-again until it is answered or newer metadata replaces it. It contains the broker epochs of the followers' fetches at the
-time of the proposal, so that the controllers refuse a follower that has restarted since (KIP-903). A follower whose
+One AlterPartition request is in flight at a time, with the proposals for all waiting partitions. A proposal without an
+answer is sent again until it is answered or newer metadata replaces it. It contains the broker epoch with which each
+follower last fetched, so that the controllers refuse a follower that has restarted since (KIP-903). A follower whose
 directory is lost (KIP-858) is not proposed even if it has caught up: Kafka's controllers would accept it, but could not
 elect it.
 
 Source: DefaultAlterPartitionManager and Partition of Kafka 4.1. Thread rule: `lead_locked` is called with the log's
-lock and `joinable` by network workers; the rest belongs to the worker's turns and the metadata thread. The log's lock
-guards the state of its partition.
+lock, and `joinable` by network workers. The rest runs on this class's worker thread and the metadata thread. The log's
+lock guards the state of its partition.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Changes:
 
 
 class InSyncReplicas:
-    """See the module.
+    """Manages the in-sync replicas of the partitions that this broker leads.
 
     `ask` sends one of the broker's requests to the controllers; `epoch` returns its broker epoch. With `flush`
     (flush.on.acks.all), acknowledged records are flushed here before a proposal leaves this broker as the only in-sync
@@ -148,9 +148,8 @@ class InSyncReplicas:
             settle_low_waits(log.core)
 
     def lead_locked(self, log: ReplicaLog, wanted: Assignment, *, elected: bool) -> Followers:
-        """Return the followers of a log that this broker leads, elected in a new epoch or still leading. The log's lock
-        is
-        held.
+        """Return the followers of a log that this broker leads, in a new epoch (`elected`) or the current one. The
+        log's lock is held.
         """
         now = self._clock.monotonic()
         others = [replica for replica in wanted.replicas if replica != self._node_id]
@@ -175,8 +174,8 @@ class InSyncReplicas:
         followers.use_limit(is_limited(throttled, log.partition, self._node_id))
 
     def _told(self, in_sync: InSync, wanted: Assignment) -> bool:
-        """Apply metadata. If it contains the pending proposal, it arrived before the answer, and the change is counted
-        here.
+        """Apply metadata; return whether it is new. If it contains the pending proposal, it arrived before the answer,
+        and the change is counted here.
         """
         before, pending = in_sync.isr, in_sync.pending
         news = in_sync.told(wanted.leader_epoch, wanted.partition_epoch, wanted.isr)
@@ -198,7 +197,7 @@ class InSyncReplicas:
 
     @staticmethod
     def _keep(log: ReplicaLog) -> None:
-        """Flush the acknowledged records: the controllers have left no other replica in sync."""
+        """Flush the acknowledged records of a log, because the controllers have left no other replica in sync."""
         end = log.log_end_offset
         if log.flushed_offset < end:
             log.flush_due(end)
@@ -242,7 +241,7 @@ class InSyncReplicas:
             self._worker.call_locked()
 
     def _turn(self) -> float | None:
-        """Review due partitions, handle answers and send waiting proposals; return the seconds until the next turn."""
+        """Review due partitions, handle answers and send waiting proposals; return the seconds until the next run."""
         now = self._clock.monotonic()
         with self._worker.lock:
             if self._stopping:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Brokers:
-    """See the module. `image` returns the current image; `listener` is the listener's name, `security` its TLS and
-    SASL.
+    """Connects to the other brokers. `image` returns the current metadata image; `listener` is the name of the
+    inter-broker listener, `security` its TLS and SASL.
     """
 
     def __init__(self, image: Callable[[], Image], listener: str, security: Security | None = None) -> None:

@@ -1,10 +1,10 @@
-"""A connection to a controller or another broker: one request at a time, in the newest version that both sides support.
+"""Connect to a controller or another broker: send one request at a time, in the newest version that both sides support.
 
-Any thread may abort it, which ends a waiting request; everything else belongs to one thread. Responses of any size up
-to 1 GiB are accepted, since they come from the cluster itself, but memory is allocated only as bytes arrive.
+Any thread may abort a connection, which ends a waiting request; everything else belongs to one thread. Responses up to
+1 GiB are accepted, since they come from the cluster itself, but memory is allocated only as bytes arrive.
 
-If the listener requires it, the connection uses TLS, and the broker authenticates, again before its session ends
-(KIP-368).
+If the listener requires it, the connection uses TLS, and the broker authenticates with SASL. It re-authenticates before
+its session ends (KIP-368).
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ _FRONT: Final = 1 << 16
 
 
 class LargeAnswers:
-    """A turn for responses above a size, which one of the connections that share it has at a time.
+    """Lets several connections receive large responses one after another, to bound the memory for them.
 
-    A leader may return more than requested, since a batch is never cut, but not all leaders at once. Any thread.
+    A leader may return more than requested, since a batch is never cut. A connection takes the turn before it receives
+    a response larger than `size` bytes. Any thread.
     """
 
     def __init__(self, size: int) -> None:
@@ -56,11 +57,12 @@ class LargeAnswers:
 
     @property
     def taken(self) -> bool:
-        """Whether a connection has its turn."""
+        """Whether a connection has the turn."""
         return self._taken
 
     def take(self, timeout_s: float, given_up: Callable[[], bool]) -> bool:
-        """Wait for a turn, at most this long or until `given_up` (see `look`); return whether it came."""
+        """Take the turn, waiting at most `timeout_s` or until `given_up` returns True (see `look`); return whether the
+        connection got it."""
         with self._changed:
             if not self._changed.wait_for(lambda: not self._taken or given_up(), timeout_s) or given_up():
                 return False
@@ -74,13 +76,13 @@ class LargeAnswers:
             self._changed.notify_all()
 
     def look(self) -> None:
-        """Have waiting connections check whether they have given up."""
+        """Make waiting connections call their `given_up` again."""
         with self._changed:
             self._changed.notify_all()
 
 
 class ConnectionFailed(OSError):
-    """No valid response came; the message is one sentence. The connection is closed."""
+    """There was no valid response, and the connection is closed. The message is one sentence."""
 
 
 class NotServed(ConnectionFailed):
@@ -88,7 +90,7 @@ class NotServed(ConnectionFailed):
 
 
 class ControllerConnection:
-    """See the module. Made by `connect`."""
+    """A connection to a controller or another broker. `connect` creates it."""
 
     def __init__(self, address: Address, sock: socket.socket, client_id: str, whose: str) -> None:
         self.address = address

@@ -1,8 +1,8 @@
 """Create topics automatically: send CreateTopics to the controller in the name of the client that asked for a topic.
 
-The controller's settings determine the number of partitions and replicas (-1 for each). A name is requested once at a
-time, even if several clients ask for it. The controller's response to a client's request is dropped: clients ask again
-and see the result.
+The controller's settings determine the number of partitions and replicas (the request has -1 for each). While a request
+for a name is in flight, the name is not requested again, even if more clients ask for it. The controller's response is
+dropped: clients ask for the topic again and see the result.
 
 Source: AutoTopicCreationManager of Kafka 4.1. Any thread.
 """
@@ -36,7 +36,8 @@ _MADE: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
 
 
 class Creation:
-    """See the module. `forward` and `ask` are the member's; `apis` returns the controller's supported versions."""
+    """Requests the creation of topics. `forward` and `ask` are the member's; `apis` returns the controller's
+    versions."""
 
     def __init__(
         self,

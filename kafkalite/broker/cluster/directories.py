@@ -5,17 +5,19 @@
         ─▶ truncated at the damage (kafkalite.broker.cluster.fetchers) ─▶ copied again ─▶ fit
         ──AssignReplicasToDirs: this broker's directory──▶ in sync again, when its leader proposes it
 
-A damaged replica thus stops leading and leaves the ISR, and returns when it has what the other replicas have.
+So a damaged replica stops leading and leaves the ISR. It returns when it has all records of the other replicas.
 
-A replica in LOST can neither be elected nor join the ISR, even if the controllers count on it: they keep it eligible
-(KIP-966) while fewer than min.insync.replicas are left, and a leader of Apache Kafka may add it by the log end offset
-that it had before it was truncated. So a truncated replica that is in the ISR or ELR stays in LOST even if no other
-replica is left: only an unclean election may give up acknowledged records. An unfit replica that was not truncated
-stays in its directory while no other replica is in sync, and leads with what it has: damaged records are not served,
-and no offset is assigned twice.
+A replica is *fit* while it has lost no record and can be written. A replica in LOST can neither be elected nor join the
+ISR. That protects acknowledged records, since the controllers may still consider the replica as complete. They keep it
+eligible (KIP-966) while fewer than min.insync.replicas are in sync, and a leader of Apache Kafka may add it to the ISR
+by its log end offset before the truncation. So a truncated replica that is in the ISR or ELR stays in LOST even if no
+other replica is left: only an unclean election may give up acknowledged records.
 
-A partition that lost its last other replica at the same moment has no leader. The controllers elect one when they are
-sent the directory that they already have.
+An unfit replica that was not truncated stays in its directory while no other replica is in sync. It leads with the
+records that it has: damaged records are not served, and no offset is assigned twice.
+
+If the last other replica fails at the moment of the report, the partition has no leader. The broker then reports the
+directory that the controllers already have, and they elect a leader.
 
 Source: AssignmentsManager of Kafka 4.1, ReplicationControlManager.handleAssignReplicasToDirs. Thread rule:
 `replicas_changed` belongs to the metadata thread and `fitness_changed` to any; the rest belongs to the worker's turns.
@@ -65,7 +67,7 @@ SINCE: Final = 17
 
 
 class _Asked(NamedTuple):
-    """An assignment that the controllers are asked for."""
+    """An assignment of a replica to a directory, which was sent to the controllers."""
 
     directory: bytes
     partition_epoch: int
@@ -73,11 +75,11 @@ class _Asked(NamedTuple):
 
 
 class DirectoryAssignments:
-    """See the module.
+    """Reports the directories of this broker's replicas to the controllers.
 
     `ask` sends one of the broker's requests to the controllers; `epoch` returns its broker epoch and `level` the
-    cluster's metadata.version; `mend` has a log's fetcher repair it; `has_room` returns whether the disk accepts
-    records.
+    cluster's metadata.version; `mend` makes a log's fetcher truncate its damage; `has_room` returns whether the disk
+    accepts records.
     """
 
     def __init__(
@@ -220,7 +222,8 @@ class DirectoryAssignments:
         return None
 
     def _look_for_room(self, now: float) -> None:
-        """Mark replicas on a disk that has room again as writable: without writes they do not notice it."""
+        """Mark replicas as writable if their disk has room again. They cannot notice that themselves, since they get no
+        writes."""
         full = [log for log in self._watched if log.core.storage_full]
         if not full or now < self._look_at:
             return
@@ -279,7 +282,7 @@ class DirectoryAssignments:
             self._worker.call_locked()
 
     def _take_in(self, asked: dict[ReplicaLog, _Asked], answer: Any, now: float) -> None:
-        """Note accepted assignments; refused ones are sent again after a delay."""
+        """Note accepted assignments; schedule refused ones to be sent again after a delay."""
         self._asked = {}
         code = None if answer is None else answer.error_code
         if code != 0:

@@ -1,7 +1,7 @@
 """Compute the offset at which a follower's log diverges from its leader's and must be truncated.
 
-For the epoch of the follower's last batch, the leader returns the largest epoch that both may have and that epoch's end
-offset in the leader's log (KIP-595). `kafkalite.broker.log.log_truncation` truncates the log.
+The follower sends the epoch of its last batch. The leader returns the largest epoch up to that one in its own log, and
+the epoch's end offset (KIP-595). `kafkalite.broker.log.log_truncation` truncates the log.
 
 Source: AbstractFetcherThread.getOffsetTruncationState of Kafka 4.1. Pure functions.
 """
@@ -17,7 +17,8 @@ UNDEFINED: Final = -1
 
 
 class Diverged(NamedTuple):
-    """The largest epoch that the leader has and this log may have, and its end offset in the leader's log."""
+    """The leader's largest epoch up to the follower's last one, and the end offset of this epoch in the leader's
+    log."""
 
     key: Key
     leader_epoch: int
@@ -26,9 +27,9 @@ class Diverged(NamedTuple):
 
 
 def truncation_offset(diverged: Diverged, own: tuple[int, int], log_end: int) -> int | None:
-    """Return the offset at which to truncate a log whose leader answered with `diverged`, or None for no truncation.
+    """Return the offset at which to truncate a log whose leader answered with `diverged`; None for no truncation.
 
-    `own` is the log's (epoch, end offset) for that epoch: LeaderEpochs.end_offset_for.
+    `own` is the log's own (epoch, end offset) for the epoch in `diverged`: LeaderEpochs.end_offset_for.
     """
     if diverged.end_offset < 0:
         return None

@@ -1,10 +1,11 @@
-"""Replicate partitions from their leaders: `num.replica.fetchers` threads per leader, one of them for each partition.
+"""Replicate partitions from their leaders, with `num.replica.fetchers` threads per leader.
 
     kafkalite-fetcher-LEADER-N    fetches from the leader (`Follower`) and applies its responses to the logs
 
-A fetcher has its own connection to the leader's inter-broker listener. The metadata thread adds and removes partitions,
-which takes effect before the next request. A log that now leads, or follows another leader, rejects a late response
-(LeaderChanged), so nothing waits for a fetcher.
+Each partition belongs to one thread. A fetcher has its own connection to the leader's inter-broker listener. The
+metadata thread adds and removes partitions; that takes effect before the next request. The metadata thread does not
+wait for a fetcher: if a late response is for a log that now leads, or follows another leader, the log rejects it
+(LeaderChanged).
 
 A throttled partition that lags is not fetched while the throttled rate is used up
 (kafkalite.broker.cluster.replication_limits).
@@ -97,7 +98,7 @@ def version_for(rows: tuple[tuple[int, int], ...], metadata_version: int) -> int
 
 
 class Fetcher:
-    """One fetcher thread, see the module."""
+    """One fetcher thread: replicates partitions from one leader."""
 
     def __init__(
         self,
@@ -170,7 +171,7 @@ class Fetcher:
     # --- a turn -------------------------------------------------------------------------------------------------------
 
     def _turn(self) -> float | None:
-        """Send one request if a partition is due; return the seconds until the next turn."""
+        """Send one request if a partition is due; return the seconds until the next run."""
         with self._worker.lock:
             if self._stopping:
                 return None
@@ -220,7 +221,8 @@ class Fetcher:
         return True
 
     def _mend(self, key: Key, log: ReplicaLog, assignment: Assignment) -> None:
-        """Truncate a damaged log at the damage once it is in LOST and out of the ISR; the leader has the rest."""
+        """Truncate a damaged log at the damage, once its directory is LOST and it is out of the ISR: the leader has the
+        records."""
         damage, epoch = log.damage_start, assignment.leader_epoch
         if damage is None or assignment.directory != LOST or self._own.node_id in assignment.isr:
             return
@@ -234,7 +236,7 @@ class Fetcher:
         return is_limited(log.config.follower_replication_throttled_replicas, log.partition, self._own.node_id)
 
     def _hold_back(self, now: float) -> None:
-        """Delay the lagging throttled partitions while the throttled rate is used up. Drop those that are no longer
+        """Delay throttled partitions that lag while the throttled rate is used up. Forget those that are no longer
         throttled.
         """
         if not self._limited or not self._limit.owes_ms(now):
@@ -350,7 +352,8 @@ class Fetcher:
             self._follower.delay(key, leader_epoch, self._clock.monotonic())
 
     def _told(self, key: Key, level: int, message: str, error: Exception, named: Mapping[str, Any]) -> bool:
-        """Log what keeps a partition from being replicated, once while it lasts. Returns False, for no progress."""
+        """Log the problem that keeps a partition from being replicated, once while it lasts. Return False: no
+        progress."""
         if not self._follower.is_news(key, type(error)):
             level = logging.DEBUG
         logger.log(level, message, extra={**named, **fields(reason=str(error))})
@@ -371,11 +374,11 @@ class Fetcher:
         return True
 
     def _look_at_lacking(self) -> None:
-        """Check whether logs that had lost records have all acknowledged ones again.
+        """Check whether logs that had lost records have all acknowledged records again.
 
-        That is so once they reach the leader's high watermark and have records of its epoch. Until then its high
-        watermark may be older than the last committed one (KIP-207), and it is not sent again for a partition without
-        writes, so the leader is asked for its log end offset instead. Source: Partition.isFollowerInSync.
+        They do once they reach the leader's high watermark and have records of its epoch. Before the leader's epoch has
+        records, the high watermark may be older than the last committed one (KIP-207). A partition without writes gets
+        no newer one, so the leader is asked for its log end offset instead. Source: Partition.isFollowerInSync.
         """
         now = self._clock.monotonic()
         left = WHOLE_ASKED_MAX
@@ -407,9 +410,9 @@ class Fetcher:
         return place_of(log) != before
 
     def _go_on(self, log: ReplicaLog, leader_epoch: int) -> bool:
-        """Truncate a log whose range does not meet the leader's.
+        """Truncate a log whose fetch offset is outside the leader's log.
 
-        Records above the leader's end are removed; the whole log is replaced if it ends below the leader's start.
+        Records above the leader's log end are removed. If the log ends below the leader's log start, all records are.
         """
         before = place_of(log)
         end = self._list(log, leader_epoch, LATEST)
@@ -441,7 +444,7 @@ class Fetcher:
 
 
 def place_of(log: ReplicaLog) -> Place:
-    """Return a log's position."""
+    """Return the position of a log from which it has to be fetched."""
     return Place(log.log_end_offset, log.epochs.latest, log.log_start_offset)
 
 

@@ -3,10 +3,10 @@
     follow, forget ─▶ request(now) ─▶ caller sends it ─▶ answered(response, now) ─▶ steps: caller applies them
                                                       └▶ unanswered(now)            and calls: stands, delay, give_up
 
-One request covers all partitions that this leader leads, in an incremental fetch session (KIP-227), so that partitions
-without new records cost nothing. The leader's response to the epoch of the last batch shows where the logs diverge
-(KIP-595); `divergence` computes the truncation offset. A partition's response is used only if its log is still at the
-requested position in the same leader epoch; otherwise it is stale.
+One request covers all partitions that are followed from this leader. It is part of an incremental fetch session
+(KIP-227), so partitions without new records cost nothing. A request has the epoch of the last batch, and the response
+shows where the logs diverge (KIP-595); `divergence` computes the truncation offset. The response for a partition is
+used only if its log is still at the requested position in the same leader epoch; otherwise it is stale.
 
 Source: AbstractFetcherThread, ReplicaFetcherThread, FetchSessionHandler of Kafka 4.1. Does no I/O; belongs to one
 thread.
@@ -104,7 +104,7 @@ class Limits(NamedTuple):
 
 
 class _Session:
-    """The fetch session: what the leader knows of each partition, and the ids for the next request."""
+    """The fetch session: the position of each partition that the leader was sent, and the ids for the next request."""
 
     __slots__ = ("epoch", "id", "sent")
 
@@ -119,7 +119,7 @@ class _Session:
         return self.epoch == 0
 
     def begin_again(self, *, known: bool) -> None:
-        """Have the next request open a new session; with `known`, it replaces the present one at the leader."""
+        """Make the next request open a new session. With `known`, it replaces the current session at the leader."""
         if not known:
             self.id = _NO_SESSION
         self.epoch = 0
@@ -150,7 +150,7 @@ class _Followed:
 
 
 class Follower:
-    """See the module. `name` identifies the follower in logs."""
+    """The partitions that are followed from one leader. `name` identifies the follower in logs."""
 
     def __init__(self, name: str, limits: Limits) -> None:
         self._name = name
@@ -221,8 +221,8 @@ class Follower:
             found.due = 0.0
 
     def is_news(self, key: Key, trouble: object) -> bool:
-        """Return whether this differs from the partition's last problem, so that a lasting one is logged once in all
-        epochs.
+        """Note a problem of a partition; return whether it differs from the last one, so that a lasting problem is
+        logged only once, even in several epochs.
         """
         if self._troubles.get(key) == trouble:
             return False
@@ -248,12 +248,12 @@ class Follower:
         return found is not None and found.fetched
 
     def is_told(self, key: Key, place: Place) -> bool:
-        """Return whether the leader has been sent this position of a partition's log and has not rejected it."""
+        """Return whether the leader was sent this position of a partition's log and did not reject it."""
         found = self._followed.get(key)
         return found is not None and found.fetched and self._session.sent.get(key) == (found.leader_epoch, place)
 
     def take_up(self, now: float) -> None:
-        """Include delayed partitions that are due again. `request` does this first."""
+        """Include delayed partitions that are due again in the next request. `request` does this first."""
         while self._delayed and self._delayed[0][0] <= now:
             due, key = heapq.heappop(self._delayed)
             found = self._followed.get(key)

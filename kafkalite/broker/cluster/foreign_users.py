@@ -4,8 +4,8 @@
     Apache Kafka's    __cluster_metadata-0 of a controller or a combined node: its newest snapshot (*.checkpoint), then
                       the log after it
 
-Both store the same SCRAM keys, so passwords stay valid. No protocol returns these keys; reading them takes access to
-the files. Only records about users are decoded, so the log may be from a newer Kafka than this release supports.
+Both brokers store the same SCRAM keys, so passwords stay valid. No request returns these keys, so they have to be read
+from the files. Only records about users are decoded, so the log may be from a newer Kafka than this release supports.
 """
 
 from __future__ import annotations

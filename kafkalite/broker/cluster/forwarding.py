@@ -2,9 +2,9 @@
 
     forward(request) ─▶ queue ─▶ kafkalite-forwarder ─▶ Envelope to the quorum's leader ─▶ Deferred
 
-One request is in flight at a time, on its own connection. If the leader changes, the request waits for the new leader
-and is sent to it. The controller gets the client's principal and address and decides whether the request is allowed.
-Registrations and heartbeats are sent elsewhere, by the member.
+One request is in flight at a time, on the forwarder's own connection. If the leader changes, the request waits for the
+new leader and is sent to it. The controller gets the client's principal and address and decides whether the request is
+allowed. The member sends registrations and heartbeats on another connection.
 
 Source: ForwardingManager and NodeToControllerChannelManager of Kafka 4.1. Any thread may call `forward`.
 """
@@ -61,9 +61,9 @@ class _Waiting(NamedTuple):
 
 
 class Forwarder:
-    """See the module.
+    """Sends requests to the controller, one at a time.
 
-    `leader` returns the quorum leader's address; `open_to` returns a connection to it, if possible the present one.
+    `leader` returns the quorum leader's address. `open_to` returns a connection to it: the given one if it fits.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Forwarder:
         self._connection: ControllerConnection | None = None
 
     def start(self) -> None:
-        """Start sending; earlier requests have waited."""
+        """Start sending. Requests that were queued earlier are sent now."""
         self._worker.start()
 
     def forward(self, request: bytes, principal: str, host: str) -> Deferred[Outcome]:
@@ -131,7 +131,7 @@ class Forwarder:
             self._waiting.popleft().ended(ErrorCode.REQUEST_TIMED_OUT)
 
     def _turn(self) -> float | None:
-        """Send the first waiting request; return the seconds until the next turn."""
+        """Send the first waiting request; return the seconds until the next run."""
         with self._worker.lock:
             if self._stopping or not self._waiting:
                 return None

@@ -2,9 +2,9 @@
 
     image ─▶ Delta(image) ─▶ apply(record) … ─▶ build(offset, epoch) ─▶ image
 
-An image has one mapping, a section, per kind of object. A delta copies only the sections, and of a topic only the
-partitions, that its records change. Consecutive images share everything else, so a reader finds changes by comparing
-identities. A snapshot is applied to EMPTY: objects that it does not contain no longer exist.
+An image has one mapping (a *section*) for each kind of object. A delta copies only the sections, and only the
+partitions of a topic, that its records change. Consecutive images share all other objects, so a reader finds changes by
+comparing identities. A snapshot is applied to EMPTY: objects that it does not contain no longer exist.
 
 A record that does not fit the image, such as a change of a partition that does not exist, raises MetadataFault: the
 image would no longer equal the controller's.
@@ -94,8 +94,7 @@ class PartitionState(NamedTuple):
     last_known_elr: tuple[int, ...]
 
     def merged(self, change: types.PartitionChangeRecord) -> PartitionState:
-        """Return the state after a change. The partition epoch rises by one; the leader epoch rises if the change names
-        a
+        """Return the state after a change. The partition epoch rises by one; the leader epoch rises if the change has a
         leader.
         """
         replicas = _or(change.replicas, self.replicas)
@@ -121,7 +120,7 @@ class PartitionState(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopicState:
-    """A topic, identified by its id: a deleted topic's name can be used again."""
+    """A topic. The id identifies it, since a deleted topic's name can be used again."""
 
     name: str
     id: bytes
@@ -185,7 +184,7 @@ EMPTY: Final = Image()
 
 
 class Delta:
-    """The changes that records make to an image; see the module."""
+    """The changes that records make to an image; `build` returns the next image."""
 
     def __init__(self, image: Image) -> None:
         self._image = image
@@ -251,8 +250,8 @@ class Delta:
     def feature_level(self, record: types.FeatureLevelRecord) -> None:
         """Set a feature's level.
 
-        Raises MetadataFault for a metadata.version newer than this release supports: later records may have another
-        meaning than they seem to have.
+        Raises MetadataFault for a metadata.version that is newer than this release supports, since the meaning of later
+        records may have changed.
         """
         if record.name == METADATA_VERSION and record.feature_level > METADATA_LEVELS[1]:
             level, newest = record.feature_level, METADATA_LEVELS[1]
@@ -349,7 +348,7 @@ class Delta:
         )
 
     def _shared(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return an equal tuple that this delta already has; a large cluster has many equal ones."""
+        """Return an equal tuple that this delta already has, to save memory: a large cluster has many equal tuples."""
         return self._tuples.setdefault(values, values)
 
     def change_partition(self, record: types.PartitionChangeRecord) -> None:

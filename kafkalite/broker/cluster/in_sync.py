@@ -1,18 +1,19 @@
-"""Track the in-sync replicas of a partition that this broker leads: its proposals and the controllers' answers.
+"""Track the in-sync replicas (ISR) of a partition that this broker leads: its proposals and the controllers' answers.
 
-    COMMITTED ──propose──▶ PENDING ─┬─ answered: taken ──────────▶ COMMITTED, with the answer's ISR
+    COMMITTED ──propose──▶ PENDING ─┬─ answered: accepted ───────▶ COMMITTED, with the answer's ISR
         ▲                           ├─ answered: refused for now, or withdrawn ─▶ COMMITTED, as before
         │                           ├─ answered: other error ─────▶ PENDING, sent again
         │                           └─ answered: out of date ─────▶ PENDING, until metadata arrives
         └──────── metadata: a newer partition epoch, or another leader epoch ────────┘
 
-The controllers decide. Each decision has a partition epoch, which the next proposal must contain (compare and set). One
-proposal is pending at a time. While it is, the replicas of both sets count (`maximal`): a joining replica may already
-be elected, and a leaving one may still be (KIP-497). The answer and the metadata record of a decision arrive in either
-order, and the later one changes nothing.
+The controllers decide. Each decision has a partition epoch, which the next proposal must contain (compare and set). At
+most one proposal is pending. Meanwhile the high watermark waits for the replicas of both the old and the proposed ISR
+(`maximal`): a joining replica may already be eligible as leader, and a leaving one may still be (KIP-497). The answer
+and the metadata record of a decision arrive in either order; the second of them changes nothing.
 
 Source: Partition.prepareIsrExpand, handleAlterPartitionUpdate, handleAlterPartitionError and makeLeader of Kafka 4.1.
-Unlike Kafka, metadata with the current partition epoch leaves a proposal pending. Does no I/O; guarded by its user.
+Unlike in Kafka, metadata with the current partition epoch leaves a proposal pending. Does no I/O; the caller must hold
+a lock.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _OUT_OF_DATE: Final = frozenset(
 
 
 class Proposal(NamedTuple):
-    """A change of the ISR that the controllers are asked for."""
+    """A change of the ISR that the leader proposes to the controllers."""
 
     leader_epoch: int
     partition_epoch: int
@@ -51,7 +52,7 @@ class Proposal(NamedTuple):
 
 
 class Verdict(enum.Enum):
-    """The effect of an answer."""
+    """The effect of a controller's answer on the state of the ISR."""
 
     TAKEN = "taken"
     """The state is committed again, with the answer's ISR."""
@@ -75,7 +76,7 @@ class Answer(NamedTuple):
 
 
 class InSync:
-    """The in-sync replicas of one partition since its election; see the module."""
+    """The in-sync replicas of one partition since its leader's election."""
 
     __slots__ = ("isr", "leader_epoch", "partition_epoch", "pending")
 
@@ -103,8 +104,8 @@ class InSync:
     def propose(self, joining: Iterable[int], leaving: Iterable[int]) -> Proposal | None:
         """Propose that some replicas join or, if none does, that others leave.
 
-        Returns None if nothing changes or a proposal is pending. A proposal never does both, because each direction has
-        its own rule for the replicas that count meanwhile.
+        Returns None if nothing changes or a proposal is pending. A proposal never adds and removes replicas at once,
+        since different replicas count for the high watermark meanwhile.
         """
         if self.pending is not None:
             return None

@@ -3,13 +3,13 @@
     REGISTERING ─▶ STARTING ─▶ IN_SERVICE ─▶ STOPPING ─▶ STOPPED
          └────────────┴────────────┴────────────┴─────▶ FAILED
 
-Registration gives the broker its epoch. Until the controllers report that its metadata has caught up, the broker asks
-to stay fenced and sends heartbeats at short intervals. Once it is also ready to serve, it asks to be unfenced. A
-heartbeat carries the offset of the applied metadata. Without heartbeats for broker.session.timeout.ms (the controllers'
-setting) the controllers fence the broker; it keeps sending heartbeats and is unfenced again. To stop, the broker says
-so in its heartbeats and keeps serving until it leads no partition.
+Registration gives the broker its epoch. A heartbeat has the offset of the applied metadata. Until the controllers
+report that the metadata has caught up, the broker asks to stay fenced and sends heartbeats at short intervals. When it
+is also ready to serve, it asks to be unfenced. If the controllers get no heartbeat for broker.session.timeout.ms (their
+setting), they fence the broker; it continues to send heartbeats and is unfenced again. A broker that stops requests it
+in its heartbeats, and serves clients until it leads no partition.
 
-Only one process may use a node id: a process whose registration was replaced fails.
+Only one process may use a node id: a process whose registration is replaced by another process's fails.
 
 Source: BrokerLifecycleManager of Kafka 4.4. Takes events and returns requests; no I/O and no clock. Belongs to one
 thread.
@@ -103,7 +103,8 @@ class Times:
 
 
 class Lifecycle:
-    """See the module. Times are seconds of one monotonic clock. `serves` is whether the broker asks to be unfenced."""
+    """The lifecycle of this broker. Times are seconds of one monotonic clock. If `serves` is false, the broker never
+    asks to be unfenced."""
 
     def __init__(self, node: Node, times: Times, now: float, *, serves: bool) -> None:
         self.node = node
@@ -190,8 +191,8 @@ class Lifecycle:
         )
 
     def _cordoned(self, cordoned: bool | None) -> list[bytes] | None:
-        """Return the cordoned directories for a heartbeat; null, also before the metadata has caught up, changes
-        nothing.
+        """Return the cordoned directories for a heartbeat; None (before the metadata has caught up, for example)
+        changes nothing.
         """
         if cordoned is None or not self.caught_up:
             return None
@@ -266,7 +267,7 @@ class Lifecycle:
             self._next = now + self.times.beat
 
     def unanswered(self, now: float, why: str, *, no_controller: bool = False) -> None:
-        """Note that a request got no response or that no controller is known."""
+        """Note that a request got no response, or that no controller is known."""
         self._last_error = why
         self._again(now, LOOK_AGAIN_S if no_controller else self.times.beat)
 
@@ -292,8 +293,8 @@ class Lifecycle:
 
 
 def unsupported_features(levels: Mapping[str, int]) -> str:
-    """Return one sentence: why a cluster with these features refuses this broker, and how to format its controllers
-    instead.
+    """Return a sentence that explains why a cluster with these features refuses this broker, and how to format its
+    controllers instead.
     """
     unknown = [f"{name}={level}" for name, level in sorted(levels.items()) if name not in FEATURES and level > 0]
     other = [name for name, level in sorted(levels.items()) if name in FEATURES and not _is_done(name, level)]
@@ -320,7 +321,7 @@ def _is_done(name: str, level: int) -> bool:
 
 
 def in_words(code: int) -> str:
-    """Return the name of an error and its text."""
+    """Return the name and the text of an error code."""
     try:
         known = ErrorCode(code)
     except ValueError:

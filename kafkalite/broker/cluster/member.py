@@ -1,8 +1,8 @@
-"""Join a cluster that Apache Kafka's controllers manage, and follow its metadata: threads around parts without I/O.
+"""Join a cluster with Apache Kafka's controllers, and follow its metadata, on these threads:
 
     kafkalite-metadata    fetches the metadata log from the quorum's leader (`Observer`) and publishes images
-    kafkalite-proposer    sends the leader changes of ISRs and replica directories (another `Forwarder`)
-    kafkalite-forwarder   forwards clients' requests to the leader (`Forwarder`)
+    kafkalite-proposer    sends the quorum's leader changes of ISRs and replica directories (another `Forwarder`)
+    kafkalite-forwarder   forwards clients' requests to the quorum's leader (`Forwarder`)
     kafkalite-heartbeat   registers and sends heartbeats (`Lifecycle`) on its own connection, so nothing delays them
 
 `listeners` are called on the metadata thread with the previous image and the new one, in order, before a heartbeat
@@ -84,7 +84,8 @@ class Controllers:
 
 
 class Member:
-    """See the module. `serves` is whether the broker asks to be unfenced and can get partitions."""
+    """This broker's membership in a cluster. If `serves` is false, it never asks to be unfenced and gets no
+    partitions."""
 
     def __init__(
         self,
@@ -189,7 +190,8 @@ class Member:
         return self._forwarder.ask(key, message)
 
     def propose(self, key: int, message: object) -> Deferred[Any]:
-        """Send a leader's proposal to the controller as `ask` does, without waiting for clients' requests."""
+        """Send a partition leader's proposal to the controller, as `ask` does, but do not wait for clients'
+        requests."""
         return self._proposer.ask(key, message)
 
     @property
@@ -218,7 +220,7 @@ class Member:
 
     @property
     def epoch(self) -> int:
-        """The broker epoch from the registration response or the metadata, whichever comes first; -1 before."""
+        """The broker epoch, from the registration response or the metadata, whichever is first; -1 before."""
         return max(self._lifecycle.epoch, self._epoch_told)
 
     @property
@@ -244,8 +246,8 @@ class Member:
     def stop(self, *, controlled: bool = True) -> None:
         """Leave the cluster.
 
-        A controlled stop first asks the controllers to move the leaderships away, and waits until they have done so or
-        are out of reach.
+        A controlled stop first asks the controllers to elect other leaders, and waits until they have done so or cannot
+        be reached.
         """
         if controlled:
             with self._beating.lock:
@@ -267,7 +269,7 @@ class Member:
     # --- metadata, on its thread --------------------------------------------------------------------------------------
 
     def _follow(self) -> float | None:
-        """Run one turn of the metadata thread; return the seconds until the next."""
+        """Run the metadata thread once; return the seconds until the next run."""
         if self._stopping or self._fault is not None:
             return None
         try:
@@ -280,7 +282,7 @@ class Member:
         return None
 
     def _ask_for_metadata(self) -> float:
-        """Send one request for the log or for a snapshot; return the seconds until the next."""
+        """Send one request for the metadata log or for a snapshot; return the seconds until the next one."""
         observer = self._observer
         try:
             connection = self._log_connection = self._opened(self._log_connection, observer.quorum.address)
@@ -319,8 +321,8 @@ class Member:
     def _check_no_controller(self, image: Image) -> None:
         """Raise MetadataFault if this broker replaces a node that was both broker and controller.
 
-        The quorum still counts on that node and would miss its vote. An image from before this process registered is
-        not checked: the node may have been removed from the quorum since.
+        That node is still a voter of the quorum, and its vote would be missing. An image from before this process
+        registered is not checked: the node may have been removed from the quorum since.
         """
         node = self._node
         own = image.brokers.get(node.node_id)
@@ -337,7 +339,7 @@ class Member:
     # --- registration and heartbeats, on their thread -----------------------------------------------------------------
 
     def _beat(self) -> float | None:
-        """Run one turn of the heartbeat thread; return the seconds until the next."""
+        """Run the heartbeat thread once; return the seconds until the next run."""
         try:
             return self._register_or_beat()
         except Exception as error:
@@ -462,7 +464,7 @@ def find_cluster_id(controllers: Controllers, client_id: str, timeout_s: float, 
 
 
 def once_each(reasons: Mapping[Address, str]) -> list[str]:
-    """Return each reason once, with the addresses of all nodes that it applies to."""
+    """Return each reason once, with the addresses of all nodes to which it applies."""
     alike: dict[str, list[str]] = {}
     for address, reason in reasons.items():
         alike.setdefault(reason.replace(str(address), _PLACE), []).append(str(address))

@@ -1,4 +1,4 @@
-"""Build a cluster member from settings and a data directory, and connect its metadata to the parts of the broker."""
+"""Build a broker's membership in a cluster from its settings, and connect the metadata to the broker's parts."""
 
 from __future__ import annotations
 
@@ -106,7 +106,8 @@ def node_of(
     listeners: Mapping[str, tuple[Endpoint, str]],
     previous_epoch: int,
 ) -> Node:
-    """Return the broker to register: with these settings and data directory, and a new incarnation id."""
+    """Return the registration of a broker with these settings and this data directory, and with a new incarnation
+    id."""
     return Node(
         node_id=config.node_id,
         cluster_id=cluster_id,
@@ -188,7 +189,7 @@ def assign_directories(
 
 
 def has_room(directory: str) -> bool:
-    """Return whether the disk of a directory accepts records; False if it cannot be asked."""
+    """Return whether the disk of a directory has room for records; False if that cannot be read."""
     try:
         found = os.statvfs(directory)
     except OSError:

@@ -1,7 +1,7 @@
 """Report a cluster's metrics: brokers, controller, partitions, elections, and this broker's state.
 
-All values come from the broker's current image, so all brokers report the same as soon as they have that image. Alert
-rules take the maximum over the brokers. Elections are counted when the image changes.
+All values come from the broker's current image, so all brokers with the same image report the same values. Alert rules
+take the maximum over the brokers. Elections are counted when the image changes.
 
 Source of names: BrokerServerMetrics, ReplicaManager and KafkaRaftMetrics of Kafka 4.1, as Prometheus's JMX exporter
 writes them. Names of metrics that a Java broker does not have begin with kafkalite_cluster_.
@@ -55,7 +55,7 @@ def partitions_of(image: Image) -> Partitions:
 
 
 class ClusterMetrics:
-    """See the module. `use` is a listener of the member, `families` a source of metrics."""
+    """The cluster's metrics. `use` is a listener of the member, `families` a source of metrics."""
 
     def __init__(self, member: Member) -> None:
         self._member = member

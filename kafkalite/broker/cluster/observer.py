@@ -1,12 +1,12 @@
-"""Follow the metadata log as an observer without a vote: Fetch, FetchSnapshot for snapshots, apply committed records
-only.
+"""Follow the controllers' metadata log as an observer (KRaft's word for a node without a vote).
+
+The observer sends Fetch, and FetchSnapshot for snapshots, and applies committed records only.
 
     request(version) ─▶ caller sends it to quorum.address ─▶ fetched(answer) or snapshot(answer) ─▶ an image, or none
                                                           └▶ failed() when there was no answer
 
-Records that the leader sends may not be committed yet, so they are held until the high watermark has passed them.
-Nothing is stored on disk, and applied records are never undone. If the leader's log diverges from the held records,
-they are dropped.
+The leader also sends records that are not committed yet. They are held until the high watermark has passed them, and
+dropped if the leader's log diverges from them. Applied records are never undone. Nothing is stored on disk.
 
 Source: KIP-595, KIP-630 (snapshots), KafkaRaftClient of Kafka 4.1. Does no I/O; belongs to one thread.
 """
@@ -61,7 +61,7 @@ class _Snapshot:
 
 
 class Observer:
-    """See the module. `cluster_id` and `directory_id` are this broker's."""
+    """Fetches and applies the metadata log. `cluster_id` and `directory_id` are this broker's."""
 
     def __init__(self, node_id: int, cluster_id: str, directory_id: bytes, quorum: Quorum) -> None:
         self._node_id = node_id
@@ -223,6 +223,6 @@ class Observer:
 
 
 def _only_partition(topics: Sequence[Any]) -> Any:
-    """Return the response's only partition, or None if it has none or several."""
+    """Return the response's only partition; None if the response has none or several."""
     found = [part for topic in topics for part in topic.partitions]
     return found[0] if len(found) == 1 else None

@@ -1,7 +1,7 @@
-"""Derive from a cluster's image which partitions this broker has, and which it leads in which epoch.
+"""Derive from a cluster's metadata image which partitions this broker has, and which of them it leads.
 
-No log is opened before this process's registration is in the image. An earlier image may be incomplete, and partitions
-that it lacks would be set aside as strays. After that, only the changes between consecutive images are applied.
+No log is opened before the image has this process's registration. An earlier image may lack partitions, whose
+directories would then be set aside as strays. Later, only the changes between consecutive images are applied.
 
 Source: ReplicaManager.applyDelta and LocalReplicaChanges of Kafka 4.1. Belongs to the metadata thread.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Partitions:
-    """See the module; `use` is a listener of the member."""
+    """Passes the partitions in each image to the logs; `use` is a listener of the member."""
 
     def __init__(self, topics: AssignedTopics, node_id: int, incarnation: bytes) -> None:
         self._topics = topics

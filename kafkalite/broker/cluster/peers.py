@@ -1,11 +1,12 @@
-"""Send requests to the other brokers of a cluster: one lane, with a thread and a connection, per broker and API.
+"""Send requests to the other brokers of a cluster, in batches: one queue (`Lane`) per broker and API.
 
     lane(node, api).put(item) ─▶ the waiting items, together ─▶ build ─▶ request ─▶ settle(items, answer or None)
 
-A request never has two contradictory items about the same subject, because a response names the subject and not the
-item; the second item waits for the next request. A lane has one request in flight on its own connection (`Brokers`);
-items that come meanwhile wait for the next one. If no response comes, `settle` gets None and the sender of an item
-decides whether to put it again: a lane sends nothing twice.
+An item is, for example, a transaction marker. A lane has its own thread and connection (`Brokers`), and one request in
+flight; items that arrive meanwhile wait for the next request. A response identifies the subject of an item (a producer
+id, for example) and not the item. So two different items about one subject are never in the same request; the second
+one waits. Without a response `settle` gets None. A lane sends nothing twice: the sender decides whether to put the item
+again.
 
 Any thread; `settle` is called on the lane's thread.
 """
@@ -40,7 +41,7 @@ ITEMS_MAX: Final = 1000
 
 
 def _that_agree(waiting: list[Any], says: Says | None) -> tuple[list[Any], list[Any]]:
-    """Split the waiting items: those that go into one request, and the rest."""
+    """Split the waiting items into those that can be in one request, and the rest."""
     if says is None:
         return waiting[:ITEMS_MAX], waiting[ITEMS_MAX:]
     said: dict[Hashable, Hashable] = {}
@@ -54,7 +55,7 @@ def _that_agree(waiting: list[Any], says: Says | None) -> tuple[list[Any], list[
 
 
 class Lane:
-    """Sends the items for one API of one broker."""
+    """Queues the items for one API of one broker, and sends them in batches."""
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class Lane:
         self._worker.start()
 
     def put(self, item: Any) -> None:
-        """Add an item to the next request. After `stop`, it is settled at once without an answer."""
+        """Add an item to the next request. After `stop`, `settle` is called at once, without an answer."""
         with self._worker.lock:
             late = self._stopping
             if not late:
@@ -157,7 +158,7 @@ class Lane:
 
 
 class Peers:
-    """See the module. `node_id` is this broker's."""
+    """The lanes to the other brokers. `node_id` is this broker's."""
 
     def __init__(self, brokers: Brokers, node_id: int, *, executors: Executors = THREADS) -> None:
         self._brokers = brokers
@@ -176,10 +177,10 @@ class Peers:
         settle: Callable[[Sequence[Any], Any], None],
         says: Says | None = None,
     ) -> Lane:
-        """Return the lane for an API of a broker, which the first call makes.
+        """Return the lane for an API of a broker; the first call creates it.
 
-        `build` makes a request of items. `settle` gets the items with the response, or None. `says` returns an item's
-        subject and what it says about it: a request never says two different things about one subject.
+        `build` makes a request of items. `settle` gets the items with the response, or None. `says` returns (subject,
+        content) of an item: a request never has two contents for one subject.
         """
         with self._lock:
             found = self._lanes.get((node_id, api_key))
@@ -200,7 +201,7 @@ class Peers:
             return found
 
     def stop(self) -> None:
-        """Stop all lanes, and any that is made later."""
+        """Stop all lanes. Lanes that are created later do not send."""
         with self._lock:
             self._stopped = True
             lanes = list(self._lanes.values())

@@ -1,8 +1,9 @@
-"""Hand out producer ids from blocks that a controller allocates to this broker, so that no two brokers share an id.
+"""Allocate producer ids from blocks that a controller gives to this broker, so that no two brokers allocate the same
+id.
 
-The next block is requested when a tenth of the present one is left, and the first one when the broker enters service.
-While there is none, a producer gets COORDINATOR_LOAD_IN_PROGRESS and retries; old clients retry on that error too. The
-rest of a block is lost at a stop, which is harmless. Nothing is stored on disk.
+The first block is requested when the broker enters service, the next one when a tenth of the current block is left.
+While no id is available, a producer gets COORDINATOR_LOAD_IN_PROGRESS, on which even old clients retry. A stop loses
+the rest of a block, which is harmless. Nothing is stored on disk.
 
 Source: RPCProducerIdManager of Kafka 4.1. Any thread.
 """
@@ -35,8 +36,8 @@ _INT64_MAX: Final = (1 << 63) - 1
 
 
 class BlockIds:
-    """See the module. `ask` sends a request to the controller and returns its response or None; `epoch` is the
-    broker's.
+    """The source of this broker's producer ids. `ask` sends a request to the controller and returns its response or
+    None; `epoch` returns the broker epoch.
     """
 
     def __init__(

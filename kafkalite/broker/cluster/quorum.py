@@ -1,8 +1,8 @@
-"""Find the leader of the controllers' quorum, and the address to try while it is unknown.
+"""Find the leader of the controllers' quorum, and the address to try while no leader is known.
 
-Responses to Fetch name the leader: an error contains the leader and its epoch, and in newer versions its address. An
-epoch never decreases. The address of a leader id comes from the response, from `controller.quorum.voters`, or from the
-controllers' registrations in the metadata log. While no leader is known, the configured addresses are tried in turn.
+If another node than the leader gets a Fetch, its error response has the leader's id and epoch, in newer versions also
+the address. Otherwise the address comes from `controller.quorum.voters`, or from the controllers' registrations in the
+metadata log. The epoch never decreases. While no leader is known, the configured addresses are tried in turn.
 
 Source: KafkaRaftClient (transitions of an observer) and RequestManager of Kafka 4.1. Does no I/O. Belongs to one
 thread, except `leader`, which any thread may read.
@@ -36,7 +36,8 @@ class Address(NamedTuple):
 
 
 class Quorum:
-    """See the module. `voters` have ids, `servers` have none; `listener` is the name of the controllers' listener."""
+    """The known state of the quorum. `voters` are addresses with node ids, `servers` addresses without; `listener` is
+    the name of the controllers' listener."""
 
     def __init__(self, voters: Mapping[int, Address], servers: tuple[Address, ...], listener: str) -> None:
         self._voters = dict(voters)
@@ -56,13 +57,13 @@ class Quorum:
         return self.leader or self._servers[self._next]
 
     def answered(self) -> None:
-        """Note that the server at `address` answered a Fetch without an error, which only the leader does."""
+        """Note that the server at `address` answered a Fetch without an error: it is the leader."""
         if self.leader is None:
             self.leader = self._servers[self._next]
         self._failures = 0
 
     def told(self, leader_id: int, epoch: int, endpoints: Mapping[int, Address], image: Image) -> None:
-        """Apply a response that names the leader, unless a newer one is known."""
+        """Apply a response that contains the leader, unless a newer leader is known."""
         if epoch < self.epoch or (epoch == self.epoch and leader_id == UNKNOWN != self.leader_id):
             return
         if (leader_id, epoch) != (self.leader_id, self.epoch):

@@ -1,7 +1,7 @@
 """Look up the racks of replicas in a cluster's image, for the metadata hash of a group's topics.
 
-If a broker registers in another rack, its topics are hashed again only when the state of their partitions changes, as
-it does when the broker is in sync again. This is how GroupMetadataManager of Kafka 4.1 does it. Any thread.
+If a broker registers in another rack, the hashes of its topics change only with the next change of their partitions,
+for example when the broker is in sync again. GroupMetadataManager of Kafka 4.1 does the same. Any thread.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaRacks:
-    """`Racks` of `kafkalite.broker.coordinator.metadata_hash`, for a broker in a cluster."""
+    """Implements `Racks` of `kafkalite.broker.coordinator.metadata_hash` for a broker in a cluster."""
 
     def __init__(self, image: Callable[[], Image]) -> None:
         self._image = image

@@ -3,9 +3,9 @@
     value    frame version, api key and record version, an unsigned varint each; then the record at that version
     control  key: int16 version, int16 type; value: the record, which begins with its own version
 
-The batches have the usual format 2. Kafka's controllers never compress them, but compressed batches are read too. A
-record of an unknown type, or one with bytes left over, is a fault: skipping it would make an image that differs from
-the controller's. Control records that do not concern a broker are skipped.
+The batches have magic 2, like those of topics. Kafka's controllers never compress them, but compressed batches can be
+read, too. A record of an unknown type, or with bytes left over, raises MetadataFault: if it were skipped, the image
+would differ from the controller's. Control records that do not concern a broker are skipped.
 
 Source: MetadataRecordSerde and ControlRecordUtils of Kafka 4.1; schemas of 4.4. Does no I/O; any thread.
 """
@@ -46,8 +46,8 @@ class MetadataFault(Exception):
 
 
 def taken_when_formatted(off: str = NOT_SERVED) -> str:
-    """Return the end of a sentence: how to format controllers of a later release, where `off` disables unsupported
-    features.
+    """Return the end of a sentence that explains how to format controllers of a later release; `off` disables
+    unsupported features.
     """
     return f"format the controllers with --release-version {NEWEST_RELEASE} {off}"
 

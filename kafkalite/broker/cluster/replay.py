@@ -1,8 +1,8 @@
 """Apply committed batches of the metadata log and decide when a new image is published.
 
-An image contains whole batches only. It never contains part of a controller's transaction: the records after a
-BeginTransaction are applied but not published until the transaction ends, and dropped if it is aborted. The offset of
-an image is that of the last record it includes; heartbeats report it.
+A published image contains whole batches only, and never a part of a controller's transaction. Records after a
+BeginTransaction are applied but not published until the transaction ends; if it is aborted, they are dropped. The
+offset of an image is that of its last record; heartbeats report this offset.
 
 Source: MetadataBatchLoader and SnapshotGenerator of Kafka 4.1. Does no I/O; belongs to one thread.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Replay:
-    """The latest image and the records applied since; see the module."""
+    """The latest image, and the records that were applied since."""
 
     def __init__(self) -> None:
         self.image: Image = EMPTY

@@ -1,11 +1,11 @@
 """Throttle the replication of selected partitions (KIP-73), so that moving them leaves bandwidth for clients.
 
-    leader     sends followers out of sync nothing of a throttled partition while its rate is used up
-    follower   fetches a throttled partition that lags only while its own rate is not used up
+    leader     while its rate is used up, sends no records of throttled partitions to followers that are out of sync
+    follower   while its rate is used up, does not fetch throttled partitions that lag
 
 A topic's `leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` list the throttled
-replicas as partition:broker, or `*`. Bytes for in-sync replicas are charged too, but never delayed. As Kafka measures
-only the last quota windows, the debt that a rate accumulates is limited to those windows.
+replicas as partition:broker, or `*`. Bytes for in-sync replicas are charged, too, but never delayed. Kafka measures
+only the last quota windows, so the debt of a rate is limited to these windows.
 
 Source: ReplicationQuotaManager, TopicConfigHandler and SimpleRate of Kafka 4.1.
 """

@@ -1,4 +1,4 @@
-"""TLS and SASL for the connections that a broker opens to controllers and other brokers.
+"""Secure the connections that a broker opens to controllers and other brokers, with TLS and SASL.
 
     peer          its listener                                                        mechanism, sasl.mechanism.…
     controllers   the first of controller.listener.names                              controller.protocol
@@ -40,7 +40,7 @@ logger = logging.getLogger("kafkalite.broker.cluster")
 
 
 class Door(NamedTuple):
-    """A listener of other nodes, as the settings describe it."""
+    """A listener of the controllers or the other brokers, as this broker's settings describe it."""
 
     listener: str
     protocol: str
@@ -66,7 +66,7 @@ def _made(config: BrokerConfig, door: Door) -> Security | None:
 
 
 class Security:
-    """See the module."""
+    """TLS and SASL for connections to one kind of peers: controllers or brokers."""
 
     def __init__(self, config: BrokerConfig, door: Door) -> None:
         """Raises ConfigError for certificates that cannot be loaded and for a login without a username or password."""
@@ -78,7 +78,7 @@ class Security:
         self._user, self._password = ("", "") if self.mechanism is None else self._login(self.mechanism)
 
     def reload(self) -> None:
-        """Load the certificates again for new connections. If that fails, log it and keep the present ones."""
+        """Load the certificates again for new connections. If that fails, log it and keep the current ones."""
         if self._context is None:
             return
         try:

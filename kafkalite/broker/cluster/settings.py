@@ -1,8 +1,8 @@
 """Apply the dynamic settings in a cluster's image: of brokers, topics, groups and client metrics subscriptions.
 
-Controllers store settings as strings and validate only those that they know. Settings that this release cannot apply
-are skipped with a warning each, and the others apply, as on a Kafka broker. A group's or subscription's settings apply
-only if all are valid. Nothing is stored on disk.
+Controllers store settings as strings and validate only those that they know. A setting that this release cannot apply
+is skipped with a warning, and the others apply, as on a Kafka broker. But settings of a group or subscription apply
+only if all of them are valid. Nothing is stored on disk.
 
 Source: DynamicConfigPublisher and DynamicBrokerConfig.fromPersistentProps of Kafka 4.1.
 """
@@ -69,7 +69,7 @@ class ClusterSettings:
 
 
 def broker_config(config: BrokerConfig, image: Image) -> BrokerConfig:
-    """Return a broker's settings with the image's dynamic ones in place of its earlier dynamic ones."""
+    """Return a broker's settings, with its dynamic settings replaced by those in the image."""
     own, others = (image.configs.get((BROKER, name), _NONE) for name in (str(config.node_id), ALL_BROKERS))
     static = config.with_dynamic({}).with_dynamic({}, cluster=True)
     merged = _usable(lambda texts: static.with_dynamic(texts, cluster=True), others, "all brokers")
@@ -77,9 +77,7 @@ def broker_config(config: BrokerConfig, image: Image) -> BrokerConfig:
 
 
 def topic_config(config: BrokerConfig, image: Image, name: str, *, told: bool = False) -> TopicConfig:
-    """Return a topic's settings from the image, with the broker's as defaults; `told` logs a warning for each invalid
-    one.
-    """
+    """Return a topic's settings from the image, with the broker's as defaults; with `told`, log each invalid one."""
     texts = image.configs.get((TOPIC, name), _NONE)
     return _usable(lambda kept: TopicConfig.resolve(config, kept, name), texts, f"topic {name}" if told else "")
 
@@ -96,7 +94,7 @@ def _changed(before: Image, now: Image) -> Iterator[tuple[int, str]]:
 
 
 def _usable(make: Callable[[Mapping[str, str]], _Config], texts: Mapping[str, str], whose: str) -> _Config:
-    """Return what `make` builds from the valid ones of these settings; log each invalid one if `whose` is given."""
+    """Return the result of `make` for the valid settings; log each invalid one if `whose` is given."""
     kept = dict(texts)
     while True:
         try:
@@ -113,7 +111,7 @@ def _usable(make: Callable[[Mapping[str, str]], _Config], texts: Mapping[str, st
 
 
 def _whole(image: Image, kind: int, make: Callable[[Mapping[str, str]], _Config]) -> dict[str, _Config]:
-    """Return a resource type's settings by name, without resources that have an invalid one."""
+    """Return the settings of a resource type by resource name, without resources that have an invalid setting."""
     found = {}
     for name in names(image, kind):
         try:
