@@ -1,9 +1,9 @@
 """Add up the memory that a broker's settings allow it to use, and compare the sum with the limits of the process.
 
     memory          anonymous memory at its peak, part by part, without the page cache
-    address space   the same, plus the stacks that threads reserve, the C library's arenas, and the maps of segments
+    address space   this memory, plus the stacks that threads reserve, the C library's arenas, and the maps of segments
 
-A new use of memory that clients can cause gets a line in `parts`.
+If you add a use of memory that clients can cause, add it to `parts`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def thread_count(config: BrokerConfig) -> int:
 
 
 def address_space(config: BrokerConfig, memory: int, partition_count: int) -> int:
-    """Return the address space in bytes for this memory, and for this many partitions with an active segment each."""
+    """Return the address space in bytes for `memory` and for `partition_count` partitions with an active segment
+    each."""
     soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
     stack = STACK_SIZE if soft == resource.RLIM_INFINITY else soft
     maps = partition_count * config.log_segment_bytes
@@ -85,7 +86,7 @@ def report(
     memory_limit: int | None,
     address_space_limit: int | None,
 ) -> int:
-    """Log the sum, and a warning for each limit below it; return the sum in bytes. A limit is None if there is none.
+    """Log the sum, and a warning for each limit below it; return the sum in bytes. A limit of None does not exist.
 
     Call it once, at a start.
     """

@@ -1,6 +1,6 @@
-"""Keep the garbage collector from traversing all objects while a request creates a great many.
+"""Keep the garbage collector from traversing old objects while a request creates very many objects.
 
-It would do so several times for the objects of one large request, 20 ms each.
+Otherwise it would traverse them several times during one large request, each time for 20 ms.
 
 Thread rule: any thread; `_lock` is a leaf.
 """
@@ -15,7 +15,7 @@ _NEVER: Final = 1_000_000_000
 
 
 class OldObjects:
-    """The collector's threshold for old objects, which is raised while any request asks for that."""
+    """Raises the collector's threshold for old objects while at least one request needs it."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # reentrant: a collection under it may end another request
@@ -23,7 +23,7 @@ class OldObjects:
         self._threshold = 0  # the original one
 
     def spare(self) -> None:
-        """Exclude old objects from collections, until `resume` has been called as often."""
+        """Exclude old objects from collections until `resume` was called as often as this."""
         with self._lock:
             self._count += 1
             if self._count == 1:

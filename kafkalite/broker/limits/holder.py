@@ -1,7 +1,8 @@
-"""Name the party that a share of the broker is charged to: a principal at an address.
+"""Identify the holder to which resources of the broker are charged: a principal at an address.
 
-A client chooses its client id and opens as many connections as it likes, so neither tells two clients apart. An
-authenticated principal and the address do. An IPv6 host usually owns a whole /64 network, so only that part counts.
+A client chooses its client id and opens as many connections as it likes, so these do not identify a client. The
+authenticated principal and the address do. An IPv6 host usually owns a whole /64 network, so only the first 64 bits of
+its address are used.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Holder(NamedTuple):
 
 
 def holder_of(principal: str, client_host: str) -> Holder:
-    """Return the holder that a connection of this principal from this address belongs to."""
+    """Return the holder of a connection with this principal and address."""
     return Holder(principal, network_of(client_host))
 
 

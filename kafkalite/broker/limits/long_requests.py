@@ -1,12 +1,12 @@
-"""Run requests that cost more than a network thread may spend on one: on one dedicated thread, in portions.
+"""Run requests that take too long for a network thread, on one dedicated thread and in portions.
 
     submit ─▶ strand (a connection's requests, in order) ─▶ turns by holder ─▶ long thread ─▶ done
                                                                  │ the handler waits for a disk
                                                                  └─▶ turns by holder ─▶ one thread of the I/O pool
 
-While a connection has requests here, its later ones are submitted here, too, however short they are: a connection's
-requests take effect in order. Holders (`kafkalite.broker.limits.holder`) take turns, so a client that queues a
-thousand long requests on ten connections delays another holder's by one of them.
+While a connection has requests here, its later requests are submitted here, too, even short ones: requests of one
+connection take effect in order. Holders (`kafkalite.broker.limits.holder`: a principal at an address) take turns. So if
+one holder queues a thousand long requests on ten connections, a request of another holder waits for only one of them.
 
 Thread rule: `submit` and `has_jobs` on network workers, or on the I/O pool for a connection that has jobs there;
 `finish` and `close` on any thread. `_lock` is a leaf.
@@ -56,10 +56,10 @@ class Job(Protocol):
     """A long request."""
 
     def run(self, pace: Pace) -> Work | None:
-        """Serve it; return work that is left for the I/O pool, or None."""
+        """Serve the request; return work that is left for the I/O pool, or None."""
 
     def drop(self) -> None:
-        """End it without a response, because its client has disconnected or the broker stops."""
+        """End the request without a response, because its client has disconnected or the broker stops."""
 
 
 class _Strand:
@@ -123,7 +123,7 @@ class LongRequests:
             return sum(len(strand.jobs) for strand in self.strands.values())
 
     def share_of(self, client: Client) -> InlineShare:
-        """Return the share of the network threads of this client's holder, the same for all its connections."""
+        """Return the share of the network threads that this client's holder has; all its connections share it."""
         return self._shares.setdefault(holder_of(client.principal, client.client_host), InlineShare())
 
     def submit(self, client: Client, job: Job) -> None:
@@ -142,7 +142,7 @@ class LongRequests:
             job.drop()
 
     def finish(self, client: Client, job: Job) -> None:
-        """Run a job that ends an earlier request of this connection: it waits only for its holder's turn."""
+        """Run a job that completes an earlier request of this connection. It waits only for its holder's turn."""
         strand = _Strand(client, holder_of(client.principal, client.client_host))
         strand.jobs.append(job)
         with self._ready:
@@ -153,7 +153,8 @@ class LongRequests:
             job.drop()
 
     def close(self, timeout_s: float) -> bool:
-        """Stop the running job at its next checkpoint, and drop the waiting ones. False: it did not stop in time."""
+        """Stop the running job at its next checkpoint, and drop the waiting jobs. Return False if it did not stop in
+        time."""
         with self._ready:
             self._stopping = True
             self._ready.notify_all()
@@ -198,7 +199,7 @@ class LongRequests:
             del strand
 
     def _step(self, strand: _Strand, job: Job, work: Work, pace: Pace) -> None:
-        """Run a step of a strand's first job, and schedule what comes after it."""
+        """Run a step of a strand's first job, and schedule the next step or job."""
         left: Work | None = None
         try:
             if has_gone(strand.client):
@@ -224,7 +225,7 @@ class LongRequests:
             self._submit_to_pool(strand)
 
     def _next_locked(self, strand: _Strand) -> None:
-        """Remove the strand's ended job; the next one waits for its turn."""
+        """Remove the strand's completed job and let its next one wait for its turn."""
         self.served_count += 1
         strand.jobs.popleft()
         if strand.jobs:
@@ -274,7 +275,7 @@ class _Collector:
             OLD_OBJECTS.spare()
 
     def resume(self) -> None:
-        """Include them again, unless other requests still exclude them."""
+        """Include old objects in collections again, unless other requests still exclude them."""
         if self._spares:
             self._spares = False
             OLD_OBJECTS.resume()

@@ -3,14 +3,14 @@
     for topic in checkpointed(request.topics):      # on a network thread: the list itself, at no cost per item
         ...                                         # in a long request: ends the portion, or the work, between items
 
-A thread that releases the GIL and takes it back at once does not let a waiting thread in. So a long request sleeps
-after each portion for at least as long as the portion took. `Stopped` ends it when its client has disconnected or the
-broker stops, between two items, so that the change of an item is complete.
+If a thread releases the GIL and takes it back at once, no waiting thread gets it. So a long request sleeps after each
+portion for at least as long as the portion took. When its client has disconnected or the broker stops, `Stopped` ends
+it between two items, so no item is changed halfway.
 
-Never iterate with `checkpointed`, nor call `checkpoint`, while holding a lock that a network thread may want, and never
-over a collection that other threads change: take a copy.
+Do not use `checkpointed` or `checkpoint` while you hold a lock that a network thread may need. Do not use
+`checkpointed` on a collection that other threads change: copy it first.
 
-Thread rule: one thread at a time uses a Pace, and only this thread finds it (`run_with`).
+Thread rule: one thread at a time uses a Pace, and only this thread can get it (`run_with`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Peer(Protocol):
 
 
 class Stopped(BaseException):  # as SystemExit, it passes all handlers of errors
-    """The response has become useless: the client has disconnected, or the broker stops."""
+    """The response is no longer needed: the client has disconnected, or the broker stops."""
 
 
 _free_ns = 0
@@ -83,7 +83,7 @@ class Pace:
         self._until_ns = self._began_ns + PORTION_NS
 
     def begin(self, peer: Peer) -> None:
-        """Start the clock of a request of this client; does not rest."""
+        """Start to measure a request of this client, without a rest."""
         self._peer, self._charge, self._charged = peer, None, 0
         self._started_ns = time.perf_counter_ns()
         self._looks_at_ns = self._started_ns + LOOK_INTERVAL_NS
@@ -103,12 +103,12 @@ class Pace:
         return (time.perf_counter_ns() - self._started_ns - self._rested_ns) / 1e9
 
     def check(self) -> None:
-        """Rest if the portion is over; raise Stopped if the response is useless."""
+        """Rest if the portion is over; raise Stopped if the response is no longer needed."""
         if time.perf_counter_ns() >= self._until_ns:
             self._rest()
 
     def check_size(self, size: int) -> None:
-        """Charge for the response's size in bytes, then check()."""
+        """Charge for the response's size in bytes, then call check()."""
         if self._charge is not None and size > self._charged:
             self._charge(size - self._charged)
             self._charged = size
@@ -155,7 +155,7 @@ class Pace:
 
 
 def has_gone(peer: Peer) -> bool:
-    """Return whether the peer has closed a connection's socket."""
+    """Return whether the client has closed its connection."""
     fd = peer.fd
     if peer.closed:
         return True
@@ -179,14 +179,14 @@ def run_with(pace: Pace, work: Callable[[Pace], T]) -> T:
 
 
 def checkpoint() -> None:
-    """Mark the point between two items: end the portion of a long request, or raise Stopped if it is useless."""
+    """Mark a point between two items: in a long request, rest if the portion is over, or raise Stopped."""
     pace = _paces.get(threading.get_ident()) if _paces else None
     if pace is not None:
         pace.check()
 
 
 def checkpointed(items: Iterable[T]) -> Iterable[T]:
-    """Return the items themselves; in a long request, an iterator with a checkpoint before each."""
+    """Return the items themselves; in a long request, an iterator over them with a checkpoint before each item."""
     if not _paces:
         return items
     pace = _paces.get(threading.get_ident())

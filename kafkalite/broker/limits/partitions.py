@@ -1,4 +1,6 @@
-"""Count the partitions that each holder has created, to reserve the last tenth of max.partitions.
+"""Count the partitions that each holder (a principal at an address) has created, to limit a holder's share.
+
+The last tenth of max.partitions is reserved for holders with few partitions (`kafkalite.broker.limits.shares`).
 
 A deleted topic's partitions are no longer counted. Partitions that exist at a start have no holder.
 
@@ -27,7 +29,8 @@ class PartitionShares:
         self._charges: dict[str, list[tuple[Holder, int]]] = {}
 
     def admits(self, holder: Holder, present: int, limit: int, added: int) -> bool:
-        """Return whether a holder may add partitions to the `present` ones; log a refusal once a minute."""
+        """Return whether a holder may add `added` partitions if there are `present`; log a refusal, at most once a
+        minute."""
         with self._lock:
             if self._shares.admits(holder, present, limit, added):
                 return True
@@ -36,14 +39,14 @@ class PartitionShares:
         return False
 
     def charge(self, topic: str, holder: Holder, added: int, topics: Container[str]) -> None:
-        """Charge new partitions to a holder, unless the topic is deleted from `topics` again."""
+        """Charge new partitions to a holder, unless the topic was deleted since and is no longer in `topics`."""
         with self._lock:
             self._shares.add(holder, added)
             self._charges.setdefault(topic, []).append((holder, added))
         self.topic_changed(topic, topics)
 
     def topic_changed(self, topic: str, topics: Container[str]) -> None:
-        """Stop counting a topic's partitions if it is deleted from `topics`."""
+        """Stop counting a topic's partitions if the topic is no longer in `topics`."""
         if topic in topics:
             return
         with self._lock:

@@ -1,10 +1,10 @@
-"""Count a table's entries by holder, and keep the last tenth of its limit for small holders.
+"""Count a table's entries by holder (a principal at an address); reserve the last tenth of its limit for small holders.
 
     entries  0 ─────────────────────── 9/10 ──────── limit
              any holder                │ holders of at most SMALL_COUNT entries
 
-Nothing is evicted for a newcomer, so no client can push out another's entries. An entry that was read from the disk has
-no holder (None): it counts towards the limit, but for no client.
+Entries are never evicted to make room for new ones, so no client can displace another's. An entry that was read from
+the disk has no holder (None): it counts towards the limit, but not for a client.
 
 Thread rule: the lock of the counted table guards its `Shares`. `note_refusal` may be called by any thread.
 """
@@ -44,7 +44,7 @@ class Shares:
         return self._counts.get(holder, 0)
 
     def limit_for(self, holder: Hashable, limit: int, size: int = 1) -> int:
-        """Return the total up to which a table of this limit may grow by `size` for this holder."""
+        """Return the total that a table with this limit may reach if it grows by `size` for this holder."""
         is_small = self._counts.get(holder, 0) + size - 1 <= self._small
         return limit if is_small else limit - limit // 10
 

@@ -28,7 +28,7 @@ class ErrorCounts:
         self._rows = {row.key: CountedRow(row, self.note) for row in rows}
 
     def find(self, key: int) -> table.Row | None:
-        """Return the row of an API key, as table.find does; it counts its responses."""
+        """Return the row of an API key, as table.find does; the row counts the error codes of its responses."""
         return self._rows.get(key)
 
     def note(self, key: int, response: object) -> None:
@@ -44,7 +44,7 @@ class ErrorCounts:
 
 
 class CountedRow(table.Row):
-    """A row that counts the error codes of the responses it encodes."""
+    """A row of the API table that counts the error codes of the responses that it encodes."""
 
     __slots__ = ("_note", "_row")
 
@@ -93,7 +93,7 @@ class CountedRow(table.Row):
 
 
 def error_codes(message: Any, depth: int = 0) -> Iterator[int]:
-    """Yield every `error_code` of a message and of the structs in its lists; 0 if it has none at all."""
+    """Yield every `error_code` in a message and in the structs of its lists; 0 if there is none at all."""
     found = False
     code = getattr(message, "error_code", None)
     if code is not None:

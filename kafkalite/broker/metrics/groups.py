@@ -1,8 +1,8 @@
-"""Report consumer groups by kafka_exporter's names and Kafka's own: committed offsets, lag, members, states.
+"""Report metrics of consumer groups: committed offsets, lag, members, states.
 
-A partition's lag is the high watermark minus the committed offset, as kafka-consumer-groups shows it. Offsets and lag
-are reported for the 1000 groups with the most lag, and for partitions that this broker leads. Offsets of topics that
-were deleted, or deleted and created again, are omitted.
+The names are kafka_exporter's and Kafka's own. A partition's lag is the high watermark minus the committed offset, as
+kafka-consumer-groups shows it. Offsets and lag are reported for the 1000 groups with the most lag, and only for
+partitions that this broker leads. Offsets of topics that were deleted, or deleted and created again, are omitted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Position(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """The reported facts about a group."""
+    """The values that are reported for a group."""
 
     name: str
     members: int

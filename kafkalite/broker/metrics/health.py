@@ -37,7 +37,7 @@ def not_alive(parts: Parts) -> list[str]:
 
 
 def not_ready(parts: Parts) -> list[str]:
-    """Return why the broker is not ready."""
+    """Return the reasons why the broker is not ready, if it is not."""
     if parts.stopping:
         return ["the broker is stopping"]
     if parts.logs is None or not parts.accepting:

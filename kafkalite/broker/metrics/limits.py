@@ -1,7 +1,7 @@
-"""Report limits on clients: quotas, connection limits, memory, denied operations.
+"""Report metrics of limits on clients: quotas, connection limits, memory, denied operations.
 
-The rate of a quota's owner is the difference of two readings of a total since the start: a scrape keeps its reading for
-later scrapes. So clients with quotas pay nothing for these metrics.
+The *owner* of a quota is the user, client id or both that share it. Its rate is the difference of two readings of a
+total since the start: a scrape keeps its reading for later scrapes. So these metrics cost clients with quotas nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Seen(NamedTuple):
     throttled_count: int = 0
 
     def since(self, before: Seen) -> Seen:
-        """Return the increase since an earlier reading. Lower totals come from a new meter of the same owner."""
+        """Return the increase since an earlier reading. If a total is lower now, the owner got a new meter since."""
         if self.done < before.done or self.throttled_count < before.throttled_count:
             return self
         return Seen(
@@ -72,7 +72,8 @@ Look = tuple[float, dict["Owner", Seen]]
 
 
 class Recent:
-    """The recent use of quotas by owner: in the last window, or since the last scrape if that was earlier."""
+    """The recent use of quotas by owner: in the last quota window, or since the last scrape if that was before the
+    window."""
 
     def __init__(self, now: float, window_s: float) -> None:
         self._window_s = window_s
@@ -80,7 +81,7 @@ class Recent:
         self._looks: list[Look] = [(now, {})]  # at most two, a window apart
 
     def look(self, now: float, control: QuotaControl) -> tuple[float, dict[Owner, Seen]]:
-        """Return (elapsed seconds, owner → its use in them). Any thread."""
+        """Return (elapsed seconds, owner → its use in this time). Any thread."""
         seen = {
             owner: Seen(meter.done, meter.throttled_ms, meter.throttled_count)
             for owner, meter in list(control.meters.items())
@@ -181,8 +182,8 @@ def _memory(memory: MemoryCeiling) -> Iterator[Family]:
 
 
 def _told(key: str, recent: dict[Owner, Seen]) -> list[tuple[str, Seen]]:
-    """Return (labels, use) of the owners of a quota key that were throttled longest or did most; the rest are summed
-    up."""
+    """Return (labels, use) for the owners of a quota key that were throttled longest or used most, and the sum of the
+    others."""
     rows = [(owner, one) for owner, one in recent.items() if owner[0] == key]
     kept = nlargest(LABELLED_MAX, rows, key=lambda row: (row[1].throttled_ms, row[1].done))
     found = [(_labels(key, owner[1] or "", owner[2] or ""), one) for owner, one in kept]

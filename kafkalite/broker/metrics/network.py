@@ -1,4 +1,4 @@
-"""Report connections, authentication, network workers, the I/O pool and parked responses."""
+"""Report metrics of connections, authentication, network workers, the I/O pool and parked responses."""
 
 from __future__ import annotations
 
@@ -235,7 +235,8 @@ def _parked(connections: Iterable[Connection]) -> Iterator[Family]:
 
 
 def _software(by_worker: list[tuple[int, list[Connection]]]) -> Iterator[tuple[str, float]]:
-    """Yield connections by name and version of the client software, only the most frequent: clients choose both."""
+    """Yield connections by client software and version; only the most frequent ones, since clients choose these
+    names."""
     counts: Counter[tuple[str, str]] = Counter(
         (connection.software_name or UNKNOWN, connection.software_version or UNKNOWN)
         for _, connections in by_worker

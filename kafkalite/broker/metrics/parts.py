@@ -1,4 +1,7 @@
-"""Hold the parts of a broker that the metrics read. The broker sets them while it starts; None: not there yet."""
+"""Hold references to the parts of a broker that its metrics read.
+
+The broker sets them while it starts; None: not yet set.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Report requests by API: counts by version, errors, sizes and times."""
+"""Report metrics of requests by API: counts by version, errors, sizes and times."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Requests:
         self._window = Window(parts.clock.monotonic())
 
     def numbers(self) -> dict[int, ApiNumbers]:
-        """Return the numbers of all workers together, by API key."""
+        """Return the sums over all workers, by API key."""
         by_key: dict[int, list[ApiNumbers]] = {}
         for counters in self._parts.counters:
             for key, one in counters.numbers().items():
@@ -176,7 +176,8 @@ def _summary_rows(request: str, numbers: Numbers, recent: tuple[int, ...], scale
 
 
 def _with_unthrottled(throttled: Numbers, count: int) -> Numbers:
-    """Return throttle times with all other of `count` requests added as zeros, which are not counted one by one."""
+    """Return the histogram of throttle times for all `count` requests. Only requests with a throttle time are counted
+    in `throttled`, so the others are added as zeros."""
     total, (nothing, *counts) = throttled
     return total, (nothing + max(0, count - nothing - sum(counts)), *counts)
 

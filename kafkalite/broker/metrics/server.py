@@ -2,9 +2,10 @@
 
     web.WebServer ─▶ web.Guard ─▶ Page ─▶ sources, health
 
-It binds before the logs are opened, so that during recovery the broker is reported as alive and not ready. With
-`metrics.users` clients have to authenticate as one of its users. Without it any client on this machine has access, and
-the broker refuses to listen on other addresses. The health pages contain no names, but have the same access control.
+The server binds before the logs are opened, so that during recovery the broker is reported as alive and not ready. With
+`metrics.users` clients must authenticate as one of these users. Without this setting any client on this machine has
+access, and the broker refuses to listen on other addresses. The health pages have the same access control, although
+they contain no names.
 
 Any thread.
 """
@@ -51,7 +52,7 @@ class MetricsServer:
 
     @property
     def urls(self) -> list[str]:
-        """The URLs of its addresses, without a path."""
+        """The URLs of the server's addresses, without a path."""
         return [address.url for address in self._web.addresses]
 
     def start(self, on_failure: Callable[[], object]) -> None:
@@ -60,12 +61,12 @@ class MetricsServer:
         self._web.start(on_failure)
 
     def reload(self) -> None:
-        """Read the certificate of https again."""
+        """Read the certificate for https again."""
         if self._tls is not None:
             self._tls.reload()
 
     def descriptors(self) -> list[int]:
-        """Return the descriptors of its sockets and connections."""
+        """Return the descriptors of the server's sockets and connections."""
         return self._web.descriptors()
 
     def stop(self) -> None:
@@ -74,7 +75,8 @@ class MetricsServer:
 
 
 def addresses_of(config: BrokerConfig) -> list[Address]:
-    """Return the addresses in metrics.listeners; ConfigError for an invalid one, or an open one without users."""
+    """Return the addresses in metrics.listeners; ConfigError for an invalid one, or for one that other machines can
+    reach without metrics.users."""
     try:
         addresses = [parse_address(text, PORT) for text in config.metrics_listeners]
     except ValueError as error:

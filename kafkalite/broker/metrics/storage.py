@@ -1,4 +1,4 @@
-"""Report the data directory: free space, group commit, the journal, producers, the trusted time."""
+"""Report metrics of the data directory: free space, group commit, the journal, producers, the trusted time."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ class Storage:
 
 
 def _clock(logs: LogManager) -> Iterator[Family]:
-    """Yield the trusted time, by which records, offsets, producer ids and transactional ids expire."""
+    """Yield metrics of the trusted time, which decides when records, offsets, producer ids and transactional ids
+    expire."""
     time_s = logs.expiry_time.time_ms() / 1000
     ahead = logs.expiry_time.ahead()
     ahead_s, left_s = (0.0, 0.0) if ahead is None else (ahead.ahead_ms / 1000, ahead.left_ms / 1000)

@@ -1,4 +1,7 @@
-"""Report topics and partitions: traffic, offsets, sizes and replicas; a standalone broker's have one replica each."""
+"""Report metrics of topics and partitions: traffic, offsets, sizes and replicas.
+
+A partition of a standalone broker has one replica.
+"""
 
 from __future__ import annotations
 
@@ -203,7 +206,8 @@ class Topics:
         )
 
     def _labels_of(self, topic: Topic) -> list[str]:
-        """Return the labels of a topic's partitions; cached, since they are most of the text and never change."""
+        """Return the labels of a topic's partitions. They are cached, since they never change and are most of the
+        text."""
         key = (topic.name, len(topic.partitions))
         found = self._labels.get(key)
         if found is None:

@@ -1,4 +1,6 @@
-"""The network server: one acceptor, N workers, connections in Cython. It does not know logs or requests.
+"""Run the network server: one acceptor and N workers, with connections in Cython.
+
+The package knows neither logs nor requests.
 
 acceptor   accepts connections, within limits
 rates      limits new connections per second

@@ -1,11 +1,11 @@
 """Accept connections on all listeners with one thread, and assign them to the workers.
 
-The acceptor counts connections in total, by listener and by address, and refuses those above a limit. The last tenth of
-a limit that addresses share is reserved for addresses with few connections (`kafkalite.broker.limits.shares`); clients
-are not authenticated yet. It takes a few connections of one listener before it looks at the others. When the process
-runs out of descriptors it pauses, instead of spinning on a listening socket that stays readable. A listener whose
-connections come too fast is paused for a while. A connection from an address above its quota is held unread for a
-while, then closed (`kafkalite.broker.net.rates`).
+The acceptor counts connections in total, by listener and by address, and refuses those above a limit. Clients are not
+authenticated yet, so the last tenth of a limit is reserved for addresses (not holders) with few connections
+(`kafkalite.broker.limits.shares`). The acceptor accepts a few connections of one listener before it serves the others.
+When the process has no free descriptors, the acceptor pauses: the listening socket stays readable, and it would run in
+a loop. A listener that gets connections too fast is paused for a while. A connection from an address above its quota is
+held unread for a while, then closed (`kafkalite.broker.net.rates`).
 
 Thread rule: the composition root calls `start` and `stop`; any worker calls `released`.
 """
@@ -119,7 +119,7 @@ class Acceptor:
         self._bell.close()
 
     def descriptors(self) -> list[int]:
-        """Return its descriptors, except those of its listeners and its bell."""
+        """Return the acceptor's descriptors, except those of its listeners and of the one that wakes it."""
         return [self._selector.fileno()]
 
     def released(self, connection: Connection) -> None:
@@ -136,7 +136,7 @@ class Acceptor:
 
     @property
     def held_count(self) -> int:
-        """The number of held connections, whose addresses are above their quota."""
+        """The number of connections that are held unread, because their addresses are above their quotas."""
         return len(self._held)
 
     @property
@@ -156,7 +156,7 @@ class Acceptor:
                             break
 
     def _go_on(self) -> float | None:
-        """Resume listeners and close held sockets whose time is over; return the seconds until the next one, or
+        """Resume listeners and close held sockets whose time is over; return the seconds until the next one is due, or
         None."""
         now = time.monotonic()
         while self._waiting and self._waiting[0][0] <= now:
@@ -168,7 +168,7 @@ class Acceptor:
         return max(0.0, min(nearest) - now) if nearest else None
 
     def _accept(self, listener: BoundListener) -> bool:
-        """Take one connection; return False if no other one should be taken now."""
+        """Accept one connection; return False if no other one should be accepted now."""
         if self._is_out_of_room():
             self._pause()
             return False
@@ -253,12 +253,12 @@ class Acceptor:
             self._per_listener_max = per_listener_max
 
     def set_workers(self, workers: Sequence[Worker]) -> None:
-        """Set the workers that get later connections; on return no other one gets any. Any thread."""
+        """Set the workers that get new connections; on return, no other worker gets any. Any thread."""
         with self._choice:
             self._workers = workers
 
     def _refusal(self, host: str, listener: BoundListener) -> tuple[str, str] | None:
-        """Count a connection and return None, or return the key and text of the limit that refuses it."""
+        """Count a connection and return None; if a limit refuses it, return (key, text) of that limit."""
         network = network_of(host)
         of_both = listener.name, network
         with self._lock:
@@ -285,7 +285,7 @@ class Acceptor:
         return None
 
     def _pick_worker(self) -> Worker:
-        """Return the worker with the fewest connections, alternating among equals."""
+        """Return the worker with the fewest connections; among several, alternate."""
         workers = self._workers
         at = self._next % len(workers)
         self._next = at + 1

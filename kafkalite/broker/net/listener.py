@@ -1,4 +1,4 @@
-"""Bind listening sockets, and define what acceptor and workers know about a connection's listener."""
+"""Bind listening sockets, and define the interface of a listener for the acceptor and the workers."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Tls(Protocol):
 
     @property
     def expires(self) -> int:
-        """When its certificate expires, in seconds since 1970."""
+        """The time at which the listener's certificate expires, in seconds since 1970."""
 
     def principal_of(self, subject: bytes | None) -> str:
-        """Return the principal for a client certificate's subject, or for none (None); ValueError: refuse the
+        """Return the principal for a client certificate's subject (None: no certificate). ValueError: refuse the
         client."""
 
 
@@ -56,7 +56,7 @@ class BoundListener:
 
     @property
     def is_open(self) -> bool:
-        """Whether other machines can reach it without TLS."""
+        """Whether other machines can reach the listener without TLS."""
         host = str(self.socket.getsockname()[0]).partition("%")[0]
         return self.tls is None and not ipaddress.ip_address(host).is_loopback
 
@@ -71,8 +71,8 @@ def bind(
 ) -> socket.socket:
     """Return a listening socket on host:port; an empty host means every interface, with IPv4 and IPv6 if available.
 
-    Options of connections (no delay, keep-alive, buffer sizes unless -1) are set here, because Linux copies the
-    listener's options to accepted sockets, which saves four calls for each.
+    The options for connections (no delay, keep-alive, buffer sizes unless -1) are set here. Linux copies them to
+    accepted sockets, which saves four calls for each connection.
     """
     listening = bind_only(host, port)
     try:
@@ -91,7 +91,8 @@ def bind(
 
 
 def bind_only(host: str, port: int) -> socket.socket:
-    """Return a bound socket that does not listen; it reserves the port while other sockets listen on it and close."""
+    """Return a bound socket that does not listen. It reserves the port even while other sockets on the port are
+    closed."""
     # As in Java, [::] serves IPv4, too: the advertised host name may resolve to an address of either kind.
     dual = host in {"", "::"} and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual or ":" in host else socket.AF_INET

@@ -1,8 +1,8 @@
 """Limit new connections per second: of all listeners, of one listener, and of one address.
 
-A listener above its rate, or above the broker's, is paused; new connections wait in the system's backlog. A connection
-from an address above its quota (connection_creation_rate of an `ip`) is accepted, not read, and closed after a delay,
-so that a client that reconnects at once is slowed down, too. A pause or delay is at most one sample
+A listener above its own rate, or above the broker's, is paused; new connections wait in the system's backlog. A
+connection from an address above its quota (connection_creation_rate of an `ip`) is accepted, not read, and closed after
+a delay. This slows down a client that reconnects at once. A pause or delay is at most one sample
 (quota.window.size.seconds), as in Kafka's ConnectionQuotas.
 
 Thread rule: the acceptor's thread, except `set_rates` and `set_address_rates`, which replace values as a whole.
@@ -44,7 +44,7 @@ class ConnectionRates:
         self._of_listeners = {name: meter for name, meter in meters.items() if meter is not None}
 
     def set_address_rates(self, rates: Mapping[str, float], default: float | None) -> None:
-        """Set the rates per second by address, and of any other address (None: unlimited). Any thread."""
+        """Set the rates per second by address, and the rate of each other address (None: unlimited). Any thread."""
         self._address_rates, self._default_rate = rates, default
         self._changed = True
 

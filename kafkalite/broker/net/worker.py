@@ -46,8 +46,8 @@ next turn, since the kernel moves those that it has reported to the end of its l
 
 @functools.cache
 def connection_class(*, classic: bool, faulty: bool, sasl: bool = False) -> type[Connection]:
-    """Return the class that serves a socket: Kafka's protocol, or 0.7's; `faulty` injects faults, `sasl` authenticates
-    clients first."""
+    """Return the connection class for a socket, for Kafka's protocol or for 0.7's. `faulty`: one that injects faults;
+    `sasl`: one that authenticates clients first."""
     if sasl:
         from kafkalite._native.serve.sasl_connection import SaslConnection
 
@@ -70,13 +70,13 @@ def connection_class(*, classic: bool, faulty: bool, sasl: bool = False) -> type
 
 
 class BareSelector(getattr(selectors, "EpollSelector", object)):  # type: ignore[misc]  # gevent removes it; no start then
-    """epoll by descriptor and epoll's own events. The selectors module's key per descriptor, and a pair of key and
-    events per event, cost more Python than the rest of a worker's loop."""
+    """Selects by epoll, with plain descriptors and epoll's own events. Python's `selectors` module makes objects per
+    descriptor and per event, which cost more time than the rest of a worker's loop."""
 
     _selector: select.epoll
 
     def watch(self, fd: int, events: int) -> None:
-        """Report these events of a descriptor by `ready` from now on."""
+        """Start watching a descriptor: `ready` reports these events of it."""
         self._selector.register(fd, events)
 
     def change(self, fd: int, events: int) -> None:
@@ -139,7 +139,7 @@ class Worker:
             self._thread.join(drain_s + 5.0)
 
     def descriptors(self) -> list[int]:
-        """Return its descriptors, except those of its connections."""
+        """Return the worker's descriptors, except those of its connections."""
         return [self._selector.fileno(), self.mailbox.wake_fd]
 
     def adopt(self, sock: AcceptedSocket, address: tuple[str, int], listener: BoundListener) -> None:
@@ -172,7 +172,8 @@ class Worker:
 
     @property
     def connection_count(self) -> int:
-        """The number of connections, with those in the mailbox, so that a burst is shared by all workers."""
+        """The number of connections, including new ones in the mailbox, so that all workers share a burst of
+        connections."""
         return len(self._connections) + self._dealt_count - self.adopted_count
 
     def _run(self) -> None:
@@ -215,7 +216,8 @@ class Worker:
                 break
 
     def _linger(self, connection: Connection) -> bool:
-        """Serve a client that reacts to each response at once; return True while it is better not to sleep."""
+        """Serve a client that sends its next request right after a response; return True while the worker should not
+        sleep."""
         try:
             return connection.linger()
         except Exception:

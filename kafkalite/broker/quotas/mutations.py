@@ -1,8 +1,8 @@
 """Apply a client's controller_mutation_rate quota to partitions that a request creates or deletes (KIP-599).
 
-While the client is over its quota, the topics of a *strict* request are refused one by one with
-THROTTLING_QUOTA_EXCEEDED. Any other request is carried out, and its client is throttled. The request's version decides
-which it is.
+The request's version decides whether the quota is *strict*. While a client is over a strict quota, topics of its
+request are refused one by one with THROTTLING_QUOTA_EXCEEDED. If the quota is not strict, the request is carried out
+and the client is throttled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TEXT: Final = "the controller_mutation_rate quota is exceeded; retry in {} ms"
 
 
 class Mutations:
-    """The partition quota of one request. `meter` is None if its client has no quota."""
+    """The partition quota for one request. `meter` is None if the client has no quota."""
 
     __slots__ = ("_clock", "_meter", "_strict", "throttle_ms")
 

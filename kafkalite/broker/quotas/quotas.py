@@ -1,10 +1,10 @@
-"""Keep a broker's quotas and change them.
+"""Store and change a broker's quotas.
 
     change     check ─▶ line in the journal, durable ─▶ new table ─▶ epoch raised, `on_change` ─▶ response
 
-Connections and handlers with the `QuotaControl` enforce the quotas of users and client ids.
+Connections and handlers enforce the quotas of users and client ids with a `QuotaControl`.
 
-Thread rule: any thread. `_changing` is taken before the locks of the log manager, and makes check and change one step;
+Thread rule: any thread. `_changing` is taken before the locks of the log manager, and makes check and change atomic;
 the table is replaced as a whole.
 """
 
@@ -68,15 +68,15 @@ class Quotas:
 
     @property
     def client_control(self) -> QuotaControl | None:
-        """The control for connections; None while there is no quota of users or client ids, so that nothing is
-        looked up."""
+        """The QuotaControl for connections; None, which costs no look-ups, while there is no quota of users or client
+        ids."""
         return self.control if self.table.bounds_clients else None
 
     def alter(
         self, alterations: Iterable[Alteration], *, validate_only: bool = False
     ) -> dict[Entity, KafkaError | None]:
-        """Make all valid changes; return entity → error or None. PolicyViolation if there are too many: none is
-        made."""
+        """Make all valid changes; return entity → error or None. PolicyViolation, and no change, if there would be too
+        many quotas."""
         results: dict[Entity, KafkaError | None] = {}
         changes: list[Change] = []
         with self._changing:
@@ -102,7 +102,7 @@ class Quotas:
         return results
 
     def replace(self, entries: Mapping[Entity, Mapping[str, float]]) -> None:
-        """Replace all quotas by the controllers'. Nothing is made durable."""
+        """Replace all quotas by those of the controllers. Nothing is made durable."""
         with self._changing:
             self.table = QuotaTable(entries)
             self.control.change(self.table.bounds)
@@ -110,7 +110,7 @@ class Quotas:
                 self._on_change()
 
     def _changes(self, alteration: Alteration) -> list[Change]:
-        """Return an alteration's changes, without values that stay the same; InvalidRequest."""
+        """Return the changes of an alteration, without unchanged values; InvalidRequest if it is invalid."""
         entity = alteration.entity
         wanted = dict(alteration.values)
         if len(wanted) != len(alteration.values):
@@ -154,7 +154,8 @@ def address_rates(table: QuotaTable) -> tuple[dict[str, float], float | None]:
 def address_of(name: str) -> str | None:
     """Return an address in its canonical text form; None if it is not valid.
 
-    Kafka resolves other names once. Here a request never waits for a resolver, and only `localhost` is known.
+    Kafka also resolves host names, once. Here a request never waits for a resolver, so the only valid name is
+    `localhost`.
     """
     if name == LOCALHOST:
         return "127.0.0.1"

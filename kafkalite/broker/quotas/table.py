@@ -1,12 +1,12 @@
-"""An immutable table of all quotas: find the one that applies to a client, or those that a filter matches.
+"""Find the quota that applies to a client, or the quotas that match a filter, in an immutable table of all quotas.
 
-The first existing quota applies to a client, for each key separately, in Kafka's order:
+For each quota key, such as producer_byte_rate, the first existing one of these applies to a client (Kafka's order):
 
     user and client id · user, any client id · user · any user and client id · any user, any client id · any user ·
     client id · any client id
 
-A quota of "any" applies to each entity separately: a default of 1 MB/s lets each user have 1 MB/s. A client without an
-id has the quotas of "any client id", so that omitting the id evades none.
+A default quota ("any") applies to each entity separately: with a default of 1 MB/s, each user gets 1 MB/s. A client
+without a client id has the quotas of "any client id", so omitting the id evades no quota.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ ANY: Final = 2
 
 
 class Bound(NamedTuple):
-    """A client's quota: its value, and its owner. All clients of an owner share it."""
+    """A quota that applies to a client: its value and its owner (user, client id or both). All clients of an owner
+    share it."""
 
     value: float
     owner: tuple[str, str | None, str | None]
@@ -62,7 +63,7 @@ class QuotaTable:
     entries: Mapping[Entity, Mapping[str, float]] = field(default_factory=dict)
 
     def changed(self, changes: Iterable[Change]) -> QuotaTable:
-        """Return the table after changes. Removing a quota that does not exist has no effect."""
+        """Return a table with these changes. Removing a quota that does not exist has no effect."""
         entries = dict(self.entries)
         for entity, key, value in changes:
             values = dict(entries.get(entity, {}))
@@ -99,7 +100,7 @@ class QuotaTable:
         return tuple(self.bound(key, user, client_id) for key in CLIENT_KEYS)
 
     def addresses(self) -> tuple[dict[str, float], float | None]:
-        """Return (name of an address → connections per second, rate of all others or None: unlimited)."""
+        """Return (address as text → connections per second, rate of each other address or None for unlimited)."""
         named: dict[str, float] = {}
         default = None
         for entity, values in self.entries.items():
@@ -113,7 +114,8 @@ class QuotaTable:
         return named, default
 
     def find(self, components: Iterable[Component], *, strict: bool) -> Iterator[tuple[Entity, Mapping[str, float]]]:
-        """Yield entities with all components of a filter, and if `strict`, with no others."""
+        """Yield the entities that have all components of a filter; with `strict`, only those without further
+        components."""
         wanted = _checked(components)
         for entity, values in self.entries.items():
             names = dict(entity)

@@ -1,20 +1,20 @@
-"""Decide by access control lists: may this principal, from this host, do this with this resource?
+"""Decide by ACLs whether a principal may perform an operation on a resource from a host.
 
     a matching DENY                          no
     a matching ALLOW                         yes
     an ACL on the resource, for any client   no
     no ACL on the resource                   the default: allow.everyone.if.no.acl.found
 
-An ACL is on a resource if its name is the resource's, is `*`, or, as a prefix, begins the resource's. It matches if the
-client has its principal (or it has `User:*`), its host (or network, or it has `*`) and its operation (or it has ALL).
-An ALLOW of READ, WRITE, DELETE or ALTER also allows DESCRIBE, one of ALTER_CONFIGS also DESCRIBE_CONFIGS; a DENY
-implies nothing.
+An ACL is on a resource if its name equals the resource's name, is `*`, or is a prefix (PREFIXED) of that name. It
+matches a client if principal, host and operation match. A principal of `User:*`, a host of `*` and the operation ALL
+match any; a host may also be a network. An ALLOW of READ, WRITE, DELETE or ALTER also allows DESCRIBE, and an ALLOW of
+ALTER_CONFIGS also DESCRIBE_CONFIGS. A DENY implies no other operation.
 
 Source: org.apache.kafka.metadata.authorizer.StandardAuthorizerData of Kafka 4.1; `allows_any` is
 `authorizeByResourceType` of its interface Authorizer. Hosts are compared as addresses, in any notation. Networks
 (`10.0.0.0/8`) are those of Kafka 4.4, CidrUtils.
 
-Thread rule: the owner excludes reads during a change.
+Thread rule: no thread may read during a change; the caller ensures that.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Section = dict[str, dict[str, Entries]]
 
 
 def host_key(host: str) -> str:
-    """Return an address in the form in which hosts are compared; any other text unchanged."""
+    """Return an address in the canonical form in which hosts are compared; any other text unchanged."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
@@ -70,7 +70,7 @@ def network(host: str) -> Network:
 
 
 def host_pattern(host: str) -> str | Network:
-    """Return an ACL's host as `is_from` takes it. An invalid network matches no client."""
+    """Return an ACL's host in the form for `is_from`. An invalid network matches no client."""
     try:
         return network(host) if is_network(host) else host_key(host)
     except ValueError:
@@ -78,7 +78,7 @@ def host_pattern(host: str) -> str | Network:
 
 
 def is_from(pattern: str | Network, host: str) -> bool:
-    """Return whether an ACL's host matches a client's, which is in the form of `host_key`."""
+    """Return whether an ACL's host matches a client's host, which is in the form that `host_key` returns."""
     if isinstance(pattern, str):
         return pattern in {ANY_HOST, host}
     address = _address(host)
@@ -178,7 +178,7 @@ class Rules:
     ) -> tuple[bool | None, Acl | None]:
         """Return (allowed, the deciding ACL); allowed is None if there is no ACL on the resource.
 
-        (False, None): there are ACLs on the resource, and none matches. `host` is in the form of host_key.
+        (False, None) means that there are ACLs on the resource, but none matches. `host` is in the form of host_key.
         """
         allowing: Acl | None = None
         known = False
@@ -200,7 +200,7 @@ class Rules:
     def allows_any(self, principal: str, host: str, operation: AclOperation, kind: ResourceType) -> bool:
         """Return whether an ACL allows an operation on a resource of a type, and no DENY covers its whole pattern.
 
-        Here no operation implies another. The caller handles super users and the default.
+        Unlike in `decide`, no operation implies another. The caller handles super users and the default.
         """
 
         def patterns(section: Section, permission: AclPermission) -> Iterator[str]:

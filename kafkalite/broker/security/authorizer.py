@@ -1,4 +1,6 @@
-"""Authorize by ACLs, as Kafka's StandardAuthorizer; they are in the metadata journal, or come from a cluster (`use`).
+"""Authorize clients by ACLs, like Kafka's StandardAuthorizer.
+
+A standalone broker has its ACLs in the metadata journal; a broker in a cluster gets them from the controllers (`use`).
 
     check     super user ─▶ yes, else the ACLs (`kafkalite.broker.security.acl_check`), else the default
     change    line in the journal, durable ─▶ ACLs in memory ─▶ epoch raised ─▶ response
@@ -6,13 +8,13 @@
 So once a change is acknowledged, it applies to every later request: cached decisions (native AccessView, for Produce
 and Fetch) are valid only in the epoch in which they were made.
 
-Denials go to the log `kafkalite.authorizer` at INFO, with principal, host, operation, resource, API and ACL: one line a
-minute for each principal, operation and resource type, with the number of suppressed ones. At DEBUG the log has every
-denial, allowed operations, and probes, whose denial only leaves something out of a response. Names that clients choose
-are shortened to LOGGED_SIZE_MAX.
+Denials are logged to `kafkalite.authorizer` at INFO, with principal, host, operation, resource, API and ACL. There is
+one line a minute for each principal, operation and resource type, with the number of suppressed lines. At DEBUG every
+denial and every allowed operation is logged. So are probes: checks whose denial only leaves something out of a
+response. Names that clients choose are shortened to LOGGED_SIZE_MAX.
 
-Thread rule: any thread. `_lock` is a leaf, held for one decision or one change of the ACLs; `_changing` is taken before
-the locks of the log manager, and makes check and change of a request one step.
+Thread rule: any thread. `_lock` is a leaf, held for one decision or one change of the ACLs. `_changing` is taken before
+the locks of the log manager, and makes check and change of a request atomic.
 """
 
 from __future__ import annotations
@@ -95,7 +97,7 @@ class Authorizer:
         *,
         probe: bool = False,
     ) -> bool:
-        """Return whether a principal may do this. `api` is for the log; a `probe` is no attempt to do it."""
+        """Return whether a principal may do this. `api` is for the log. With `probe` the client does not attempt it."""
         rule: Acl | None = None
         if principal in self._super_users:
             allowed = True
@@ -127,8 +129,8 @@ class Authorizer:
         return allowed
 
     def denied(self) -> dict[tuple[AclOperation, ResourceType], int]:
-        """Return the number of denials since the start. One of Produce or Fetch counts once per second: it is
-        cached."""
+        """Return the number of denials since the start. Denials of Produce and Fetch are cached, so each counts once
+        per second."""
         with self._lock:
             return dict(self._denied)
 
@@ -160,7 +162,7 @@ class Authorizer:
         return self.allows(principal, host, AclOperation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME, "Fetch")
 
     def acls(self, wanted: AclFilter | None = None) -> list[Acl]:
-        """Return the ACLs that match a filter; all without one."""
+        """Return the ACLs that match a filter; without a filter, all ACLs."""
         wanted = wanted or AclFilter()
         with self._lock:
             present = list(self._rules)  # copied, since network threads wait for the lock
@@ -187,8 +189,8 @@ class Authorizer:
         return results
 
     def delete(self, filters: Iterable[AclFilter]) -> list[list[Acl] | KafkaError]:
-        """Remove the ACLs that match each filter; return them or an error for each filter. If they exceed DELETED_MAX,
-        none is removed."""
+        """Remove the ACLs that match each filter; for each filter return these ACLs or an error. If there are more than
+        DELETED_MAX, none is removed."""
         results: list[list[Acl] | KafkaError] = []
         gone: dict[Acl, None] = {}
         with self._changing:

@@ -1,11 +1,13 @@
 """Provide the SASL mechanisms of one listener, and a server for each exchange.
 
     PLAIN with a JAAS line      authenticates the users in the line, as in Kafka
-    PLAIN without one           the users of SCRAM: hashes the password and compares it with the stored keys
-    SCRAM                       the users of AlterUserScramCredentials and `kafkalite users`
-    OAUTHBEARER                 any client with a valid token (`kafkalite.security.oauth`)
+    PLAIN without a JAAS line   authenticates SCRAM users: hashes the password and compares it with the stored keys
+    SCRAM                       authenticates the users of AlterUserScramCredentials and `kafkalite users`
+    OAUTHBEARER                 authenticates any client with a valid token (`kafkalite.security.oauth`)
 
-Thread rule: `server` from any thread; a server belongs to one exchange.
+A *server* is the broker's side of one authentication exchange.
+
+Thread rule: any thread may call `server`; a server belongs to one exchange.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class Users:
     """Users with SCRAM credentials. Any thread."""
 
     def __init__(self, credentials: Mapping[tuple[str, str], ScramCredential], secret: bytes) -> None:
-        """`credentials` by mechanism and user, read at each use; `secret` makes the salts of unknown users."""
+        """`credentials` has them by mechanism and user, and is read at each use. `secret` derives salts for unknown
+        users."""
         self._credentials = credentials
         self._secret = secret
         self._names: list[tuple[str, str]] = []
@@ -61,14 +64,14 @@ class Users:
         return answers[stored is not None]
 
     def _somebody(self, digits: bytes) -> tuple[str, str]:
-        """Return mechanism and name of a user, always the same for the same base-36 digits."""
+        """Return (mechanism, name) of a user, always the same one for the same base-36 digits."""
         if len(self._names) != len(self._credentials):
             self._names = list(self._credentials)
         return self._names[int(digits, 36) % len(self._names)] if self._names else ("", "")
 
     def check(self, name: str, password: str) -> bool:
-        """Return whether this is the user's password. Takes as long as a hash for any name, unless it was right
-        recently."""
+        """Return whether this is the user's password. Takes the time of a hash for every name, even an unknown one,
+        unless the password was correct recently."""
         kinds = [kind for kind in scram.HASHES if (kind, name) in self._credentials]
         mechanism = kinds[0] if kinds else next(iter(scram.HASHES))
         found = self.find(mechanism, name)
@@ -84,7 +87,7 @@ class Users:
 
 
 class SaslListener:
-    """The SASL configuration of one listener; see the module."""
+    """The SASL mechanisms and credentials of one listener."""
 
     def __init__(self, name: str, settings: ListenerSaslSettings, users: Users, *, encrypted: bool) -> None:
         """Raises ConfigError for an invalid login configuration."""

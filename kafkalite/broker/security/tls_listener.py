@@ -1,11 +1,12 @@
-"""Manage the TLS of one listener: certificate, trust store and principal mapping, all reloaded without a restart.
+"""Manage the TLS of one listener: certificate, trust store and principal mapping. All can be reloaded without a
+restart.
 
     settings, files ─▶ Loaded ─▶ `context` of new connections        old contexts live as long as their connections
                          ▲
-    AlterConfigs, SIGHUP, a changed file: read, compared with the current one, then used; if refused, the old one stays
+    AlterConfigs, SIGHUP, a changed file: read, compared with the current ones, then used; if invalid, the old ones stay
 
-Thread rule: `context`, `principal_of` from any thread. Methods that read files take the listener's lock, and do not run
-on network threads.
+Thread rule: any thread may use `context` and `principal_of`. Methods that read files take the listener's lock, and do
+not run on network threads.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _TLS13_PREFIXES: Final = ("TLS_AES_", "TLS_CHACHA20_POLY1305_")
 
 
 def tell_kept(listener: str, error: StartupError) -> None:
-    """Log that new certificates were refused; the error's text is for the operator, who needs no traceback."""
+    """Log that new certificates were refused, with the error's text but without a traceback."""
     logger.error(
         "could not reload the certificate; the present one stays in use: %s", error, extra=fields(listener=listener)
     )
@@ -99,7 +100,8 @@ def load(config: TlsSettings) -> Loaded:
 
 
 def _suites(wanted: Iterable[str]) -> tuple[str, str]:
-    """Return (cipher suites up to TLS 1.2, suites of 1.3) in OpenSSL's spelling; empty if none is named."""
+    """Return (cipher suites up to TLS 1.2, cipher suites of TLS 1.3) in OpenSSL's spelling; empty if none is
+    configured."""
     older: list[str] = []
     newer: list[str] = []
     for name in wanted:
@@ -111,7 +113,7 @@ def _suites(wanted: Iterable[str]) -> tuple[str, str]:
 
 
 class ListenerTls:
-    """The TLS of one listener; see the module."""
+    """The TLS of one listener: the current certificates and settings, and their reload."""
 
     def __init__(self, name: str, config: TlsSettings) -> None:
         self.name = name
@@ -131,17 +133,18 @@ class ListenerTls:
 
     @property
     def expires(self) -> int:
-        """When the first certificate of the chain expires, in seconds since 1970."""
+        """The time at which the first certificate of the chain expires, in seconds since 1970."""
         return self._loaded.expires
 
     def principal_of(self, subject: bytes | None) -> str:
-        """Return the principal for a client certificate's subject (DER), or for none; ValueError: refuse the client."""
+        """Return the principal for a client certificate's subject (DER; None: no certificate). ValueError: refuse the
+        client."""
         if subject is None:
             return ANONYMOUS
         return f"User:{self._rules.name_of(java_text(subject))}"
 
     def check(self, config: TlsSettings) -> Loaded:
-        """Return the result of reading `config`; ConfigError if it may not replace the current one."""
+        """Read the files of `config` and return the result; ConfigError if it may not replace the current one."""
         old, old_config = self._loaded, self._config
         loaded = load(config)
         if loaded.trusts and not old.trusts:
@@ -172,8 +175,8 @@ class ListenerTls:
         logger.info("certificate loaded", extra=fields(listener=self.name, expires=utc_date(self._loaded.expires)))
 
     def reload(self, *, only_changed: bool) -> bool:
-        """Read the files again; return whether they are used now. After an error, which is logged, the old ones
-        stay."""
+        """Read the files again; return whether they are in use now. After an error, which is logged, the old contents
+        stay in use."""
         with self._lock:
             stamps = {path: stamp_of(path) for path in self._loaded.stamps}
             if only_changed and stamps == self._loaded.stamps:
@@ -189,7 +192,7 @@ class ListenerTls:
         return True
 
     def tell_expiry(self, now: float) -> None:
-        """Log once a day that a certificate expires soon; `now` in seconds since 1970."""
+        """Log that a certificate expires soon, at most once a day; `now` is in seconds since 1970."""
         left = self._loaded.expires - now
         if left < EXPIRY_WARNING_S and now - self._told >= DAY_S:
             self._told = now
@@ -219,7 +222,7 @@ class TlsListeners:
         return settings
 
     def start(self) -> None:
-        """Start to check the files, if there are listeners with TLS."""
+        """Start the thread that checks the files for changes, if there are listeners with TLS."""
         if self.by_name:
             self._thread = threading.Thread(target=self._watch, name="kafkalite-tls", daemon=True)
             self._thread.start()

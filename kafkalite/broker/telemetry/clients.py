@@ -4,14 +4,16 @@
     PushTelemetry ─▶ admit (may it push now?) ─▶ take (decompress, decode, keep)
     /metrics ─▶ families
 
-An instance is a client with its client instance id. The rules are Apache Kafka's: it may ask or push once per interval,
-push at once after asking, ask again after an error that requires it, and send nothing after its last push. An instance
-that uses another connection starts again, as Kafka does when a connection closes. It is forgotten after silence for
-three intervals and at least a minute. If there are too many, the oldest instance of the same holder is forgotten for a
-new one, or else the new one is refused; the last tenth is for small holders.
+An instance is a client with its client instance id. The rules are Apache Kafka's. An instance may get its subscription
+or push once per interval. It may push at once after it got the subscription, get it again after an error that requires
+that, and must send nothing after its last push. An instance that uses another connection starts again, as in Kafka when
+a connection closes. It is forgotten when it sent nothing for three intervals and at least a minute. If there are too
+many instances, a new one replaces the oldest one of the same holder (a principal at an address), or is refused. The
+last tenth of the limit is reserved for holders with few instances.
 
-Counters that clients send as deltas are summed here. All is limited: the instances, the series of each, and all series
-together. Series beyond a limit, or whose names are too long or not printable, are dropped and counted.
+Counters that clients send as deltas are summed here. There are limits for the number of instances, for the series of
+each, and for all series together. Series beyond a limit, or with names that are too long or not printable, are dropped
+and counted.
 
 Thread rule: any thread; `_lock` is not held during I/O. `_reading` is held while a push is decoded, which never happens
 on a network thread. Source: ClientMetricsManager, ClientMetricsInstance of Kafka 4.1.
@@ -96,7 +98,8 @@ class _Instance:
 
 
 class ClientMetrics:
-    """The clients of one broker. `configs` returns the subscriptions in force, the same object until one changes."""
+    """The client metrics of one broker. `configs` returns the current subscriptions; it returns the same object until
+    one changes."""
 
     def __init__(
         self, configs: Callable[[], Mapping[str, ClientMetricsConfig]], size_max: Callable[[], int], clock: Clock
@@ -117,7 +120,7 @@ class ClientMetrics:
 
     @property
     def size_max(self) -> int:
-        """The most bytes of a push, as the client sends it."""
+        """The maximum size of a push in bytes, as the client sends it (compressed)."""
         return self._size_max()
 
     def subscription(self, instance_id: bytes, client: Client) -> Subscription:
@@ -141,7 +144,7 @@ class ClientMetrics:
     def push(
         self, instance_id: bytes, client: Client, subscription_id: int, codec: int, data: bytes, *, terminating: bool
     ) -> None:
-        """Store a client's push. Raises KafkaError. Not for a network worker, since it decompresses."""
+        """Store a client's push. Raises KafkaError. Must not run on a network worker, since it decompresses."""
         if instance_id in _RESERVED:
             raise error_for(ErrorCode.INVALID_REQUEST, "this client instance id is reserved")
         with self._lock:
@@ -222,7 +225,8 @@ class ClientMetrics:
         return instance
 
     def _make_room(self, holder: Holder) -> None:
-        """Forget the holder's oldest instance if there is no room for one more. Raises KafkaError if it has none."""
+        """Forget the holder's oldest instance if there is no room for another one. Raises KafkaError if the holder has
+        none."""
         if self._shares.admits(holder, len(self._instances), INSTANCES_MAX):
             return
         oldest = next(iter(self._ids_of.get(holder, ())), None)
@@ -252,7 +256,7 @@ class ClientMetrics:
     def _admit(
         self, instance: _Instance, subscription_id: int, codec: int, size: int, *, terminating: bool
     ) -> tuple[ErrorCode, str]:
-        """Return the error if an instance may not push this now, checked in Kafka's order."""
+        """Return the error code if an instance may not push this now; the checks are in Kafka's order."""
         if instance.ended:
             return ErrorCode.INVALID_REQUEST, "the client has already sent its final push"
         now, interval_s = self._clock.monotonic(), instance.subscription.interval_ms / 1000
@@ -317,7 +321,7 @@ def _read(codec: int, data: bytes, size_max: int) -> tuple[ErrorCode, list[otlp.
 
 
 def _printable(text: str) -> bool:
-    """Return whether a label holds the text unchanged, so that different texts remain different."""
+    """Return whether a metric's label can contain the text unchanged, so that different texts remain different."""
     return len(text) <= VALUE_SIZE_MAX and text.isprintable()
 
 

@@ -1,8 +1,8 @@
-"""Decode OpenTelemetry's MetricsData v1, as clients push it, into numbers by name and attributes, within limits.
+"""Decode the metrics that clients push (OpenTelemetry's MetricsData v1) into numbers by name and attributes.
 
 Gauges and sums are decoded, which is what Kafka's clients send; histograms and summaries are counted and dropped.
-Unknown fields are skipped, as in protocol buffers. The number of fields is limited, since it determines the time that a
-client's data takes.
+Unknown fields are skipped, as in protocol buffers. The number of fields is limited, since it determines how long
+decoding takes.
 
 Source: opentelemetry/proto/metrics/v1/metrics.proto and the encoding of protocol buffers. No I/O, no clock.
 """
