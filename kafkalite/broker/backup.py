@@ -1,15 +1,15 @@
-"""Copy a data directory, of a running broker or a stopped one, so that a broker can be started on the copy.
+"""Back up the data directory of a running or stopped broker, so that a broker can be started on the copy.
 
     running    request (kafkalite.broker.log.backup_cut) ─▶ hard links, ends ─┐
     stopped    hold the lock ─▶ the files as they are ────────────────────────┴▶ copy ▸ journal ▸ check ▸ finish
 
-Full segments of a running broker, and of a cleanly stopped one, never change again. On the same file system they are
-hard-linked, which takes no space. Files that this broker, or one started on the copy, may still write to are copied, up
-to the end recorded in the cut.
+Full segments of a running broker, or of one that stopped cleanly, never change again. On the same file system they are
+hard-linked, which takes no space. A file is copied if this broker, or a broker on the copy, may still write to it. Of a
+running broker's file, only the bytes up to the end that it recorded with the links are copied.
 
 The copy contains `backup.unfinished` until it is checked, and gets its journal only when it is complete. So no broker
-starts on it, not even an older release that does not know that file. A failed backup removes what it made. Files have
-mode 0600 and directories 0700, because the journal contains SCRAM credentials.
+starts on an incomplete copy, not even an older release that does not know `backup.unfinished`. A failed backup removes
+its files. Files have mode 0600 and directories 0700, because the journal contains SCRAM credentials.
 
 Blocks. A lock on `backup.request` allows one backup of a directory at a time.
 """
@@ -87,7 +87,8 @@ class Report:
 def back_up(source: str, target: str, *, link: bool = True, check: bool = True) -> Report:
     """Copy the data directory `source`, whether its broker runs or not, to `target`, which must not exist yet.
 
-    Raises StartupError before it makes anything. Before BackupFailed or OSError, it removes what it made.
+    Raises StartupError if it cannot begin; then nothing was created. Before it raises BackupFailed or OSError, it
+    removes the incomplete copy.
     """
     _check_place(source, target)
     with contextlib.ExitStack() as held:
@@ -141,7 +142,8 @@ def _take(source: str) -> directory.DirectoryLock | None:
 
 
 def _stopped(source: str, *, link: bool) -> Plan:
-    """Plan the copy of an unused directory. After an unclean stop, a start may still truncate any segment."""
+    """Plan the copy of a stopped broker's directory. After an unclean stop every segment is copied, since a start may
+    still truncate it."""
     link = link and os.path.exists(f"{source}/{files.CLEAN_SHUTDOWN_NAME}")
     journal = f"{source}/{files.JOURNAL_NAME}"
     plan = Plan(source, journal, journal_size=os.stat(journal).st_size)
@@ -183,7 +185,7 @@ def _running(source: str) -> Iterator[Plan]:
 
 
 def _remove_links(links: str) -> None:
-    """Remove the links. If the broker is adding links for the same request just now, it removes those itself."""
+    """Remove the links. If the broker is adding links for the same request just now, the broker removes them."""
     deadline = time.monotonic() + ANSWER_S_MAX
     while True:
         try:
@@ -366,7 +368,7 @@ def _findings(target: str) -> list[str]:
 
 
 def _remove(target: str, *, itself: bool) -> None:
-    """Remove the copy, the mark that it is unfinished last."""
+    """Remove the copy; `backup.unfinished` is removed last."""
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(target), key=lambda name: name == files.BACKUP_UNFINISHED_NAME):
             path = f"{target}/{name}"

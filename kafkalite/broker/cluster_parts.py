@@ -1,7 +1,7 @@
 """Build the parts that a broker has only in a cluster: membership, replication, connections to other brokers.
 
     routes ─▶ cluster id ─▶ membership ─▶ peers, fetchers, directories, in-sync replicas ─▶ caught up ─▶ enter
-    leave: membership ─▶ fetchers, which replicate until leadership has moved;  stop, without clients: the others
+    leave: membership ─▶ fetchers, which replicate until leadership has moved;  stop, when clients are gone: the others
 
 Thread rule: that of the broker's start and stop, except `give_up` and `progress`: any thread.
 """
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 
 class ClusterParts:
-    """See the module. Raises ConfigError for invalid cluster settings."""
+    """The parts that a broker has only in a cluster. Raises ConfigError for invalid cluster settings."""
 
     in_sync: InSyncReplicas
     directories: DirectoryAssignments
@@ -133,7 +133,7 @@ class ClusterParts:
         return member
 
     def new_leaders(self) -> Leaders:
-        """Return the leaders of partitions that this broker does not lead, for one worker's responses."""
+        """Return an object that finds the leaders of other partitions, for the responses of one network worker."""
         member = self.member
         assert member is not None, "joined before workers are made"
 

@@ -1,4 +1,4 @@
-"""The composition root: build and connect every part of a broker, and start and stop them in order.
+"""Build and connect every part of a broker (the composition root), and start and stop them in order.
 
     start: descriptors ─▶ metrics and health ─▶ log directory (lock, recovery) ─▶ I/O pool ─▶ TLS, SASL ─▶ groups,
            transactions ─▶ listeners ─▶ in a cluster: its controllers ─▶ workers ─▶ ZooKeeper, for the 0.7 listener ─▶
@@ -6,11 +6,12 @@
     stop:  controllers, fetchers, ZooKeeper ─▶ acceptor ─▶ transactions, groups ─▶ workers (parked answers, then
            connections) ─▶ I/O pool ─▶ log directory (flush, marker) ─▶ metrics and health
 
-Each part registers its stop on one ExitStack. If a part must stop later than reverse start order implies, its stop is
-registered before it is built: workers stop after the groups that complete their parked answers.
+Each part registers its stop on one ExitStack, so parts stop in reverse order. If a part must stop later than that, its
+stop is registered before it is built. Workers are an example: they stop after the groups, which complete their parked
+answers.
 
-Only `kafkalite.broker.server` imports this module. Thread rule: `start` and `stop` are called by one thread at a time;
-the callbacks of settings and quotas by any thread.
+Only `kafkalite.broker.server` imports this module. Thread rule: one thread at a time calls `start` and `stop`; any
+thread may call the callbacks of settings and quotas.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ class Composition:
         return opened if member is None else f"{member.progress}, {opened}"
 
     def reload_certificates(self) -> None:
-        """Load the certificates of every TLS listener again. If that fails, log it and keep the present ones."""
+        """Load the certificates of every TLS listener again. If that fails, log it and keep the current ones."""
         for part in (self.tls, self.metrics):
             if part is not None:
                 part.reload()
@@ -154,7 +155,7 @@ class Composition:
             self.cluster.reload_certificates()
 
     def leave(self) -> None:
-        """Release, in a forked child, the directory, listeners and connections, which belong to the parent."""
+        """Close, in a forked child, the child's copies of the parent's directory lock, listeners and connections."""
         holders = [each for each in (self.acceptor, self.metrics, *self.workers) if each is not None]
         known = [descriptor for each in holders for descriptor in each.descriptors()]
         bound = [listener.socket.getsockname()[:2] for listener in self.listeners]
@@ -211,7 +212,7 @@ class Composition:
         return ClusterParts(self.config, self.clock, self._given_up, self._on_fatal)
 
     def _open_logs(self, cluster_id: str) -> LogManager:
-        """Open the data directory; a new directory gets this cluster id unless it is empty."""
+        """Open the data directory. A new directory gets this cluster id, or a new one if the id is ""."""
         self.logs = logs = LogManager(
             self.config,
             self.clock,
@@ -351,7 +352,7 @@ class Composition:
         logger.info("serving metrics and health at %s", ", ".join(self.metrics.urls))
 
     def _tell_parts(self, logs: LogManager, sessions: FetchSessionCache, services: BrokerServices) -> None:
-        """Connect metrics and health to all parts, which now exist."""
+        """Connect metrics and health to all parts, after these were built."""
         told = self.told
         if told is None:
             return
@@ -554,7 +555,8 @@ class Composition:
             self._stop_workers(0.0)
 
     def _close_long_requests(self) -> None:
-        """Close them before the coordinators, so that they start nothing that would not end."""
+        """Close the thread for long requests before the coordinators stop, so that it starts nothing that would not
+        end."""
         if not self.long_requests.close(LONG_REQUEST_STOP_S):
             logger.warning("a long request is still running after %.0f s; the broker stops anyway", LONG_REQUEST_STOP_S)
 
@@ -652,7 +654,7 @@ def load_authorizer(logs: LogManager) -> Authorizer | None:
 
 
 def reachable_address(host: str) -> str:
-    """Return a host's address, as a 0.7 broker registers it, or the name itself if it cannot be resolved."""
+    """Return a host's address, which a 0.7 broker registers in ZooKeeper; the name itself if it cannot be resolved."""
     try:
         return str(socket.gethostbyname(host))
     except (OSError, ValueError):  # not found, or not a valid name, for example one with a NUL

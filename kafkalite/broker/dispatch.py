@@ -4,13 +4,14 @@
                                         │               └─▶ Deferred: parked, encoded by the thread that completes it
                                         └─▶ long: all of that, in portions, by kafkalite.broker.limits.long_requests
 
-Requests of one connection take effect in order, as in Apache Kafka, which serves one at a time. Requests after one on
-the I/O pool go there, too. Requests after a Deferred of an API that is `in_order` wait for its answer. The answers of
-Deferreds are in order in any case. Produce and Fetch are served in C and do not come here.
+Requests of one connection take effect in order, as in Apache Kafka, which serves one at a time. While a request of a
+connection is on the I/O pool, later ones are run there, too. While a Deferred of an API with `in_order` is incomplete,
+later requests wait for it. Answers always leave in the order of the requests. Produce and Fetch are served in C, not
+here.
 
-Only this module turns exceptions into answers. A request that violates its schema, an unsupported API or version, and a
-failure in a handler close the connection with one log line, as in Kafka. A client's mistake in a well-formed request is
-an error code in the response, which the handler sets.
+Only this module turns exceptions into answers. The connection is closed with one log line, as in Kafka, if a request
+violates its schema, if its API or version is unsupported, or if a handler fails. A client's mistake in a well-formed
+request is an error code in the response, which the handler sets.
 
 Thread rule: called on network workers.
 """
@@ -83,12 +84,13 @@ _Step = Callable[[Any], Any]
 
 
 class _LongTask:
-    """A request as a job of the thread for long requests: decode ─▶ handler ─▶ encode ─▶ free, each in portions."""
+    """A request as a job of the thread for long requests: decode ─▶ handler ─▶ encode ─▶ free memory, each in
+    portions."""
 
     __slots__ = ("_answer", "_charge", "_make", "_release", "_task")
 
     def __init__(self, task: _Task, answer: Answer, make: Callable[[], Any] | None = None) -> None:
-        """`make` makes the response if the handler has returned already; None if the handler is still to be called."""
+        """`make` returns the response if the handler was already called; None if it still has to be called."""
         self._task = task
         self._answer = answer
         self._make = make
@@ -172,7 +174,7 @@ class _LongTask:
             response.then_make(lambda make: self._finish(make, release))
 
     def _finish(self, make: Callable[[], Any], release: Callable[[], None] | None) -> None:
-        """Have the thread for long requests make the answer of a completed Deferred. Any thread."""
+        """Let the thread for long requests build the answer of a completed Deferred. Any thread."""
         job = _LongTask(self._task, self._answer, make)
         job._release = release
         self._task.dispatcher.long_requests.finish(self._task.context.connection, job)
@@ -290,19 +292,21 @@ class Dispatcher:
 
     @staticmethod
     def _park(connection: Connection, body: bytes | LargeBody, request: Any) -> Answer:
-        """Reserve the answer's place; until it is ready the request's memory is charged to the holder."""
+        """Reserve the answer's place in the connection. Until the answer is ready, the request's memory is charged to
+        the client's holder."""
         return connection.park(len(body), decoded=request is not None)
 
     def decode(self, row: table.Row, version: int, body: bytes, pace: Callable[[], object] | None = None) -> Any:
-        """Decode a request. Raises ValueError if the bytes are not one."""
+        """Decode a request. Raises ValueError if the bytes are not a valid request."""
         partitions_max = self._services.config.request_max_partitions
         return row.decode(version, header.request_body(row.key, version, body), partitions_max, pace)
 
     def _after_pool(self, task: _Task, answer: Answer, long: bool) -> None:
-        """Serve a request on the I/O pool, after earlier ones of its connection. A long request moves on.
+        """Serve a request on the I/O pool, after earlier requests of its connection. A long one is passed to its
+        thread.
 
-        A request that waits for a disk is dropped if its client has gone meanwhile. Otherwise requests that a client
-        sent all at once would keep the pool busy for long after it.
+        A request that may wait for a disk is dropped if its client has disconnected. Otherwise many requests of one
+        client would occupy the pool long after the client has gone.
         """
         try:
             if not long and task.row.blocks(task.context, task.request) and has_gone(task.context.connection):
@@ -400,8 +404,8 @@ class Dispatcher:
     def _refuse(
         connection: Connection, key: int, version: int, correlation_id: int, client_id: bytes | None
     ) -> bytes | None:
-        """Answer an unsupported ApiVersions in its oldest version, so that the client can downgrade (KIP-511); else
-        close.
+        """Answer an unsupported ApiVersions request in version 0, so that the client can downgrade (KIP-511). For any
+        other API, close the connection.
         """
         if key == table.API_VERSIONS_KEY:
             return table.unsupported_api_versions(correlation_id)

@@ -1,15 +1,15 @@
-"""The cluster features of a standalone broker, each with a level (KIP-584): supported and in force.
+"""Define the features of a standalone broker (KIP-584): their supported levels, and the levels in force.
 
-    eligible.leader.replicas.version  1: replicas that may be elected are tracked (KIP-966). There is one replica
-    group.version                     1: groups of the newer protocol (KIP-848)
+    eligible.leader.replicas.version  1: tracks replicas that may be elected (KIP-966). There is one replica
+    group.version                     1: groups of the consumer protocol (KIP-848)
     kraft.version                     1: a quorum that can change (KIP-853). There is one voter
-    metadata.version                  27, which is 4.1-IV1: tools derive the release from it; up to 33, 4.4-IV2. The
-                                      data directory can be cordoned from 30 on (KIP-1066)
-    transaction.version               2: producers raise their epoch with each transaction (KIP-890); 1 and 0: as before
+    metadata.version                  at first 27 (4.1-IV1), at most 33 (4.4-IV2): tools derive the release from it.
+                                      From 30 on the data directory can be cordoned (KIP-1066)
+    transaction.version               2: producers raise their epoch with each transaction (KIP-890); 0, 1: they do not
 
-The newest level is in force until a client changes it, except for metadata.version, which is at the level of 4.1: tools
-that see a later release also ask for share and streams groups. A change is a line of the journal and raises the epoch;
-clients use the response with the highest epoch. `share.version` and `streams.version` are not supported.
+A feature has its newest level until a client changes it. The exception is metadata.version with the level of Kafka 4.1:
+if tools see a later release, they also request share and streams groups. A change is a line in the journal and raises
+the epoch; clients use the response with the highest epoch. `share.version` and `streams.version` are not supported.
 
 Source: Feature, MetadataVersion, KRaftVersion, GroupVersion and TransactionVersion of Kafka 4.4.
 """

@@ -1,7 +1,7 @@
-"""Check what a broker depends on and cannot change: disk, limits, memory, clock. For `kafkalite check`.
+"""Check the machine for `kafkalite check`: the disk, limits, memory and clock that a broker depends on.
 
-Each row states a finding and, if it is a problem, why it matters. The sources are the kernel's files, as proc(5) and
-statvfs(3) describe them; rows without a source on this system are omitted.
+Each row is a finding; if it is a problem, the row says why it matters. The sources are the kernel's files, as proc(5)
+and statvfs(3) describe them; rows without a source on this system are omitted.
 
 Blocks: it writes and syncs a file in the data directory or, if that does not exist, in the nearest existing parent.
 """
@@ -144,7 +144,7 @@ def sync_time(directory: str) -> Iterator[Row]:
 
 
 def judged_sync(median_ms: float, max_ms: float) -> Row:
-    """Return the row for measured times in milliseconds."""
+    """Return the row for measured sync times in milliseconds."""
     found = f"{median_ms:.2f} ms, at most {max_ms:.1f} ms"
     if median_ms < SYNC_MS_MIN:
         return Row(
@@ -241,7 +241,7 @@ def clock() -> Iterator[Row]:
 
 
 def expiry_time(directory: str) -> Iterator[Row]:
-    """Compare the expiry time that a broker has stored in the directory with the clock; no row without one."""
+    """Compare the trusted time that a broker has stored in the directory with the clock; without one, yield no row."""
     stored = expiry_checkpoint.read(directory)
     if stored is None:
         return

@@ -1,19 +1,20 @@
 """Migrate a standalone broker into a cluster, with all its data, in its own data directory.
 
-    look        open the directory as the broker did: find what it contains and what cannot be migrated
-    join        register under the id that the broker will have; clients cannot connect yet
-    hand over   ACLs, quotas and settings go to the controllers; topics are created there, with their only replica here
+    look        open the directory as the broker did: find its contents, and those that cannot be migrated
+    join        register with the id that the broker will have; clients cannot connect yet
+    hand over   send ACLs, quotas and settings to the controllers; create the topics there, with their only replica here
     raise       raise leader epochs above those in the logs, and producer ids above those allocated here
-    leave       the registration ends like that of a broker that stops
-    become      the directory gets the topics' new ids and the cluster's identity (kafkalite.broker.log.handover)
+    leave       end the registration as a broker that stops does
+    become      give the directory the topics' new ids and the cluster's identity (kafkalite.broker.log.handover)
 
 Records are not moved or rewritten: offsets, epochs, and the state of producers and transactions stay the same, and the
-duration does not depend on the amount of data. Each step can be repeated, so an interrupted migration is run again.
+duration does not depend on the amount of data. Each step can be repeated; after an interruption, run the migration
+again.
 
-Leader epochs are raised because existing batches carry the standalone broker's epochs, and later batches must not carry
-lower ones. The controllers raise the epochs of all partitions that a broker leads each time it is fenced and unfenced.
-Producer ids are raised because the controllers also begin at 0, and a new producer with an id that a log knows would be
-taken for the old one.
+Leader epochs are raised because the batches in the logs have the standalone broker's epochs, and later batches must not
+have lower ones. Each time a broker is fenced and unfenced, the controllers raise the leader epochs of all partitions
+that it leads. Producer ids are raised because the controllers also allocate from 0 on: a new producer could get the id
+of a producer that a log knows.
 
 Blocks; belongs to one thread. Raises StartupError, in one sentence, if the migration is not possible.
 """
@@ -178,7 +179,7 @@ def _stored_node_id(root: str, stored: Mapping[str, str]) -> int:
 
 
 def _alone(config: BrokerConfig, node_id: int) -> BrokerConfig:
-    """Return the standalone broker's settings, as far as they concern logs."""
+    """Return those settings of the standalone broker that concern logs."""
     texts: dict[str, object] = {
         key: text
         for key, text in config.static_texts.items()
@@ -196,7 +197,7 @@ def _hand_over(
     *,
     dry_run: bool,
 ) -> Handover:
-    """Run all steps except the last; the directory is closed afterwards."""
+    """Run all steps except the last one; on return the directory is closed."""
     told("checking the data directory")
     faults: list[BaseException] = []
     logs = LogManager(alone, clock, on_fatal=faults.append)
@@ -297,7 +298,7 @@ def _missing_users(state: MetadataState, there: Mapping[tuple[int, str], ScramCr
 
 
 def _settings_of(state: MetadataState, node_id: int) -> dict[tuple[int, str], dict[str, str]]:
-    """Return the settings by resource, except those of topics, which are created with them."""
+    """Return the settings by resource, without those of topics: topics are created with their settings."""
     found = {
         (BROKER, ""): state.cluster_overrides,
         (BROKER, str(node_id)): state.broker_overrides,
@@ -460,9 +461,7 @@ class _Migration:
         return found
 
     def _check_ids_of_others(self, first: int, end: int) -> None:
-        """Raise StartupError if producers here use ids from `first` to before `end`, which other brokers may have
-        allocated.
-        """
+        """Raise StartupError if producers here use ids in [first, end), which other brokers may have allocated."""
         if any(first <= producer_id < end for producer_id in self._found.producer_ids):
             raise StartupError(
                 f"the producer ids {first} to {end - 1} were allocated to brokers of the cluster meanwhile, and "
@@ -492,7 +491,7 @@ class _Migration:
     # --- what an earlier attempt copied and was deleted here since ----------------------------------------------------
 
     def _take_back(self) -> None:
-        """Remove from the cluster what was removed here while the broker ran standalone again."""
+        """Remove from the cluster everything that was removed here while the broker ran standalone again."""
         if self._begun is not None:
             self._take_back_rules(self._begun.rules)
             self._take_back_quotas(self._begun.quotas)
@@ -526,7 +525,8 @@ class _Migration:
                 self._alter_settings(kind, name, [AlterableConfig(name=key, config_operation=DELETE, value=None)])
 
     def _take_back_topics(self, carried: list[str]) -> None:
-        """Delete topics that are gone here or have other partitions; no client could write to them in the cluster."""
+        """Delete topics in the cluster that were deleted here or have another number of partitions. No client could
+        write to them in the cluster."""
         image, found = self._member.image, self._found.state.topics
         gone = {
             name: image.topic_ids[name]
@@ -650,7 +650,7 @@ class _Migration:
     # --- epochs and producer ids --------------------------------------------------------------------------------------
 
     def _raise_epochs(self) -> None:
-        """Have the broker fenced and unfenced until the controllers' leader epochs are at least those here."""
+        """Let the controllers fence and unfence the broker until their leader epochs are at least those in the logs."""
         while (short := self._short_of_epochs()) > 0:
             self._told(f"raising leader epochs by {short}")
             for _ in range(-(-short // _TWICE)):
@@ -677,8 +677,8 @@ class _Migration:
         return found
 
     def _beat(self, *, fenced: bool) -> None:
-        """Send heartbeats until the controllers have fenced or unfenced the broker; the member's own ask to be
-        unfenced.
+        """Send heartbeats until the controllers have fenced or unfenced the broker. The member's own heartbeats always
+        ask to be unfenced.
         """
         deadline = time.monotonic() + IMAGE_S_MAX
         while True:
@@ -700,8 +700,8 @@ class _Migration:
     def _raise_producer_ids(self, done: Handover) -> None:
         """Allocate blocks of producer ids, without using them, until they are above those allocated here.
 
-        A block that another broker gets meanwhile shows as a gap. The progress is recorded after each answer, because a
-        later run cannot see who got the blocks.
+        If another broker gets a block meanwhile, there is a gap between the blocks. The progress is recorded after each
+        answer, because a later run cannot see which broker got a block.
         """
         wanted = self._found.state.next_producer_id
         while done.producer_ids_clear < wanted:
@@ -737,14 +737,14 @@ class _Migration:
 
     @staticmethod
     def _settle(condition: Callable[[], bool]) -> None:
-        """Wait for metadata that is on its way."""
+        """Wait until a condition is true, for example about the broker's metadata, but at most SETTLE_S seconds."""
         deadline = time.monotonic() + SETTLE_S
         while not condition() and time.monotonic() < deadline:
             time.sleep(LOOK_S)
 
 
 def settings_changes(there: Mapping[str, str], wanted: Mapping[str, str]) -> list[AlterableConfig]:
-    """Return the changes that turn the present settings into the wanted ones."""
+    """Return the changes that turn the cluster's current settings into the wanted ones."""
     changes = [
         AlterableConfig(name=key, config_operation=SET, value=text)
         for key, text in wanted.items()
@@ -787,7 +787,7 @@ def _portions(rows: list[Any], count: int) -> Iterator[list[Any]]:
 
 
 def _portions_of_partitions(topics: Iterable[TopicState]) -> Iterator[list[TopicState]]:
-    """Yield topics in groups of at most PARTITIONS_AT_ONCE partitions; a larger topic is alone."""
+    """Yield topics in groups of at most PARTITIONS_AT_ONCE partitions; a larger topic is a group by itself."""
     portion: list[TopicState] = []
     partitions = 0
     for topic in topics:

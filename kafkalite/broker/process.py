@@ -44,9 +44,9 @@ other network threads get it only after this interval, several times for each sy
 def own_process() -> None:
     """Limit the memory that libraries take in a process that runs only the broker, before its threads start.
 
-    numpy's OpenBLAS starts no thread per processor, since a broker multiplies no matrices; a number in the environment
-    is kept. glibc's heap has few arenas and returns the memory of a peak, unless the environment configures it. Threads
-    hand over the GIL after SWITCH_INTERVAL_S.
+    numpy's OpenBLAS must not start a thread per processor, since a broker multiplies no matrices; a number in the
+    environment is kept. glibc's heap gets few arenas and returns memory after a peak, unless the environment configures
+    it. Threads release the GIL after SWITCH_INTERVAL_S.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -61,9 +61,9 @@ def address_space_limit() -> int | None:
 
 
 def load_libraries() -> None:
-    """Load all libraries now if the address space is limited, so that none lacks memory while requests are served.
+    """Load all libraries now if the address space is limited, so that no load fails later while requests are served.
 
-    Without a limit, warm_up() and the first requests load them. Raises StartupError if they do not fit.
+    Without a limit, warm_up() and the first requests load the libraries. Raises StartupError if they do not fit.
     """
     limit = address_space_limit()
     if limit is None:
@@ -92,8 +92,8 @@ def warm_up_soon() -> None:
 def warm_up() -> None:
     """Load the modules that the first requests would otherwise wait for.
 
-    A module that cannot be loaded now is loaded, and fails, where it is used. (Python 3.11 raises SystemError if two
-    threads compile syntax trees at a time, as under pytest, which rewrites imported modules.)
+    Errors are ignored: a module that cannot be loaded now raises its error where it is used. (Python 3.11 raises
+    SystemError if two threads compile syntax trees at the same time, as pytest does to rewrite imported modules.)
     """
     for name in _ASKED_FIRST:
         try:

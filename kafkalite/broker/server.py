@@ -1,8 +1,8 @@
 """Run a broker inside this process: settings, start and stop, topics and users.
 
 No other module of the broker imports this one; `kafkalite.broker.composition` builds the parts that run between start
-and stop. Any thread may start and stop a Broker. A stop during another thread's start ends that start if it waits for a
-cluster, and otherwise waits for it.
+and stop. Any thread may start and stop a Broker. If a thread calls `stop` while another one is in `start`, a start that
+waits for a cluster ends; otherwise the stop waits for the start.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ logger = logging.getLogger("kafkalite.broker")
 
 
 class Companion(Protocol):
-    """A client of the broker that runs in its process: it starts when clients are served and stops before the broker
-    does.
+    """A client that runs in the broker's process, such as a mirror.
 
-    A mirror is one.
+    It starts when clients are served, and stops before the broker does.
     """
 
     def start(self, bootstrap_servers: str) -> None:
@@ -57,7 +56,7 @@ class Companion(Protocol):
         """Stop, because the broker is about to. Idempotent; also called without a `start`."""
 
     def families(self) -> Iterable[Family]:
-        """Yield metrics, while it runs and after."""
+        """Yield metrics, while the companion runs and afterwards."""
 
     def notes(self) -> list[str]:
         """Return notes for the broker's health page; they do not make the broker unready."""
@@ -138,7 +137,7 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """The value for a client's `bootstrap.servers`: host:port of every listener except that of Kafka 0.7.
 
-        Contains only the listeners without TLS and SASL, if there are any.
+        If there are listeners without TLS and SASL, only these are included.
         """
         listeners = [bound for bound in self._listeners if not bound.classic]
         plain = [bound for bound in listeners if bound.tls is None and bound.sasl is None]
@@ -197,7 +196,7 @@ class Broker:
 
     @property
     def running(self) -> bool:
-        """Whether it was started and not stopped since."""
+        """Whether the broker was started and not stopped since."""
         return self._origin.is_here and self._parts is not None and self._parts.acceptor is not None
 
     @property
@@ -236,7 +235,7 @@ class Broker:
             raise RuntimeError("the controllers manage the topics and users of a cluster; use an admin client")
 
     def start(self) -> Self:
-        """Start the broker; clients are served when it returns. In a cluster it is then unfenced.
+        """Start the broker; on return clients are served. In a cluster the broker is then unfenced.
 
         Raises StartupError with the reason in one sentence; StartGivenUp is one.
         """

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 
 class WorkerFactory:
-    """See the module.
+    """Makes network workers.
 
-    `config` has the settings of the start. `faults` are injected into requests of a broker under test
+    `config` has the settings at the start. `faults` are injected into requests of a broker under test
     (kafkalite.testing).
     """
 
@@ -142,7 +142,7 @@ class WorkerFactory:
         )
 
     def _add_sign_in(self, io: WorkerResources, worker_count: int) -> None:
-        """Add what TLS and SASL need if a listener uses them, with the worker's share of the limits."""
+        """Add the objects for TLS and SASL if a listener uses them, with the worker's share of their limits."""
         config = self._config
         if self._has_tls:
             io.use_tls()
@@ -156,7 +156,8 @@ class WorkerFactory:
             )
 
     def _add_shared(self, io: WorkerResources) -> None:
-        """Give a worker what all of them share: the memory ceiling, permissions, and the leaders in a cluster."""
+        """Give a worker the objects that all workers share: the memory ceiling, permissions, and the leaders in a
+        cluster."""
         io.use_memory(self._memory)
         if self._cluster is not None:
             io.use_leaders(self._cluster.new_leaders(), self._cluster.fetchers.limits.leading)
