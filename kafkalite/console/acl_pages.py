@@ -1,4 +1,4 @@
-"""Show the cluster's SCRAM users and its ACLs. Read-only.
+"""Read-only page with the cluster's SCRAM users and ACLs.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -18,7 +18,7 @@ SHOWN_MAX: Final = 1000
 
 
 def rights_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return users and ACLs; None where they may not be read, `enforced` False where the cluster has no authorizer."""
+    """Return users and ACLs; None instead of those that may not be read. `enforced` is False without an authorizer."""
     sought = request.text("q")
     users: list[dict[str, Any]] | None
     try:

@@ -1,4 +1,4 @@
-"""Define what actions, and the pages that lead to them, need in addition to a request.
+"""ActionContext: the shared objects that actions (changes) and their forms need in addition to the request.
 
 Thread rule: as of a Request.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ActionContext(NamedTuple):
-    """An action's dependencies besides the client. `registry`: None without a schema registry."""
+    """The shared objects that an action needs besides a client. `registry` is None without a schema registry."""
 
     desk: ConsoleState
     access: Access
@@ -26,7 +26,7 @@ class ActionContext(NamedTuple):
 
 
 class ActionRequest(Request):
-    """A request with its action context."""
+    """A request with the action context."""
 
     def __init__(self, bench: ActionContext, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)

@@ -1,6 +1,6 @@
-"""Route the paths of changes, of the forms that lead to them, and of tails, jobs and exports.
+"""Routes of changes and of the forms for them, and of live tails, jobs and exports.
 
-    GET  a form, or what would be done ─▶ POST  the same path: done, and on to where it is seen
+    GET  show a form, or the effect of the change ─▶ POST  to the same path: make the change, redirect to its result
 
 Thread rule: immutable values.
 """
@@ -63,7 +63,7 @@ NOTICES: Final = {
 
 
 def pair(page: Page, action: Page, template: str, part: str, role: Role) -> dict[str, Route]:
-    """Return the routes of a form and its action."""
+    """Return two routes with one path: GET shows the form, POST performs the action."""
     return {"GET": Route(page, template, part, role), "POST": Route(action, template, part, role)}
 
 
@@ -99,7 +99,7 @@ ACTIONS: Final = (
 
 
 def notice_of(environ: Mapping[str, Any]) -> str:
-    """Return the notice for `done`, "" for none."""
+    """Return the notice for the query field `done`, which an action's redirect sets; "" for none."""
     try:
         fields = dict(parse_qsl(environ.get("QUERY_STRING", ""), max_num_fields=50))
     except ValueError:

@@ -1,9 +1,9 @@
 """Estimate the age of a group's oldest unread record from sampled end offsets, without fetching records.
 
-    ends seen      12:00:00 → 100 · 12:00:05 → 180
-    committed 140  the 140th record was written at 12:00:02.5, if they came evenly
+    sampled end offsets   12:00:00 → 100 · 12:00:05 → 180
+    committed offset 140  record 140 was written at about 12:00:02.5, assuming an even rate
 
-For an offset older than every sample, only a lower bound is known. Pure; times are ms since 1970.
+For an offset older than every sample, only a lower bound is known. Functions are pure; times are in ms since 1970.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ POINTS_MAX: Final = 240
 
 
 class Age(NamedTuple):
-    """Age of the oldest unread record in ms; `exact` False: a lower bound."""
+    """The age of the oldest unread record in ms; a lower bound if `exact` is False."""
 
     ms: float
     exact: bool
@@ -25,7 +25,8 @@ class Age(NamedTuple):
 class SeenEnds:
     """End offsets of one partition with the times they were sampled: at most 4 KB.
 
-    When full, every second sample of the older half is dropped: the recent past stays exact, and the older past coarse.
+    When it is full, every second sample of the older half is dropped. So recent times stay exact and older ones become
+    coarse.
     """
 
     __slots__ = ("_ends", "_times")
@@ -35,7 +36,7 @@ class SeenEnds:
         self._times = array("q")
 
     def see(self, time_ms: int, end: int) -> None:
-        """Add a sample. An earlier time is ignored; a lower offset starts over."""
+        """Add a sample. A sample with an earlier time is ignored; a lower offset discards the earlier samples."""
         if self._times and time_ms <= self._times[-1]:
             return
         if self._ends and end < self._ends[-1]:
@@ -51,8 +52,10 @@ class SeenEnds:
             self._times[:half] = self._times[:half:2]
 
     def age(self, committed: int, now_ms: int) -> Age | None:
-        """Return the age of the record at the committed offset: None without samples, 0 if no such record exists
-        yet."""
+        """Return the age of the record at the committed offset.
+
+        It is 0 if the record does not exist yet; None without samples.
+        """
         if not self._ends:
             return None
         if committed >= self._ends[-1]:

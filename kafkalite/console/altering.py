@@ -1,7 +1,7 @@
-"""Create, alter, grow, trim and delete topics.
+"""Create and delete topics, change their settings, add partitions, and delete records.
 
-Destructive actions first list what depends on the topic, and require its name. Thread rule: functions belong to the
-thread that has the client.
+Before a destructive action, the page lists what depends on the topic, and the user must type the topic's name. Thread
+rule: functions belong to the thread that has the client.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def place_of(topic: str, done: str) -> str:
 
 
 def parse_settings(text: str) -> dict[str, str]:
-    """Parse lines of name=value. BadRequestError."""
+    """Parse lines of name=value. Raises BadRequestError."""
     found = {}
     for line in filter(None, (line.strip() for line in text.split("\n"))):
         name, sign, value = line.partition("=")
@@ -46,7 +46,7 @@ def parse_settings(text: str) -> dict[str, str]:
 
 
 def new_topic_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """An empty form."""
+    """Return an empty form for a new topic."""
     del client, request
     return {"name": "", "count": "", "replicas": "", "settings": "", "error": ""}
 
@@ -77,7 +77,7 @@ def create_topic_action(client: Client, request: ActionRequest) -> dict[str, Any
 
 
 def own_settings(client: Client, topic: str) -> dict[str, str]:
-    """Return the topic's overrides without secrets."""
+    """Return the settings that the topic overrides, without secret values."""
     entries = client.admin.describe_topic_configs(topic)
     return {row.name: row.value or "" for row in entries if row.source == "topic" and not row.sensitive}
 
@@ -96,7 +96,7 @@ def alter_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def alter_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done:
-    """Set what is new or different; reset what was removed from the form to the broker's value."""
+    """Set settings that are new or different in the form; remove the overrides that were removed from the form."""
     name = request.values[0]
     text = request.whole_text("settings", SETTINGS_SIZE_MAX)
     try:
@@ -111,7 +111,10 @@ def alter_action(client: Client, request: ActionRequest) -> dict[str, Any] | Don
 
 
 def changes_of(client: Client, request: ActionRequest, name: str, text: str) -> dict[str, str | None]:
-    """Return the changes. BadRequestError if there are none; ConflictError if the settings changed meanwhile."""
+    """Return the changed settings.
+
+    Raises BadRequestError if there are none, ConflictError if others changed them meanwhile.
+    """
     wanted, before = parse_settings(text), parse_settings(request.whole_text("was", SETTINGS_SIZE_MAX))
     if own_settings(client, name) != before:
         raise ConflictError(f"the settings of {name} changed after the form was opened; reload the page")
@@ -126,7 +129,7 @@ def changes_of(client: Client, request: ActionRequest, name: str, text: str) -> 
 
 
 def grow_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """Return the number of partitions for the form."""
+    """Return the form to add partitions, with the current number."""
     topic = client.topic(request.values[0])
     return {"name": topic.name, "count": len(topic.partitions), "total": request.text("total"), "error": ""}
 
@@ -148,7 +151,7 @@ def grow_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done
 
 
 def trim_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """Return the form; with `before`, also how many records each partition would lose."""
+    """Return the form to delete records; with `before`, also how many records each partition would lose."""
     name = request.values[0]
     asked = {
         "name": name,
@@ -168,7 +171,7 @@ def trim_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def trim_plan(client: Client, request: ActionRequest, name: str) -> list[dict[str, Any]]:
-    """Return a row per partition. `before` is an offset, "end" or a time."""
+    """Return, per partition, which records would be deleted. `before` is an offset, "end" or a time."""
     chosen, text = request.text("partition"), request.text("before")
     numbers = client.partitions(name)
     if chosen:
@@ -197,7 +200,7 @@ def trim_plan(client: Client, request: ActionRequest, name: str) -> list[dict[st
 
 
 def trim_action(client: Client, request: ActionRequest) -> Done:
-    """Require the topic's name in `confirm`, then delete."""
+    """Delete the records that were shown. `confirm` must be the topic's name."""
     name = request.values[0]
     request.require_name(name)
     rows = trim_plan(client, request, name)
@@ -216,7 +219,7 @@ def trim_action(client: Client, request: ActionRequest) -> Done:
 
 
 def delete_topic_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """Return what would be deleted and what depends on it."""
+    """Return the topic's size, and what depends on the topic."""
     topic = client.topic(request.values[0])
     keys = [TopicPartition(topic.name, row.partition) for row in topic.partitions if row.leader >= 0]
     try:
@@ -236,7 +239,7 @@ def delete_topic_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def delete_topic_action(client: Client, request: ActionRequest) -> Done:
-    """Require the topic's name in `confirm`, then delete."""
+    """Delete the topic. `confirm` must be its name."""
     name = request.values[0]
     request.require_name(name)
     if client.topic(name).is_internal:

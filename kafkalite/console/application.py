@@ -1,11 +1,11 @@
-"""Serve pages as a WSGI application: a page returns plain data, rendered as HTML by a template or as JSON.
+"""The console's WSGI application: a page function returns plain data, which is rendered as HTML or JSON.
 
     path ─▶ ROUTES ─▶ page(client, request) ─▶ template NAME.html
                                             └▶ `?as_json=1`, or Accept: application/json: the same data
-    POST ─▶ own page? role? ─▶ audit(action(client, request)) ─▶ 303 to where it is seen, or the form again
+    POST ─▶ own page? role? ─▶ audit(action(client, request)) ─▶ 303 to the page with the result, or the form again
 
-GET changes nothing. Templates escape every value. Scripts, styles and images come only from this server (CSP), and
-pages contain no inline scripts.
+A GET request changes nothing. Templates escape every value. Scripts, styles and images come only from this server
+(CSP), and pages contain no inline scripts.
 
 Thread rule: any thread.
 """
@@ -111,7 +111,7 @@ UNFIT: Final = frozenset(
 
 
 class Answer(NamedTuple):
-    """Status, type and body."""
+    """A response: status, content type and body."""
 
     status: int
     kind: str
@@ -136,10 +136,10 @@ ROUTES: Final = (
 
 
 class Application:
-    """See the module. StartupError without Jinja2."""
+    """The WSGI application of one cluster; see the module. Raises StartupError without Jinja2."""
 
     def __init__(self, clients: Clients, masks: Masks, desk: ConsoleState, *, cluster: str, writes: bool) -> None:
-        """`writes`: whether users may make changes their role allows."""
+        """`writes` says whether users may make the changes that their roles allow."""
         self._clients = clients
         self._masks = masks
         self._desk = desk
@@ -159,7 +159,9 @@ class Application:
         *,
         base: str = "",
     ) -> None:
-        """Add routes ahead of the existing ones, template names, and the source of all topics. Call it before serving.
+        """Add routes with precedence over existing ones, names for templates, and the source of the topic list.
+
+        Call it before serving.
 
         `base` is the prefix of all addresses: that of a reverse proxy, of one of several clusters, or both.
         """
@@ -221,7 +223,7 @@ class Application:
     def _found(
         self, environ: dict[str, Any], place: Route, values: tuple[str, ...]
     ) -> dict[str, Any] | Done | Download:
-        """Call the page or action and return its result."""
+        """Call the page or action at a path and return its result."""
         access = access_of(environ, writes=self._writes)
         changes = environ["REQUEST_METHOD"] == "POST"
         deed = AuditEntry(
@@ -293,12 +295,12 @@ class Application:
 
 
 def may_of(access: Access) -> dict[str, bool]:
-    """Return which changes the templates may offer."""
+    """Return, for the templates, which kinds of changes a user may make."""
     return {role.name.lower(): access.may(role) for role in Role} | {"write": access.writes}
 
 
 def refusal(error: Exception) -> tuple[int, str]:
-    """Return status and message; 500 for unexpected errors."""
+    """Return HTTP status and message for an exception; 500 if it is unexpected."""
     match error:
         case BadRequestError():
             return 400, str(error)
@@ -321,7 +323,7 @@ def refusal(error: Exception) -> tuple[int, str]:
 
 
 def status_of(error: KafkaError) -> int:
-    """Return the status for a broker's error."""
+    """Return the HTTP status for a broker's error."""
     if error.code in DENIED:
         return 403
     return 400 if error.code in UNFIT else 502
@@ -334,7 +336,7 @@ def wants_json(environ: Mapping[str, Any]) -> bool:
 
 
 def at_base(environment: Any, base: str) -> Any:
-    """Return a loader of the same templates with addresses that start with `base`."""
+    """Return a loader of the templates in which links begin with the path `base`."""
     from jinja2 import FunctionLoader
 
     loader = environment.loader

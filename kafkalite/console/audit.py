@@ -1,9 +1,9 @@
-"""Audit changes: a log line for each attempt, and records in the audit topic if one is configured.
+"""Audit changes made with the console: a log line for each attempt, and records in the audit topic if configured.
 
-    asked ─▶ record "asked" (it cannot be written: the change is refused) ─▶ the change ─▶ line and record "done",
-                                                                        "refused", "denied", "failed", "cancelled"
+    request ─▶ record "asked" (if it cannot be written, the change is refused) ─▶ the change
+            ─▶ log line and record "done", "refused", "denied", "failed" or "cancelled"
 
-A line has names and numbers, never record contents or values of settings. Thread rule: any thread.
+A line contains names and numbers, never record contents or values of settings. Thread rule: any thread.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ REFUSED: Final = (BadRequestError, BusyError, NotFoundError)
 
 
 class NoAuditError(Exception):
-    """503: the change could not be recorded, so it is not made."""
+    """Status 503: the audit record could not be written, so the change is not made."""
 
 
 class AuditEntry(NamedTuple):
-    """One audited change: user, action, object and address. `detail` grows while it runs."""
+    """One audited change: user, action, object and address. The change adds to `detail` while it runs."""
 
     who: str
     role: str
@@ -47,14 +47,20 @@ class AuditEntry(NamedTuple):
 
 
 class Audit:
-    """See the module. `topic`: the audit topic; it must exist unless the cluster creates topics automatically."""
+    """Writes the audit; see the module.
+
+    The audit topic `topic` must exist if the cluster does not create topics automatically.
+    """
 
     def __init__(self, topic: str | None = None) -> None:
         self._topic = topic
 
     @contextlib.contextmanager
     def watched(self, client: Client, deed: AuditEntry) -> Iterator[None]:
-        """Audit the change in the context; on refusal add `why` to the detail. NoAuditError before the change."""
+        """Audit the change made in the `with` block. If it is refused, add `why` to the detail.
+
+        Raises NoAuditError before the block.
+        """
         if self._topic is not None:
             try:
                 self._write(client, deed, "asked")
@@ -80,7 +86,7 @@ class Audit:
             self.note(client, deed, outcome)
 
     def note(self, client: Client, deed: AuditEntry, outcome: str) -> None:
-        """Record the outcome. If the record cannot be written, log that; the audit line is already in the log."""
+        """Log the outcome and write its record. If the record cannot be written, log that too."""
         logger.info(
             "audit",
             extra=fields(

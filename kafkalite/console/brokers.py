@@ -1,4 +1,4 @@
-"""Show brokers: partitions led and stored, disks and when they will be full, settings with documentation.
+"""Pages about brokers: their partitions, disks and the time until these are full, and settings with documentation.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -32,13 +32,13 @@ TOPICS_SHOWN: Final = 20
 
 
 class Brokers:
-    """See the module."""
+    """The pages about brokers; see the module."""
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
 
     def list_page(self, client: Client, request: Request) -> dict[str, Any]:
-        """Return all brokers."""
+        """Return the page with all brokers."""
         window = request.choice("window", WINDOWS)
         brokers = client.with_retries(client.brokers)
         topics = request.topics(client)
@@ -76,7 +76,7 @@ class Brokers:
         }
 
     def page(self, client: Client, request: Request) -> dict[str, Any]:
-        """Return one broker."""
+        """Return the page of one broker."""
         number = whole(request.values[0], "broker")
         window = request.choice("window", WINDOWS)
         found = next((row for row in client.with_retries(client.brokers) if row.node_id == number), None)
@@ -133,7 +133,7 @@ def full_after_s(free: Sequence[float], step_ms: int) -> float | None:
 
 
 def directories_of(client: Client, number: int) -> list[LogDirectory] | None:
-    """Return the log directories; None if not authorized or the broker does not answer."""
+    """Return the log directories; None if not authorized or the broker does not respond."""
     try:
         return client.admin.log_directories(number)
     except (KafkaError, ClientError):

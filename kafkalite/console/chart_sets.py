@@ -1,4 +1,4 @@
-"""Select the charts of each page from the sampler's rings. Thread rule: any thread."""
+"""Choose the charts of each page, from the time series of the sampler. Thread rule: any thread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WINDOWS: Final = tuple(span.name for span in SPANS)
 
 
 class ChartSet:
-    """The rings at one moment, over one span of time."""
+    """Draws charts of the stored time series, over one span of time up to one moment."""
 
     def __init__(self, sampler: Sampler, span: Span, now_ms: int) -> None:
         self._sampler = sampler
@@ -41,12 +41,12 @@ class ChartSet:
         return cls(sampler, span, int(time.time() * 1000))
 
     def line(self, name: str, *key: str, to: str = "") -> Line | None:
-        """Return one series; None if it is not kept."""
+        """Return one series; None if it is not stored."""
         series = self._sampler.rings.get(*key)
         return None if series is None else Line(name, series.window(self._span, self._now_ms), to)
 
     def draw(self, chart: Chart) -> dict[str, Any]:
-        """Draw a chart whose lines bridge the sampler's pauses."""
+        """Draw a chart. Its lines have no gaps where a large cluster is sampled less often."""
         reach = max(chart.reach, -(-3 * self._sampler.interval_ms // (2 * SPANS[0].step_ms)))
         factor = self._span.step_ms // SPANS[0].step_ms
         return chart._replace(reach=max(-(-reach // factor), 2)).drawn(self._span, self._now_ms)
@@ -113,12 +113,11 @@ class ChartSet:
         return charts
 
     def left_out(self) -> int:
-        """Return the number of series that did not fit."""
+        """Return the number of time series that are not stored because there are too many."""
         return self._sampler.rings.left_out
 
 
 def first_ones(rows: Iterable[T], worst: Callable[[T], Any], name: Callable[[T], str]) -> list[T]:
-    """Select the lines of a chart: sorted by name for stable colours; if there are too many, those with the most
-    lag."""
+    """Select the lines of a chart: if there are too many, those with the most lag. Sort by name for stable colours."""
     listed = sorted(rows, key=worst)
     return [*sorted(listed[:LINES_MAX], key=name), *listed[LINES_MAX:]]

@@ -1,9 +1,9 @@
-"""Draw charts on the server: plain data from which a template makes SVG, a title and a table.
+"""Compute charts on the server, as plain data that a template turns into SVG, a title and a table.
 
-    values in slots ─▶ points, at most POINTS_MAX ─▶ paths in a field of WIDTH × HEIGHT, the scale, the rows of a table
+    values of a ring's slots ─▶ at most POINTS_MAX points ─▶ SVG paths in WIDTH × HEIGHT, the scale, rows of a table
 
-A line is interrupted where samples are missing. The page stretches the field to its width; texts are outside the
-SVG, so they keep their size. Pure functions.
+A line is interrupted where samples are missing. The page stretches the SVG to its width; texts are outside the SVG, so
+they keep their size. Functions are pure.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ SPAN_TEXTS: Final = {"hour": "the last hour", "day": "the last day", "fortnight"
 
 
 class Unit(NamedTuple):
-    """How values are formatted, and the steps of the scale."""
+    """A unit: formats values, and chooses the steps of the scale."""
 
     text: Callable[[float], str]
     step: Callable[[float], float]
 
 
 class Line(NamedTuple):
-    """Values of all slots of a span, oldest first, NaN for none. `to`: the page that has details."""
+    """A line of a chart: the values of all slots, oldest first, NaN for none. `to` is the page with details."""
 
     name: str
     values: Sequence[float]
@@ -51,7 +51,7 @@ class Line(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A chart to draw. `peak`: merged slots or lines have their maximum instead of mean or sum."""
+    """A chart to draw. With `peak`, merged slots and lines show their maximum instead of mean and sum."""
 
     name: str
     title: str
@@ -62,7 +62,7 @@ class Chart(NamedTuple):
     """Slots that a line may bridge; more is a gap."""
 
     def drawn(self, span: Span, now_ms: int) -> dict[str, Any]:
-        """Return plain data for the template and for JSON."""
+        """Return the chart as plain data for the template and for JSON."""
         fold = -(-span.slots // POINTS_MAX)
         lines = [
             line._replace(values=folded(line.values, fold, peak=self.peak))
@@ -98,7 +98,7 @@ class Chart(NamedTuple):
 
 
 def gathered(lines: Sequence[Line], *, peak: bool) -> list[Line]:
-    """Return the first lines, and the others merged into one."""
+    """Return the first lines unchanged, and the others merged into one line."""
     if len(lines) <= LINES_MAX + 1:
         return list(lines)
     rest = lines[LINES_MAX:]
@@ -122,7 +122,7 @@ def joined(values: Sequence[float], *, peak: bool, add: bool = False) -> float:
 
 
 def folded(values: Sequence[float], fold: int, *, peak: bool) -> list[float]:
-    """Merge each `fold` slots, counted from the end."""
+    """Merge every `fold` adjacent slots into one, counted from the end."""
     if fold == 1:
         return list(values)
     begin = len(values) % fold
@@ -131,14 +131,14 @@ def folded(values: Sequence[float], fold: int, *, peak: bool) -> list[float]:
 
 
 def scale(unit: Unit, greatest_value: float) -> tuple[int, float]:
-    """Return the number of steps of the scale and its top."""
+    """Return the number of steps of a scale up to the greatest value, and the value at its top."""
     step = unit.step(max(greatest_value, 0.0) / INTERVALS)
     steps = max(1, math.ceil(round(greatest_value / step, 9)))
     return steps, steps * step
 
 
 def pieces(values: Sequence[float], reach: int) -> list[list[tuple[int, float]]]:
-    """Split points (slot, value) into connected pieces: at most `reach` slots between neighbours."""
+    """Split (slot, value) points into connected pieces. A distance of more than `reach` slots is a gap."""
     found: list[list[tuple[int, float]]] = []
     for slot, value in enumerate(values):
         if value != value:
@@ -151,7 +151,7 @@ def pieces(values: Sequence[float], reach: int) -> list[list[tuple[int, float]]]
 
 
 def places(piece: Sequence[tuple[int, float]], count: int, top: float) -> list[str]:
-    """Return coordinates; of a constant stretch only both ends."""
+    """Return the coordinates of points; of a run of equal values only the first and last."""
     kept = [
         (slot, value)
         for place, (slot, value) in enumerate(piece)
@@ -162,7 +162,7 @@ def places(piece: Sequence[tuple[int, float]], count: int, top: float) -> list[s
 
 
 def path_of(values: Sequence[float], top: float, reach: int) -> str:
-    """Return the SVG path of a line; a single point is drawn as a dot by its round cap."""
+    """Return the SVG path of a line; the round line cap draws a single point as a dot."""
     parts = []
     for piece in pieces(values, reach):
         points = places(piece, len(values), top)
@@ -182,7 +182,7 @@ def area_of(values: Sequence[float], top: float, reach: int) -> str:
 
 
 def now_text(unit: Unit, values: Sequence[float], reach: int) -> str:
-    """Return the last value if it is recent."""
+    """Format the last value if it is recent."""
     recent = [value for value in values[-reach - 1 :] if value == value]
     return unit.text(recent[-1]) if recent else "–"
 
@@ -228,27 +228,27 @@ def decimal_step(least: float) -> float:
 
 
 def rate_step(least: float) -> float:
-    """Return the same, down to a tenth."""
+    """Return 1, 2 or 5 times a power of ten, at least `least` and at least 0.1."""
     return decimal_step(least * 10) / 10
 
 
 def second_step(least: float) -> float:
-    """Return a round time."""
+    """Return a round number of seconds, minutes, hours or days, at least `least`."""
     return next((step for step in SECONDS if step >= least), math.ceil(least / SECONDS[-1]) * SECONDS[-1])
 
 
 def byte_step(least: float) -> float:
-    """Return a power of two."""
+    """Return a power of two, at least `least`."""
     return 2.0 ** max(math.ceil(math.log2(max(least, 1)) - 1e-9), 0)
 
 
 def latency_step(least: float) -> float:
-    """Return the same, down to a microsecond."""
+    """Return 1, 2 or 5 times a power of ten, at least `least` and at least a microsecond."""
     return decimal_step(least * 1e6) / 1e6
 
 
 def latency_text(seconds: float) -> str:
-    """850 µs, 2.5 ms, 1.2 s."""
+    """Format a latency: 850 µs, 2.5 ms, 1.2 s."""
     for unit, length in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= length * 0.9995:
             return f"{seconds / length:.3g} {unit}"

@@ -1,11 +1,10 @@
-"""Show Kafka 0.7: brokers, topics and groups from ZooKeeper, with lag computed from the log ends.
+"""Read-only pages about Kafka 0.7: brokers, topics and groups from ZooKeeper, with lag from the ends of the logs.
 
     ZooKeeper ─▶ brokers, partitions, members, owners, offsets ─┐
-    brokers by 0.7's protocol ─▶ begin and end of each log ─────┴▶ pages
+    brokers, by 0.7's protocol ─▶ start and end of each log ────┴▶ pages
 
-Offsets and lag are bytes. Read-only. Reads, time and rows of a page are bounded, however much ZooKeeper contains; a
-page that reaches a bound says so. Thread rule: any thread; ZooKeeper's client is shared and created with the first
-page that needs it.
+Offsets and lag are in bytes. The reads, time and rows of a page are limited, and a page that reaches a limit says so.
+Thread rule: any thread; the ZooKeeper client is shared, and created by the first page that needs it.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class EnoughRead(Exception):
 
 
 class Reads:
-    """A ZooKeeper client with a budget of READS_MAX reads and PART_S_MAX seconds; then EnoughRead."""
+    """A ZooKeeper client that raises EnoughRead after READS_MAX reads or PART_S_MAX seconds."""
 
     def __init__(self, session: KazooClient) -> None:
         self._session = session
@@ -79,14 +78,17 @@ class Reads:
         return self._session.get_children_async(path, watch=watch)
 
     def take(self) -> None:
-        """Take one read from the budget. EnoughRead."""
+        """Use one read of the budget. Raises EnoughRead."""
         if self._left <= 0 or time.monotonic() > self._until:
             raise EnoughRead
         self._left -= 1
 
 
 class Classic:
-    """See the module. `servers` is `host:port,host:port/chroot`; StartupError if it is not."""
+    """The pages about Kafka 0.7; see the module.
+
+    `servers` is `host:port,host:port/chroot`. Raises StartupError if it is invalid.
+    """
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
@@ -103,7 +105,7 @@ class Classic:
 
     @contextlib.contextmanager
     def _session(self) -> Iterator[KazooClient]:
-        """Return the session. AwayError without one."""
+        """Return the ZooKeeper session. Raises AwayError if ZooKeeper does not respond."""
         try:
             with self._lock:
                 if self._client is None:
@@ -123,7 +125,7 @@ class Classic:
     # --- pages --------------------------------------------------------------------------------------------------------
 
     def page(self, client: Client, request: Request) -> dict[str, Any]:
-        """Return brokers, topics and groups."""
+        """Return the page with brokers, topics and groups."""
         del client
         sought = request.text("q").lower()
         with self._session() as session, Logs(nodes.brokers(session)) as logs:
@@ -145,7 +147,7 @@ class Classic:
             }
 
     def topic_page(self, client: Client, request: Request) -> dict[str, Any]:
-        """Return one topic: its logs and the groups with offsets for it."""
+        """Return the page of one topic: its logs, and the groups with offsets for it."""
         name = request.values[0]
         require_node_name(name)
         with self._session() as session, Logs(nodes.brokers(session)) as logs:
@@ -166,7 +168,7 @@ class Classic:
             }
 
     def group_page(self, client: Client, request: Request) -> dict[str, Any]:
-        """Return one group: members, owners and progress."""
+        """Return the page of one group: members, owners and progress."""
         del client
         name = request.values[0]
         require_node_name(name)
@@ -198,7 +200,7 @@ class Classic:
 
 
 def fill(rows: list[Row], found: Iterable[Row], count_max: int) -> bool:
-    """Add items up to a bound; return whether all were added."""
+    """Add items to `rows`, at most `count_max`; return whether all were added."""
     try:
         for row in found:
             if len(rows) >= count_max:
@@ -210,14 +212,14 @@ def fill(rows: list[Row], found: Iterable[Row], count_max: int) -> bool:
 
 
 def taken(found: Iterable[Row]) -> list[Row]:
-    """Return what fits in the read budget."""
+    """Return the items read before the read budget is used up."""
     rows: list[Row] = []
     fill(rows, found, sys.maxsize)
     return rows
 
 
 def require_node_name(name: str) -> None:
-    """Require a name that is a single ZooKeeper node. NotFoundError."""
+    """Raise NotFoundError if a name cannot be that of a ZooKeeper node."""
     if not name or "/" in name or name in {".", ".."} or "\0" in name:
         raise NotFoundError(f"{name!r} is not registered in ZooKeeper")
 
@@ -233,7 +235,7 @@ def topic_row(session: Any, name: str) -> dict[str, Any]:
 
 
 def group_rows(session: Any, names: Iterable[str], logs: Logs) -> Iterator[dict[str, Any]]:
-    """Return groups; without lag once LAGS_MAX partitions are used up."""
+    """Return a row per group. After LAGS_MAX partitions, the other groups have no lag."""
     room = LAGS_MAX
     for name in names:
         paths = GroupPaths(name)
@@ -281,7 +283,7 @@ def log_row(reads: Reads, logs: Logs, topic: str, partition: BrokerPartition) ->
 
 
 def progress_row(row: PartitionProgress) -> dict[str, Any]:
-    """Return plain data."""
+    """Return a partition's progress as plain data."""
     return {
         "topic": row.topic,
         "broker": row.partition.broker_id,
@@ -301,12 +303,12 @@ def lag_of(rows: list[PartitionProgress]) -> int | None:
 
 
 def member_of(owner: str) -> str:
-    """Return the consumer of a thread; a thread id ends in its number."""
+    """Return the consumer id in an owner's thread id, which ends with the thread's number."""
     return owner.rpartition("-")[0] or owner
 
 
 class Member(NamedTuple):
-    """A consumer, its subscription in words, and which existing topics match it."""
+    """A consumer, its subscription in words, and the existing topics that match it."""
 
     consumer_id: str
     reads: str
@@ -314,7 +316,7 @@ class Member(NamedTuple):
 
 
 def members_of(session: Any, paths: GroupPaths, topics: list[str]) -> Iterator[Member]:
-    """Return the members that are connected."""
+    """Return the connected members of a group."""
     for consumer_id in zookeeper.children(session, paths.ids):
         try:
             found = nodes.subscription(session, paths, consumer_id)
@@ -331,7 +333,7 @@ def members_of(session: Any, paths: GroupPaths, topics: list[str]) -> Iterator[M
 
 
 def subscription_text(found: Subscription) -> str:
-    """Describe a subscription."""
+    """Describe a subscription in words."""
     if isinstance(found, TopicCounts):
         names = [f"{topic} ({count})" for topic, count in sorted(found.streams.items())]
         more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""

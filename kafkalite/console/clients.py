@@ -1,6 +1,7 @@
-"""Pool the clients that requests use: one of the cluster, and one of the schema registry if configured.
+"""A pool of clients for requests: each has a client of the cluster and, if configured, one of the schema registry.
 
-At most one per worker is created, on demand. Thread rule: any thread; a client belongs to its taker.
+Clients are created on demand, at most one for each web worker. Thread rule: any thread; a client belongs to the thread
+that has taken it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class PooledClients:
-    """A cluster client with its Avro decoder; None without a registry."""
+    """A cluster client with an Avro decoder, which is None without a registry."""
 
     def __init__(self, client: Client, registry: RegistryClient | None) -> None:
         self.client = client
@@ -30,14 +31,14 @@ class PooledClients:
             self.documents = Documents(registry)
 
     def close(self) -> None:
-        """Close the connections. The cluster client reconnects by itself; the registry's is recreated."""
+        """Close the connections. The cluster client reconnects when it is used; the registry client is recreated."""
         self.client.close()
         if self.registry is not None:
             self.registry.close()
 
 
 class Clients:
-    """See the module. `first` provides the settings."""
+    """The pool; see the module. Its clients get the settings of the client `first`."""
 
     def __init__(self, first: Client, open_registry: Callable[[], RegistryClient] | None = None) -> None:
         self._first = first

@@ -1,6 +1,6 @@
-"""Hold what the console knows about a cluster over time, and its pages: sampler, charts, more sections.
+"""Everything in the console that uses samples of a cluster: the sampler, charts, and the pages with rates and lag.
 
-    Reading(client) ─▶ routes: paths to pages · names: what templates may ask for · start, stop: its sampler
+    Reading(client) ─▶ routes: pages by path · names: functions for templates · start, stop: the sampler
 
 Thread rule: `start` and `stop` belong to one thread; pages belong to the thread that has their client.
 """
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 
 class Reading:
-    """See the module. `client` belongs to the sampler; `state` and `zookeeper` as for ConsoleServer."""
+    """The sampler of a cluster and its pages; see the module.
+
+    `client` belongs to the sampler; `state` and `zookeeper` are those of ConsoleServer.
+    """
 
     def __init__(
         self,
@@ -56,7 +59,7 @@ class Reading:
         self.sampler.start()
 
     def stop(self) -> None:
-        """Idempotent."""
+        """Stop sampling. Idempotent."""
         self.sampler.stop()
         if self._classic is not None:
             self._classic.close()
@@ -87,7 +90,7 @@ class Reading:
         return rows
 
     def names(self) -> dict[str, object]:
-        """Return the names available to templates."""
+        """Return the functions and values available to templates, by name."""
         return {
             "topics_now": self._topics_now,
             "group_now": self._group_now,
@@ -98,7 +101,7 @@ class Reading:
         }
 
     def _topics_now(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        """Return rate, groups and lag of the listed topics from the last sample."""
+        """Return rate, groups and lag of these topics from the last sample."""
         sample = self.sampler.latest
         if sample is None:
             return {}
@@ -115,7 +118,7 @@ class Reading:
         return found
 
     def _group_now(self, group: str) -> dict[str, Any] | None:
-        """Return a group from the last sample."""
+        """Return a group's values in the last sample."""
         sample = self.sampler.latest
         known = None if sample is None else sample.groups.get(group)
         return None if known is None else group_row(known)
@@ -146,7 +149,7 @@ class Reading:
 
 
 class Nav:
-    """The sections of the console, evaluated for each page."""
+    """The console's navigation, computed for each page."""
 
     def __init__(self, rows: Callable[[], list[tuple[str, str, str]]]) -> None:
         self._rows = rows

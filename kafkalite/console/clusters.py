@@ -1,18 +1,18 @@
-"""Serve several clusters from one console: the file that lists them, and their addresses.
+"""Serve several clusters from one console: read the file that lists them, and give each cluster a path.
 
     [[cluster]]
-    name = "live"                       # the address: /c/live/
+    name = "live"                       # its pages are under /c/live/
     bootstrap = "broker-1:9093,broker-2:9093"
     config = "live.properties"          # TLS and SASL; next to this file
     registry = "http://registry:8081"
-    zookeeper = "zookeeper:2181"        # of Kafka 0.7's brokers and groups
+    zookeeper = "zookeeper:2181"        # for Kafka 0.7's brokers and groups
     metrics = "http://broker-1:9644,…"  # Prometheus metrics of its brokers
-    metrics-token = "live.token"        # their token; next to this file
-    colour = "red"                      # of the bar above each page
+    metrics-token = "live.token"        # file with the token for the metrics; next to this file
+    colour = "red"                      # colour of the bar above each page
 
-    /c/live/topics ─▶ Mount ─▶ the application of that cluster, which knows it as /topics
+    /c/live/topics ─▶ Mount ─▶ /topics in the application of the cluster "live"
 
-Cluster addresses come only from this file. Thread rule: any thread; immutable after it is made.
+Cluster addresses come only from this file. Thread rule: any thread; objects are immutable.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class ClusterEntry(NamedTuple):
 
     @property
     def base(self) -> str:
-        """Return the prefix of the cluster's addresses, without a trailing slash."""
+        """Return the path prefix of the cluster's pages, without a trailing slash."""
         return f"/{CLUSTERS_PART}/{self.name}"
 
 
 def read_clusters(path: Path) -> list[ClusterEntry]:
-    """Read the file. StartupError describes what is wrong."""
+    """Read the file. Raises StartupError, which describes what is wrong."""
     try:
         return entries_of(tomllib.loads(path.read_text(encoding="utf-8")), path.parent)
     except (OSError, ValueError) as error:
@@ -67,7 +67,7 @@ def read_clusters(path: Path) -> list[ClusterEntry]:
 
 
 def entries_of(document: dict[str, Any], directory: Path) -> list[ClusterEntry]:
-    """Return the tables. ValueError if the file has anything else."""
+    """Return the entries of the tables. Raises ValueError if the file contains anything else."""
     rows = document.get("cluster", [])
     if document.keys() - {"cluster"} or not isinstance(rows, list) or not 0 < len(rows) <= CLUSTERS_MAX:
         raise ValueError(f"the file must have 1 to {CLUSTERS_MAX} [[cluster]] tables and nothing else")
@@ -80,7 +80,7 @@ def entries_of(document: dict[str, Any], directory: Path) -> list[ClusterEntry]:
 
 
 def entry_of(row: Any, directory: Path) -> ClusterEntry:
-    """Return an entry. ValueError if it is not valid."""
+    """Return the entry of a table. Raises ValueError if it is invalid."""
     if not isinstance(row, dict) or row.keys() - set(KEYS) or not all(isinstance(each, str) for each in row.values()):
         raise ValueError(f"a [[cluster]] table can have {', '.join(KEYS)}, each a string")
     name, colour = row.get("name", ""), row.get("colour", "")
@@ -99,15 +99,18 @@ def entry_of(row: Any, directory: Path) -> ClusterEntry:
 
 
 def based(source: str, base: str) -> str:
-    """Prefix the addresses in a template with `base`; templates are written for a single cluster at /."""
+    """Prefix the links in a template with `base`; templates are written for a single cluster at /."""
     return _ADDRESS.sub(rf"\g<1>{base}/", source)
 
 
 class Mount:
-    """See the module. A path without a cluster redirects to the first cluster; a change without one is refused."""
+    """The WSGI application that serves all clusters; see the module.
+
+    A GET request without a cluster in its path is redirected to the first cluster; a change is refused.
+    """
 
     def __init__(self, applications: Mapping[str, WSGI]) -> None:
-        """Map address prefixes to applications."""
+        """`applications` maps path prefixes to applications."""
         self._applications = dict(applications)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., object]) -> Iterable[bytes]:

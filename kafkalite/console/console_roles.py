@@ -1,11 +1,11 @@
-"""Define roles: which one a page or action needs, and whether this console allows changes at all.
+"""The roles of console users, and the check whether a user may view a page or make a change.
 
     viewer    reads
-    operator  works with records: produces, redrives letters, moves a group's offsets
-    admin     makes, alters and deletes topics and groups
+    operator  works with records: produces, redrives dead letters, resets a group's offsets
+    admin     creates, alters and deletes topics and groups
 
-Without sign-in (the console is reachable only from this machine) the user is an admin. Actions that a user may not
-perform are neither shown nor served.
+Without sign-in, which is possible only on loopback addresses, the user is an admin. If the console allows no changes,
+every user is limited to reading. Changes that a user may not make are neither shown nor served.
 
 Thread rule: immutable values.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ForbiddenError(Exception):
-    """403 with a message."""
+    """Status 403 with a message."""
 
 
 class Access(NamedTuple):
@@ -34,11 +34,11 @@ class Access(NamedTuple):
     """Whether this console allows changes."""
 
     def may(self, role: Role) -> bool:
-        """Return whether the user may act in this role; above viewer, changes must be allowed."""
+        """Return whether the user has this role. Roles above viewer also need a console that allows changes."""
         return role <= Role.VIEWER or (self.writes and role <= self.role)
 
     def require(self, role: Role) -> None:
-        """Require the role. ForbiddenError."""
+        """Raise ForbiddenError if the user does not have the role."""
         if self.may(role):
             return
         if not self.writes:
@@ -55,8 +55,10 @@ def access_of(environ: Mapping[str, Any], *, writes: bool) -> Access:
 
 
 def require_own(environ: Mapping[str, Any]) -> None:
-    """Require that a change comes from a page of this console or from a program that sends the header.
-    ForbiddenError."""
+    """Raise ForbiddenError if a change may come from a page of another site.
+
+    A change must come from a page of this console, or from a program that sends the header.
+    """
     if not is_own(environ):
         raise ForbiddenError(
             "changes must come from a page of this console (Sec-Fetch-Site: same-origin, or its Origin)"

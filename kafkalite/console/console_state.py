@@ -1,4 +1,4 @@
-"""State shared by the actions of one console: jobs, audit, sent records, and the limit of waiting tails.
+"""State shared by the actions of one console: jobs, audit, sent records, and the limit of waiting live tails.
 
 Thread rule: any thread.
 """
@@ -32,7 +32,7 @@ class Sent(NamedTuple):
 
 
 class ConsoleState:
-    """See the module."""
+    """The state shared by actions; see the module."""
 
     def __init__(self, clients: Clients, audit: Audit) -> None:
         self.audit = audit
@@ -44,7 +44,7 @@ class ConsoleState:
         self._sent.append(sent)
 
     def sent(self) -> list[dict[str, Any]]:
-        """Return the records, newest first."""
+        """Return the records sent from this console, newest first."""
         return [row._asdict() for row in reversed(list(self._sent))]
 
     def close(self) -> None:

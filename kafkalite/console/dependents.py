@@ -1,4 +1,4 @@
-"""Find what depends on a topic or group, to show before it is deleted.
+"""Find what depends on a topic or group, to show it before the topic or group is deleted.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -31,7 +31,7 @@ def topics_of_failures(topics: Iterable[str], *, group: str = "", topic: str = "
 
 
 def subjects_of(registry: RegistryClient | None, topic: str) -> list[str] | None:
-    """Return the registry's subjects of a topic; None without a registry or an answer."""
+    """Return the registry's subjects of a topic; None without a registry or if it does not respond."""
     if registry is None:
         return None
     try:

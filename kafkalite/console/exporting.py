@@ -1,9 +1,9 @@
-"""Export a topic's records to a file: NDJSON, CSV, or Parquet with pyarrow. A job writes it, the user downloads it.
+"""Export a topic's records to a file (NDJSON, CSV, or Parquet with pyarrow) that a job writes and the user downloads.
 
-    records ─▶ masked ─▶ rows ─▶ a writer ─▶ the job's file, of bounded records and bytes
+    records ─▶ masked ─▶ rows ─▶ a writer ─▶ the job's file, with a limited number of records and bytes
 
-Keys and values are text if they are UTF-8, Avro's JSON if a registry knows the schema, else base64; a column says
-which. Spreadsheets treat a cell that begins with = + - @ as a formula: such cells of CSV begin with an apostrophe.
+Keys and values are text if they are UTF-8, JSON decoded from Avro if a registry knows the schema, else base64; a column
+says which. Spreadsheets treat a cell that begins with = + - @ as a formula. In CSV such cells begin with an apostrophe.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -52,7 +52,7 @@ def formats() -> tuple[str, ...]:
 
 
 def export_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """Return the form."""
+    """Return the form for an export."""
     name = request.values[0]
     return {
         "name": name,
@@ -66,7 +66,7 @@ def export_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def export_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done:
-    """Start the job, or return the form with the error."""
+    """Start the export job, or return the form with the error."""
     try:
         return started(client, request)
     except (BadRequestError, BusyError) as error:
@@ -103,7 +103,7 @@ def started(client: Client, request: ActionRequest) -> Done:
 
 
 def ranges_of(client: Client, request: ActionRequest, name: str) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the start and end offset of each partition, as of now."""
+    """Return the current start and end offset of each partition to export."""
     topic = client.topic(name)
     keys = [TopicPartition(name, row.partition) for row in topic.partitions if row.leader >= 0]
     if request.text("partition"):
@@ -119,7 +119,7 @@ def ranges_of(client: Client, request: ActionRequest, name: str) -> dict[TopicPa
 
 
 def window_of(request: ActionRequest) -> range | None:
-    """Return the time window in ms since 1970; None: all records, also those without a timestamp."""
+    """Return the time window in ms since 1970; None for all records, including those without a timestamp."""
     since = time_of(request.text("value")) if request.text("from") == "time" else None
     until = time_of(request.text("until")) if request.text("until") else None
     return None if since is None and until is None else range(since or 0, TIME_MAX_MS + 1 if until is None else until)
@@ -148,7 +148,7 @@ def portions(
 
 
 class Writer(Protocol):
-    """A writer of rows."""
+    """Writes rows in one file format."""
 
     def write(self, rows: list[dict[str, Any]]) -> None: ...
 
@@ -192,7 +192,7 @@ class ParquetFileWriter:
 
 
 def cell_of(value: Any) -> Any:
-    """Return a cell that no spreadsheet takes for a formula."""
+    """Return a CSV cell that spreadsheets do not treat as a formula."""
     text = json.dumps(value) if isinstance(value, list) else value
     if isinstance(text, str) and FORMULA.match(text):
         return f"'{text}"

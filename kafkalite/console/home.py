@@ -1,6 +1,6 @@
-"""Show the first page: health, throughput, groups with problems, dead letters of the last day, search.
+"""The first page: health, throughput, groups with problems, dead letters of the last day, search.
 
-Everything except dead letters comes from the sampler's last sample, so the page is available at once. Thread rule:
+Everything except dead letters comes from the last sample, so the page does not wait for the cluster. Thread rule:
 functions belong to the thread that has the client.
 """
 
@@ -28,13 +28,13 @@ FOUND_MAX: Final = 20
 
 
 class Home:
-    """See the module."""
+    """The first page and the search for names; see the module."""
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
 
     def page(self, client: Client, request: Request) -> dict[str, Any]:
-        """Return the first page."""
+        """Return the data of the first page."""
         window = request.choice("window", WINDOWS)
         sample = self._sampler.latest
         brokers = client.with_retries(client.brokers)
@@ -52,7 +52,7 @@ class Home:
         }
 
     def search_page(self, client: Client, request: Request) -> dict[str, Any]:
-        """Return topics and groups whose names contain a text, those that begin with it first."""
+        """Return the topics and groups whose names contain a text. Names that begin with it come first."""
         del client
         sought = request.text("q")
         sample = self._sampler.latest
@@ -70,7 +70,7 @@ class Home:
 
 
 def health(sample: Sample) -> dict[str, Any]:
-    """Return counts of the cluster's objects and problems."""
+    """Return the numbers of brokers, topics and other objects, and of their problems."""
     topics = sample.topics.values()
     sizes = [topic.size for topic in topics if topic.size is not None]
     return {
@@ -108,8 +108,10 @@ def group_row(group: GroupNow) -> dict[str, Any]:
 
 
 def letters_since(client: Client, routed: RoutedTopics, sample: Sample, since_ms: int) -> list[dict[str, Any]]:
-    """Return dead-letter topics with the number of letters since a time that are still dead; no counts if not
-    authorized."""
+    """Return the dead-letter topics with the number of letters since a time that are still dead.
+
+    Without authorization there are no counts.
+    """
     owners = routed.find(client, sample.topics)
     names = [name for name in sample.topics if name in owners or is_dead_letter_topic(name)][:LETTER_TOPICS_MAX]
     if not names:

@@ -1,4 +1,4 @@
-"""Show jobs: the list, one job, its file, and its cancellation.
+"""Pages about jobs: the list, one job, the download of its file, and its cancellation.
 
 Thread rule: any thread.
 """
@@ -40,7 +40,7 @@ def cancel_action(client: Client, request: ActionRequest) -> Done:
 
 
 def job_file_page(client: Client, request: ActionRequest) -> Download:
-    """Return the job's file. NotFoundError before it is complete, or after newer files replaced it."""
+    """Return the job's file. Raises NotFoundError if the file is not complete or was deleted for newer ones."""
     del client
     job = request.bench.desk.jobs.find(request.values[0])
     if job.state != "done" or not job.file_name or not job.path.exists():

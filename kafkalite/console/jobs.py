@@ -1,10 +1,11 @@
-"""Run work that takes longer than a page may. A job has an id, reports progress and can be cancelled.
+"""Run work that takes longer than a request may, as jobs that have an id, report progress and can be cancelled.
 
-    start ─▶ running ─▶ done │ failed │ cancelled          its page is there before, during and after, for a while
+    start ─▶ running ─▶ done │ failed │ cancelled          its page exists from the start until some time after the end
 
-Few run at a time and few are kept; a job's file is deleted with it. Stopping the console cancels them.
+The number of running and of stored jobs is limited. A job's file is deleted with the job. Stopping the console cancels
+all jobs.
 
-Thread rule: any thread; a Job's work runs on its own thread, with its own client.
+Thread rule: any thread; a job runs on its own thread, with its own client.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Cancelled(Exception):
 
 
 class Job:
-    """A job. `state`: running, done, failed or cancelled."""
+    """A job. `state` is running, done, failed or cancelled."""
 
     def __init__(self, kind: str, title: str, who: str, folder: Path) -> None:
         self.id = secrets.token_hex(8)
@@ -70,14 +71,14 @@ class Job:
         self._cancelled.set()
 
     def go_on(self, done: int | None = None) -> None:
-        """Report progress. Cancelled if the job was cancelled."""
+        """Report progress. Raises Cancelled if the job was cancelled."""
         if done is not None:
             self.done = done
         if self._cancelled.is_set():
             raise Cancelled
 
     def row(self) -> dict[str, Any]:
-        """Return the job as a page shows it."""
+        """Return the job as plain data for a page."""
         return {
             "id": self.id,
             "kind": self.kind,
@@ -95,7 +96,7 @@ class Job:
 
 
 def require_room() -> None:
-    """Require a directory for the files of jobs. StartupError."""
+    """Raise StartupError if there is no directory for the files of jobs."""
     try:
         tempfile.gettempdir()
     except OSError as error:
@@ -103,7 +104,7 @@ def require_room() -> None:
 
 
 class Jobs:
-    """See the module."""
+    """The jobs of a console; see the module."""
 
     def __init__(self, clients: Clients, audit: Audit) -> None:
         self._clients = clients
@@ -115,7 +116,7 @@ class Jobs:
         self._closed = False
 
     def start(self, kind: str, title: str, deed: AuditEntry, work: Work) -> Job:
-        """Start a job. BusyError at the limit of running jobs."""
+        """Start a job. Raises BusyError at the limit of running jobs."""
         with self._lock:
             if self._closed:
                 raise BusyError("the console is shutting down")
@@ -173,12 +174,12 @@ class Jobs:
             self._threads.pop(job.id, None)
 
     def all(self) -> list[Job]:
-        """Return the jobs, newest first."""
+        """Return all stored jobs, newest first."""
         with self._lock:
             return list(reversed(self._jobs.values()))
 
     def find(self, job_id: str) -> Job:
-        """Return a job. NotFoundError."""
+        """Return a job by its id. Raises NotFoundError."""
         with self._lock:
             job = self._jobs.get(job_id)
         if job is None:

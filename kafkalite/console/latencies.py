@@ -1,12 +1,12 @@
 """Read brokers' latencies from their Prometheus metrics: quantiles of the requests between two scrapes.
 
-    /metrics of each broker ─▶ counts by bucket, added up ─▶ what came since the last read ─▶ p50 and p99, for the rings
+    /metrics of each broker ─▶ bucket counts, summed ─▶ minus those of the last scrape ─▶ p50 and p99, for the rings
 
 Buckets of kafkalite's histograms can be summed over brokers. Apache Kafka's metrics (by Prometheus's JMX exporter,
-names in lower case) have only quantiles: the maximum of the brokers is taken. After a restart a broker counts from 0
-and yields nothing until the next scrape; one that cannot be read is skipped for a while.
+names in lower case) have only quantiles, of which the maximum over the brokers is used. A restarted broker counts from
+0 and is left out until its next scrape. A broker that cannot be read is skipped for a while.
 
-Thread rule: a Latencies belongs to one thread; `failures` may be read by any.
+Thread rule: a Latencies object belongs to one thread; any thread may read `failures`.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ Histogram = dict[float, float]
 
 
 class Told(NamedTuple):
-    """One scrape of a broker: histograms by request, and quantiles in seconds where only these are available."""
+    """The result of scraping one broker: histograms by request, or quantiles in seconds if there are no histograms."""
 
     histograms: Mapping[str, Histogram]
     quantiles: Mapping[tuple[str, str], float]
 
 
 class _Source:
-    """One scraped address."""
+    """One scraped address and its last result."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -66,7 +66,10 @@ class _Source:
 
 
 class Latencies:
-    """See the module. `urls` are http://HOST:PORT, with or without /metrics. StartupError if one is not."""
+    """Scrapes latencies of brokers; see the module.
+
+    `urls` are http://HOST:PORT, with or without /metrics. Raises StartupError for an invalid one.
+    """
 
     def __init__(self, urls: Iterable[str], token: str | None = None) -> None:
         self._sources = [_Source(address_of(url)) for url in urls]
@@ -75,7 +78,7 @@ class Latencies:
         """Error of each address that could not be read."""
 
     def values(self) -> Iterator[Value]:
-        """Return the quantiles since the last call; nothing on the first call or for requests that did not occur."""
+        """Return the quantiles since the last call; empty on the first call, without unused requests."""
         added: dict[str, Histogram] = defaultdict(lambda: defaultdict(float))
         greatest: dict[tuple[str, str], float] = {}
         for source in self._sources:
@@ -124,13 +127,13 @@ class Latencies:
         return told
 
     def _leave_out(self, source: _Source, why: str, now: float) -> None:
-        """Skip an address for a while and discard its last counts, which will be too old."""
+        """Skip an address for a while, and discard its last counts, which are too old by then."""
         self.failures[source.url] = why
         source.last, source.not_before = None, now + AWAY_S
 
 
 def address_of(url: str) -> str:
-    """Return the URL with /metrics at its end. StartupError."""
+    """Return the URL with /metrics at its end. Raises StartupError."""
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
         raise StartupError(f"--metrics-url {url[:80]}: expected a URL of the form http://HOST:PORT")
@@ -139,7 +142,7 @@ def address_of(url: str) -> str:
 
 
 def parse(raw: bytes) -> Told:
-    """Parse latencies from Prometheus's text. ValueError, LookupError for a malformed line."""
+    """Parse latencies from Prometheus's text format. Raises ValueError or LookupError for a malformed line."""
     histograms: dict[str, Histogram] = defaultdict(dict)
     quantiles: dict[tuple[str, str], float] = {}
     for line in raw.decode().splitlines():
@@ -161,8 +164,11 @@ def parse(raw: bytes) -> Told:
 
 
 def quantile(histogram: Mapping[float, float], share: float) -> float | None:
-    """Return the value below which a share of the counts lies, None without counts. Values are assumed to be spread
-    evenly in a bucket; those above the last bound count as that bound (Prometheus's histogram_quantile)."""
+    """Return the value below which a share of the counts lies; None without counts.
+
+    As in Prometheus's histogram_quantile, values are assumed to be spread evenly within a bucket, and values above the
+    last bound are assumed to equal it.
+    """
     bounds: Sequence[float] = sorted(histogram)
     total = histogram[bounds[-1]] if bounds else 0
     if not total:

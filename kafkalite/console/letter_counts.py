@@ -1,7 +1,7 @@
-"""Count the dead letters of topics: exactly, by reading them and the ledger, as far as a page may read.
+"""Count the dead letters of topics: exactly, by reading topics and ledgers, or an upper bound if that takes too long.
 
-Resolved, redriven and processed letters, resolve markers and the ends of transactions are no dead letters. Topics for
-which that is too much, or that we may not read, have an upper bound: the difference of their offsets.
+Letters that were resolved, redriven or processed, resolve markers and transaction markers are not counted. The upper
+bound is the difference of start and end offset. It is also used for topics that may not be read.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -40,7 +40,7 @@ class LetterCount(NamedTuple):
 
 
 def is_dead_letter_topic(name: str) -> bool:
-    """Return whether a name is that of a dead-letter topic: of kafkalite, share groups or Spring."""
+    """Return whether a name has the form of a dead-letter topic of kafkalite, share groups or Spring."""
     return name.startswith(f"{DEAD}.") or name.lower().endswith(SUFFIXES)
 
 
@@ -50,8 +50,10 @@ def count_letters(
     since_ms: int = 0,
     owners: Mapping[str, str] | None = None,
 ) -> dict[str, LetterCount]:
-    """Count the dead letters of each topic that the broker took since a time. `owners`: the groups of topics whose
-    names do not say it. KafkaError, ClientError."""
+    """Count the dead letters of each topic that the broker stored since a time.
+
+    `owners` are the groups of topics whose names do not contain the group. Raises KafkaError, ClientError.
+    """
     parts = {topic.name: topic.partitions for topic in topics}
     led = {name: [row.partition for row in rows if row.leader >= 0] for name, rows in parts.items()}
     keys = [TopicPartition(name, number) for name, numbers in led.items() for number in numbers]
@@ -76,7 +78,7 @@ def _count_exactly(
     since_ms: int,
     owners: Mapping[str, str],
 ) -> None:
-    """Replace upper bounds by exact counts, small topics first, as far as a page may read."""
+    """Replace upper bounds with exact counts, small topics first, until a page's read limit is reached."""
     bounds = {name: row.letters for name, row in found.items() if row.letters and not row.exact}
     wanted = {name: [owners[name]] if name in owners else groups_of(name) for name in bounds}
     lengths = _ledgers(client, {group for groups in wanted.values() for group in groups})
@@ -97,14 +99,16 @@ def _count_exactly(
 
 
 def groups_of(topic: str) -> list[str]:
-    """Return the groups that a dead-letter topic's name may mean: a and a.b for dlq.a.b.c; none for names of other
-    products."""
+    """Return the groups that the name of a dead-letter topic may contain: a and a.b for dlq.a.b.c.
+
+    There are none for topic names of other products.
+    """
     first, *parts = topic.split(".")
     return [".".join(parts[:count]) for count in range(1, len(parts))] if first == DEAD else []
 
 
 def _ledgers(client: Client, names: Iterable[str]) -> dict[str, int]:
-    """Return those of these groups that have a ledger, with its number of offsets."""
+    """Return the groups that have a ledger, with the number of offsets in the ledger."""
     groups = {ledger_name(group): group for group in names}
     keys = [TopicPartition(name, 0) for name in client.described(groups)]
     starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))

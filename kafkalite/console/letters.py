@@ -1,4 +1,4 @@
-"""Show dead letters: the topics that have them, and the letters of a topic with their errors.
+"""Pages about dead letters: the dead-letter topics, and the letters of a topic with their errors.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -30,7 +30,7 @@ SCANNED_MAX: Final = 20_000
 
 
 def letters_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return the dead-letter topics, by name (of kafkalite, share groups and Spring) or by a policy."""
+    """Return the dead-letter topics, found by their names (kafkalite, share groups, Spring) or in policies."""
     names = request.topics(client)
     owners = request.routed.find(client, names)
     known = client.described(name for name in names if name in owners or is_dead_letter_topic(name))
@@ -47,7 +47,7 @@ def letters_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def letter_topic_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return the letters of a topic, resolved ones only on request."""
+    """Return the letters of a topic; resolved letters only on request."""
     topic = request.values[0]
     require_few(client, topic)
     group = group_of(client, request, topic)
@@ -101,7 +101,7 @@ def letter_topic_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def require_few(client: Client, topic: str) -> None:
-    """Require a topic with few enough letters for a page. BadRequestError."""
+    """Raise BadRequestError if a topic has too many letters for a page."""
     count = counted(client, [client.topic(topic)])[topic]["records"]
     if count is None or count > SCANNED_MAX:
         raise BadRequestError(
@@ -111,7 +111,7 @@ def require_few(client: Client, topic: str) -> None:
 
 
 def masked_letter(request: Request, topic: str, entry: Entry) -> tuple[Record, Reason]:
-    """Return a letter with masks applied, and its reason from masked headers."""
+    """Return a letter with masks applied, and the reason from its masked headers."""
     message = entry.message
     record = request.masks.masked(
         topic, Record(message.offset, message.timestamp, message.key, message.value, message.headers)
@@ -121,7 +121,7 @@ def masked_letter(request: Request, topic: str, entry: Entry) -> tuple[Record, R
 
 
 def group_of(client: Client, request: Request, topic: str) -> str:
-    """Return the group in a topic's name (billing of dlq.billing.orders) or whose policy names it; "" if none."""
+    """Return the group in a topic's name (billing in dlq.billing.orders) or whose policy uses it; "" if none."""
     parts = topic.split(".", 2)
     if len(parts) == 3 and parts[0] == DEAD:
         return parts[1]

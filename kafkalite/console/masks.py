@@ -7,8 +7,8 @@
     pattern = "[0-9]{13,19}"           # anywhere in key, value and headers
     key = true                         # all of the key
 
-A value with masked paths that is not JSON is masked completely, and so is a value that is not text if it has a
-pattern: a mask that cannot be applied hides too much rather than too little.
+If a mask cannot be applied, the whole value is hidden: a value that is not JSON if the mask has paths, and a value that
+is not text if the mask has a pattern.
 
 Thread rule: immutable.
 """
@@ -36,7 +36,7 @@ KEYS: Final[dict[str, type]] = {"topics": str, "headers": list, "paths": list, "
 
 
 class Mask(NamedTuple):
-    """One mask."""
+    """One table of the file: topics, and what to hide in their records."""
 
     topics: tuple[Any, ...]
     headers: frozenset[str]
@@ -46,14 +46,14 @@ class Mask(NamedTuple):
 
 
 class Masks:
-    """See the module."""
+    """All masks; see the module."""
 
     def __init__(self, masks: tuple[Mask, ...] = ()) -> None:
         self._masks = masks
 
     @classmethod
     def from_file(cls, path: Path) -> Masks:
-        """Read the file. StartupError describes what is wrong."""
+        """Read the file. Raises StartupError, which describes what is wrong."""
         try:
             document = tomllib.loads(path.read_text(encoding="utf-8"))
             return cls(tuple(mask_of(row) for row in tables_of(document)))
@@ -73,7 +73,7 @@ class Masks:
 
 
 def tables_of(document: dict[str, Any]) -> list[Any]:
-    """Return the tables. ValueError if the file has anything else."""
+    """Return the tables of the file. Raises ValueError if it contains anything else."""
     found = document.get("mask", [])
     if document.keys() - {"mask"} or not isinstance(found, list):
         raise ValueError("the file must have [[mask]] tables and nothing else")
@@ -81,7 +81,7 @@ def tables_of(document: dict[str, Any]) -> list[Any]:
 
 
 def mask_of(row: Any) -> Mask:
-    """Return a mask. ValueError if the table is not valid."""
+    """Return the mask of a table. Raises ValueError if the table is invalid."""
     if not isinstance(row, dict) or row.keys() - KEYS.keys():
         raise ValueError(f"a [[mask]] table can have only {', '.join(KEYS)}")
     for name, value in row.items():
@@ -98,7 +98,7 @@ def mask_of(row: Any) -> Mask:
 
 
 def applied(mask: Mask, record: Record) -> Record:
-    """Apply one mask."""
+    """Return the record with one mask applied."""
     key = MASK_BYTES if mask.key and record.key is not None else without(mask, record.key)
     headers = tuple(
         (name, MASK_BYTES if name in mask.headers and value is not None else without(mask, value))
@@ -109,7 +109,7 @@ def applied(mask: Mask, record: Record) -> Record:
 
 
 def without(mask: Mask, raw: bytes | None) -> bytes | None:
-    """Mask what matches the pattern."""
+    """Mask the parts of a key, value or header that match the pattern."""
     if raw is None or mask.pattern is None:
         return raw
     try:
@@ -134,7 +134,7 @@ def without_paths(paths: tuple[DocumentPath, ...], raw: bytes | None) -> bytes |
 
 
 def covered(value: Any, path: DocumentPath) -> Any:
-    """Mask the value at the path, if it exists."""
+    """Mask the value at the path if it exists."""
     if not path:
         return MASK
     step, rest = path[0], path[1:]

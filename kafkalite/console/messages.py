@@ -1,7 +1,6 @@
-"""Show messages: those of a topic from a position, and a single one.
+"""Pages about messages: the records of a topic from a position on, and a single record.
 
-Records are masked before anything else is done with them. Thread rule: functions belong to the thread that has the
-client.
+Records are masked before they are searched or shown. Thread rule: functions belong to the thread that has the client.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def messages_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def older_link(request: Request, rows: list[dict[str, Any]], first: int) -> str:
-    """Return the query of the previous page, "" if there is none."""
+    """Return the query of the page with older records; "" if there is none."""
     if not rows:
         return ""
     lowest = min(row["offset"] for row in rows)
@@ -94,7 +93,7 @@ def older_link(request: Request, rows: list[dict[str, Any]], first: int) -> str:
 
 
 def newer_link(request: Request, rows: list[dict[str, Any]], last: int) -> str:
-    """Return the query of the next page."""
+    """Return the query of the page with newer records."""
     if not rows:
         return ""
     following = max(row["offset"] for row in rows) + 1
@@ -122,7 +121,7 @@ def begin_offsets(
 
 
 def time_of(text: str) -> int:
-    """Parse a time to ms since 1970, as kafkalite.base.times does. BadRequestError."""
+    """Parse a time to ms since 1970, as kafkalite.base.times does. Raises BadRequestError."""
     try:
         return time_ms(text, time.time_ns() // 1_000_000)
     except ValueError as error:
@@ -130,7 +129,7 @@ def time_of(text: str) -> int:
 
 
 class Damage:
-    """Collect the unreadable offsets met while a page is made."""
+    """Collects the unreadable offsets that are found while a page is built."""
 
     def __init__(self) -> None:
         self._ranges: dict[TopicPartition, list[tuple[int, int]]] = {}
@@ -162,7 +161,7 @@ class Damage:
 def newest(
     client: Client, request: Request, key: TopicPartition, first: int, end: int, count: int, damage: Damage
 ) -> list[dict[str, Any]]:
-    """Return the last `count` records before `end` as lines; at most `count` are held at a time."""
+    """Return the last `count` records before `end` as table rows, with at most `count` in memory at a time."""
     length = count
     rows: deque[dict[str, Any]] = deque()
     for _ in range(LOOKS_MAX):
@@ -177,7 +176,10 @@ def newest(
 def oldest(
     client: Client, key: TopicPartition, start: int, end: int, count: int, damage: Damage | None = None
 ) -> Iterator[tuple[TopicPartition, Record]]:
-    """Return the first `count` records from `start`, before `end`. CorruptMessage, unless `damage` records it."""
+    """Return the first `count` records from `start` to before `end`.
+
+    Raises CorruptMessage if there is no `damage` to record it.
+    """
     left = count
     while start < end:
         try:
@@ -220,7 +222,7 @@ def line(request: Request, key: TopicPartition, record: Record) -> dict[str, Any
 
 
 def message_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return one record in full."""
+    """Return the page of one record, with its whole key, value and headers."""
     topic, number, offset = request.values[0], whole(request.values[1], "partition"), whole(request.values[2], "offset")
     kind = request.choice("as", KINDS)
     key = TopicPartition(topic, number)
@@ -253,7 +255,7 @@ def size_of(record: Record) -> int:
 
 
 def value_of(request: Request, raw: bytes | None, kind: str) -> Shown:
-    """Return Avro if a registry knows the schema; else as `shown` does."""
+    """Render a value: decoded from Avro if a registry knows the schema, else as `rendering.shown` does."""
     if raw is not None and raw[:1] == b"\0" and kind in {"auto", "avro"} and request.documents is not None:
         try:
             documents, failed = request.documents.decode(BytesColumn.from_items([raw]))

@@ -1,8 +1,9 @@
-"""Compare two samples of a cluster: rates, lag in messages and time, and groups with problems.
+"""Compute rates, lag in messages and time, and groups with problems from successive samples of a cluster.
 
     Look (topics, end offsets, committed offsets, bytes) ─▶ Observer ─▶ Sample, for pages; values, for the rings
 
-Pure: times are ms since 1970 and come with each sample. A decreasing count is a restart and yields no rate.
+There is no clock: each sample contains its time in ms since 1970. A count that decreases means a restart and yields no
+rate.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ TROUBLES: Final = ("stopped", "no consumers", "rising", "rebalancing", "")
 
 
 class Look(NamedTuple):
-    """One sample's raw data. `sizes` are bytes of leaders; None if not requested or not authorized."""
+    """The raw data of one sample. `sizes` are the bytes of leader replicas; None if not requested or not authorized."""
 
     time_ms: int
     topics: Mapping[str, TopicDescription]
@@ -44,7 +45,7 @@ class Look(NamedTuple):
 
 
 class TopicNow(NamedTuple):
-    """A topic. `rate` in messages per second over the last minute, None until known."""
+    """A topic in a sample. `rate` is in messages per second over the last minute; None until it is known."""
 
     name: str
     id: str
@@ -58,7 +59,10 @@ class TopicNow(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A group in one topic. `age_ms` of the oldest unread record; a lower bound if not `exact`."""
+    """A group's progress in one topic.
+
+    `age_ms` is the age of the oldest unread record, or a lower bound if not `exact`.
+    """
 
     topic: str
     lag: int
@@ -69,8 +73,10 @@ class Reading(NamedTuple):
 
 
 class GroupNow(NamedTuple):
-    """A group. `lag` is None if its offsets may not be read; `trouble` is one of TROUBLES; `trend` in messages per
-    second."""
+    """A group in a sample. `lag` is None if its offsets may not be read.
+
+    `trouble` is one of TROUBLES, and `trend` the change of the lag in messages per second.
+    """
 
     group: str
     state: str
@@ -92,7 +98,7 @@ class GroupNow(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Everything known at one moment."""
+    """The state of the cluster at one moment, with rates."""
 
     time_ms: int
     topics: dict[str, TopicNow]
@@ -106,7 +112,7 @@ class Sample(NamedTuple):
 
 
 class _Base(NamedTuple):
-    """The sample of one or two minutes ago."""
+    """An older sample, one or two minutes old, with which the current one is compared."""
 
     time_ms: int
     ends: dict[str, int]
@@ -115,7 +121,7 @@ class _Base(NamedTuple):
 
 
 class Observer:
-    """See the module."""
+    """Compares successive samples; see the module."""
 
     def __init__(self) -> None:
         self._bases: list[_Base] = []
@@ -186,12 +192,12 @@ class Observer:
                 seen.see(look.time_ms, end)
 
     def _base(self, now_ms: int) -> _Base | None:
-        """Return the newest base that is at least a minute old."""
+        """Return the newest older sample that is at least a minute old."""
         old = [base for base in self._bases if now_ms - base.time_ms >= BASE_MS]
         return old[-1] if old else (self._bases[0] if self._bases else None)
 
     def _thin_bases(self) -> None:
-        """Keep one base per half minute, for two minutes."""
+        """Keep one older sample per half minute, for two minutes."""
         newest = self._bases[-1]
         kept = [base for base in self._bases[:-1] if newest.time_ms - base.time_ms <= 2 * BASE_MS]
         if len(kept) >= 2 and kept[-1].time_ms - kept[-2].time_ms < BASE_MS // 2:
@@ -257,7 +263,10 @@ class Observer:
         )
 
     def _values(self, look: Look, topics: Mapping[str, TopicNow], groups: Mapping[str, GroupNow]) -> Iterator[Value]:
-        """Return the values for the rings: rates since the last sample. Pairs absent from this sample are dropped."""
+        """Return the values for the time series: rates since the last sample.
+
+        Forget pairs (group, topic) that this sample lacks.
+        """
         before, self._sums = self._sums, {}
         moved_in, moved_out = 0.0, 0.0
         weighed = 1e18  # series of the whole cluster are never evicted
@@ -289,8 +298,10 @@ class Observer:
     def _moved(
         self, before: Mapping[tuple[str, str], tuple[int, int]], pair: tuple[str, str], count: int, now_ms: int
     ) -> tuple[float, float] | None:
-        """Return messages per second since the last sample and their number; NaN if the count decreased, None on
-        the first sample."""
+        """Return the messages since the last sample, per second and in total.
+
+        NaN if the count decreased; None for the first sample.
+        """
         last = before.get(pair)
         self._sums[pair] = (now_ms, count)
         if last is None or now_ms <= last[0]:
@@ -301,7 +312,7 @@ class Observer:
 
 
 def rate_of(count: int, before: int | None, now_ms: int, base: _Base | None) -> float | None:
-    """Return a rate per second."""
+    """Return the rate per second since the older sample."""
     if base is None or before is None or count < before or now_ms <= base.time_ms:
         return None
     return (count - before) * 1000 / (now_ms - base.time_ms)
@@ -314,13 +325,15 @@ def total(rates: Iterable[float | None]) -> float | None:
 
 
 def reads(groups: Mapping[str, GroupNow]) -> float | None:
-    """Return the consumption rate of all groups."""
+    """Return the total consumption rate of these groups."""
     return total(group.rate for group in groups.values())
 
 
 def trouble_of(state: str, lag: int, before: int | None, rate: float | None, *, enough: bool) -> str:
-    """Return one of TROUBLES. `before` is the lag a minute ago; `enough`: the history is long enough to call a
-    group stopped."""
+    """Return one of TROUBLES. `before` is the lag a minute ago.
+
+    `enough` says that the history is long enough to report a group as stopped.
+    """
     if state in WAITING:
         return "rebalancing"
     if not lag:

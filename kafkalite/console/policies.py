@@ -1,4 +1,4 @@
-"""Show ledgers and policies of `kafkalite.failures`: retries, parked keys, and dependencies between groups.
+"""Pages about groups that use `kafkalite.failures`: policies, waiting records, and groups that wait for others.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -36,7 +36,7 @@ WIDE, HIGH, GAP = 190, 40, 60
 
 
 def policies_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return the groups with a ledger: policies, number of waiting records, and dependencies."""
+    """Return the groups with a ledger: their policies, numbers of waiting records, and dependencies."""
     names = [name.removeprefix(f"{LEDGER}.") for name in request.topics(client) if name.startswith(f"{LEDGER}.")]
     topics = client.described(f"{LEDGER}.{group}" for group in names[:LEDGERS_MAX])
     counts = counted(client, topics.values())
@@ -55,7 +55,7 @@ def policies_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def policy_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return one group: its policy and ledger rows, the earliest retry first."""
+    """Return the page of one group: its policy, and its ledger rows, the earliest retry first."""
     group = request.values[0]
     topic = f"{LEDGER}.{group}"
     known = client.described([topic])
@@ -97,7 +97,7 @@ def policy_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def read(client: Client, group: str) -> Ledger | None:
-    """Read a ledger; None if it cannot be read now."""
+    """Read a ledger; None if it cannot be read at the moment."""
     ledger = Ledger(client, group)
     try:
         ledger.refresh(TIMEOUT_S)
@@ -107,7 +107,7 @@ def read(client: Client, group: str) -> Ledger | None:
 
 
 def told(ledger: Ledger) -> dict[str, Any]:
-    """Return a ledger's counts, and its policy in words."""
+    """Return the numbers of a ledger's rows by state, and its policy in words."""
     rows = [row for _, row in ledger.records()]
     states = Counter(row.state.value for row in rows)
     policy = ledger.policy or {}
@@ -140,7 +140,7 @@ def told(ledger: Ledger) -> dict[str, Any]:
 
 
 def strategy_text(strategy: Mapping[str, Any]) -> str:
-    """Describe a strategy as published in the ledger."""
+    """Describe a retry strategy, from the ledger, in words."""
     then = strategy.get("then")
     match strategy.get("kind"):
         case "RetryTopics":
@@ -158,7 +158,7 @@ def strategy_text(strategy: Mapping[str, Any]) -> str:
 
 
 def ledger_row(where: str, row: Row) -> dict[str, Any]:
-    """Return a row as plain data."""
+    """Return a ledger row as plain data."""
     return {
         "record": where,
         "state": row.state.value,
@@ -172,8 +172,10 @@ def ledger_row(where: str, row: Row) -> dict[str, Any]:
 
 
 def graph(after: Mapping[str, list[str]]) -> dict[str, Any] | None:
-    """Lay out the groups that wait for others: boxes in columns, groups without dependencies on the left, and
-    edges. None without dependencies."""
+    """Lay out the graph of groups that wait for others, as boxes in columns and edges.
+
+    Groups that wait for none are on the left. None without dependencies.
+    """
     names = sorted({*after, *(name for found in after.values() for name in found)})
     if not any(after.values()):
         return None

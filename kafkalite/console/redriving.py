@@ -1,6 +1,6 @@
-"""Redrive dead letters, also edited, or resolve them, with the functions of `kafkalite letters`.
+"""Redrive dead letters (send them back to their group, also edited) or resolve them, as `kafkalite letters` does.
 
-Letters are selected by position, or all dead letters that match a filter. Redrive and resolve run as jobs. A partly
+The user selects single letters, or all dead letters that match a filter. Redrive and resolve run as jobs. A partly
 masked letter cannot be edited: the hidden part would be lost or revealed.
 
 Thread rule: functions belong to the thread that has the client.
@@ -36,8 +36,11 @@ PROGRESS_EVERY: Final = 100
 
 
 def chosen_of(request: ActionRequest) -> Callable[[Entry], bool]:
-    """Return the selected letters, from the fields `letter` (partition-offset) or `all_that_fit` with exception,
-    day and key. BadRequestError."""
+    """Return the selected letters.
+
+    They are in the fields `letter` (partition-offset), or `all_that_fit` with exception, day and key. Raises
+    BadRequestError.
+    """
     choice = Choice(
         exception=request.text("exception") or None, day=request.text("day") or None, key=request.text("key") or None
     )
@@ -56,7 +59,7 @@ def chosen_of(request: ActionRequest) -> Callable[[Entry], bool]:
 
 
 def group_for(client: Client, request: ActionRequest, topic: str) -> str:
-    """Return the group of the letters. BadRequestError."""
+    """Return the group to which a topic's letters belong. Raises BadRequestError."""
     group = request.text("group") or group_of(client, request, topic)
     if not group:
         raise BadRequestError(f"cannot derive the group from the topic name {topic}; enter the group")
@@ -64,7 +67,7 @@ def group_for(client: Client, request: ActionRequest, topic: str) -> str:
 
 
 def edit_of(request: ActionRequest, topic: str) -> Callable[[Message], Message] | None:
-    """Return the JSON Patch for each value, if given. BadRequestError."""
+    """Return the JSON Patch to apply to each value, if the request has one. Raises BadRequestError."""
     text = request.whole_text("patch", PATCH_SIZE_MAX).strip()
     if not text:
         return None
@@ -184,20 +187,20 @@ def letter_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def field_of_letter(request: ActionRequest, raw: bytes | None) -> tuple[str, str]:
-    """Return the field like `field_of`, but keep Avro bytes: their writer schema must stay the same."""
+    """Return the form field of a letter's value like `field_of`, but keep Avro bytes, to keep the writer schema."""
     kind, text = field_of(request, raw)
     return ("hex", (raw or b"").hex(" ")) if kind == "avro" else (kind, text)
 
 
 def is_masked(request: ActionRequest, entry: Entry, original: Message) -> bool:
-    """Return whether a mask hides a part of a letter or of its record (which a reference letter shows)."""
+    """Return whether a mask hides a part of a letter, or of the record to which a letter without a value refers."""
     about = (entry.partition.topic, entry.message), (entry.found.letter.partition.topic, original)
     rows = [(topic, Record(each.offset, each.timestamp, *each[4:7])) for topic, each in about]
     return any(request.masks.masked(topic, record) != record for topic, record in rows)
 
 
 def entry_at(client: Client, request: ActionRequest, place: TopicPartition, offset: int) -> Entry:
-    """Return the letter at a position. NotFoundError; BadRequestError if there are too many letters."""
+    """Return the letter at a position. Raises NotFoundError, and BadRequestError if the topic has too many letters."""
     require_few(client, place.topic)
     box = LetterBox(client, request.text("group") or group_of(client, request, place.topic), place.topic)
     found = box.at(place, offset)
@@ -207,7 +210,7 @@ def entry_at(client: Client, request: ActionRequest, place: TopicPartition, offs
 
 
 def redrive_edited_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done:
-    """Start a job that redrives one letter with the value of the form."""
+    """Start a job that redrives one letter with the value from the form."""
     topic = request.values[0]
     place = TopicPartition(topic, whole(request.values[1], "partition"))
     offset = whole(request.values[2], "offset")

@@ -24,8 +24,10 @@ HEX_WIDTH: Final = 16
 
 
 class Shown(NamedTuple):
-    """A rendered value. `kind`: null, empty, text, json, avro, hex or masked; `size` of the whole value; `cut`:
-    truncated."""
+    """A rendered key or value. `kind` is null, empty, text, json, avro, hex or masked.
+
+    `size` is that of the whole value; `cut` says that it is truncated.
+    """
 
     kind: str
     text: str
@@ -34,12 +36,12 @@ class Shown(NamedTuple):
 
 
 def visible(text: str) -> str:
-    """Replace invisible characters by their code points."""
+    """Replace invisible characters with their code points."""
     return HIDDEN.sub(lambda match: f"⟦U+{ord(match[0]):04X}⟧", text)
 
 
 def shown(raw: bytes | None, kind: str = "auto", size_max: int = SIZE_MAX) -> Shown:
-    """Render a key or value. `kind`: auto, text, json or hex."""
+    """Render a key or value. `kind` is auto, text, json or hex."""
     if raw is None:
         return Shown("null", "", 0)
     if not raw:
@@ -103,7 +105,7 @@ def pretty_json(raw: bytes) -> str | None:
 
 
 def hex_dump(raw: bytes) -> str:
-    """Dump offset, bytes and ASCII, like hexdump -C."""
+    """Format bytes as offset, hexadecimal and ASCII, like hexdump -C."""
     lines = []
     for start in range(0, len(raw), HEX_WIDTH):
         row = raw[start : start + HEX_WIDTH]

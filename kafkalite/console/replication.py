@@ -1,4 +1,4 @@
-"""Show replication: partitions with replicas out of sync, and the metadata quorum.
+"""Pages about replication: partitions with replicas out of sync, and the metadata quorum.
 
 All data comes from Metadata and DescribeQuorum, so it works with any cluster. Thread rule: functions belong to the
 thread that has the client.
@@ -27,7 +27,7 @@ SHOWN: Final = (BEHIND, OFFLINE, MOVED, "all")
 
 
 def replicas_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return partitions by problem, read for each request."""
+    """Return the partitions that have problems, by problem. Metadata is read for each request."""
     wanted, sought = request.choice("show", SHOWN), request.text("q")
     page = request.number("page", 1, 1, 10**6)
     counts: Counter[str] = Counter()
@@ -64,7 +64,7 @@ def matters_of(row: PartitionDescription) -> tuple[str, ...]:
 
 
 def partition_row(topic: str, row: PartitionDescription, matters: tuple[str, ...]) -> dict[str, Any]:
-    """Return plain data."""
+    """Return a partition as plain data."""
     return {
         "topic": topic,
         "partition": row.partition,

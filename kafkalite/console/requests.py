@@ -1,4 +1,4 @@
-"""Define the requests that pages receive, and the errors they raise.
+"""The requests that page functions receive, their results, and the errors that they raise.
 
 Thread rule: a Request belongs to one thread.
 """
@@ -28,27 +28,27 @@ NUMBER_DIGITS_MAX: Final = 18
 
 
 class BadRequestError(Exception):
-    """400 with a message."""
+    """Status 400 with a message."""
 
 
 class AwayError(Exception):
-    """502 with a message: the cluster or a service does not answer."""
+    """Status 502 with a message: the cluster or a service does not respond."""
 
 
 class BusyError(Exception):
-    """503 with a message."""
+    """Status 503 with a message."""
 
 
 class NotFoundError(Exception):
-    """404 with a message."""
+    """Status 404 with a message."""
 
 
 class ConflictError(Exception):
-    """409 with a message: the current state does not allow it."""
+    """Status 409 with a message: the current state does not allow the change."""
 
 
 class Done(NamedTuple):
-    """An action's result: where to redirect, and the same as data for programs."""
+    """An action's result: the path to which a browser is redirected, and data for programs."""
 
     location: str
     data: dict[str, Any]
@@ -67,9 +67,9 @@ def all_topics(client: Client) -> Mapping[str, TopicDescription]:
 
 
 class Request:
-    """The decoded variable parts of the path, and the query's fields, of which the last of a name counts.
+    """A request: the decoded variable parts of its path, and its query fields.
 
-    `pairs` are those of a body, in place of the query's.
+    If a field is repeated, the last one is used. `pairs` are the fields of a body, which replace the query's.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Request:
         return self.whole_text(name, FIELD_MAX).strip() or default
 
     def whole_text(self, name: str, size_max: int) -> str:
-        """Return a field as sent. BadRequestError if it is too long."""
+        """Return a field unchanged. Raises BadRequestError if it is too long."""
         found = self.fields.get(name, "")
         if len(found) > size_max:
             raise BadRequestError(f"{name} has more than {size_max} characters")
@@ -122,16 +122,16 @@ class Request:
         return [value for found, value in self.pairs if found == name and len(value) <= FIELD_MAX]
 
     def require_name(self, name: str) -> None:
-        """Require that `confirm` is the name of the object to delete, as it is or as it is shown. BadRequestError."""
+        """Raise BadRequestError if the field `confirm` is not the name of the object, as stored or as shown."""
         if self.fields.get("confirm", "").strip() not in {name.strip(), visible(name).strip()}:
             raise BadRequestError(f"nothing was changed: type {visible(name)} to confirm")
 
     def flag(self, name: str) -> bool:
-        """Return whether a box was checked."""
+        """Return whether a checkbox was checked."""
         return self.text(name) not in {"", "0", "false"}
 
     def number(self, name: str, default: int, low: int, high: int) -> int:
-        """Return a whole number. BadRequestError."""
+        """Return a field as an integer from `low` to `high`. Raises BadRequestError."""
         text = self.text(name)
         if not text:
             return default
@@ -140,7 +140,7 @@ class Request:
         return int(text)
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """Return one of several words, by default the first. BadRequestError."""
+        """Return a field that is one of several words, by default the first. Raises BadRequestError."""
         text = self.text(name, choices[0])
         if text not in choices:
             raise BadRequestError(f"{name} must be one of {', '.join(choices)}")
@@ -153,7 +153,7 @@ class Request:
 
 
 def whole(text: str, what: str) -> int:
-    """Return a number from the path. NotFoundError."""
+    """Parse a number in the path. Raises NotFoundError."""
     if not text.isascii() or not text.isdigit() or len(text) > NUMBER_DIGITS_MAX:
         raise NotFoundError(f"{what} {text[:80]!r} does not exist")
     return int(text)

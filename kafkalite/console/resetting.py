@@ -1,7 +1,7 @@
 """Reset a group's offsets, and delete groups.
 
-    GET  where each partition would go ─▶ POST  exactly that: what was shown is sent back, and refused if the group, or
-                                               the log, is no longer as it was
+    GET  the new offset of each partition ─▶ POST  the plan that was shown; it is refused if the group or a log has
+                                                   changed since
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -43,7 +43,7 @@ FILE_SIZE_MAX: Final = 512 * 1024
 
 
 def reset_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """Return the form; with `to`, the new offset of each partition."""
+    """Return the form; with `to`, also the new offset of each partition."""
     group = request.values[0]
     asked = {
         "group": group,
@@ -66,13 +66,13 @@ def reset_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def planned(plan: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a plan as rows, and as the form field to send back."""
+    """Return a plan as table rows, and as the form field that is sent back."""
     rows = [[row["topic"], row["partition"], row["before"], row["after"]] for row in plan]
     return {"plan": plan, "plan_text": json.dumps(rows)}
 
 
 def file_action(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """Return a plan from the lines of a file, without applying it."""
+    """Return the plan for the lines of an uploaded file, without applying it."""
     group = request.values[0]
     text = request.whole_text("csv", FILE_SIZE_MAX)
     request.bench.deed.detail["dry_run"] = True
@@ -88,13 +88,13 @@ def file_action(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def require_few(count: int) -> None:
-    """Require few enough partitions for a page. BadRequestError."""
+    """Raise BadRequestError if there are too many partitions for a page."""
     if count > PARTITIONS_MAX:
         raise BadRequestError(f"{count} partitions are too many for this page; use kafkalite groups reset-offsets")
 
 
 def require_partitions(client: Client, keys: Iterable[TopicPartition]) -> None:
-    """Require that all partitions exist and are few enough. BadRequestError."""
+    """Raise BadRequestError if a partition does not exist or there are too many."""
     listed = list(keys)
     require_few(len(listed))
     topics = client.described({key.topic for key in listed})
@@ -113,7 +113,7 @@ def members_of(client: Client, group: str) -> int:
 
 
 def plan_of(client: Client, group: str, request: ActionRequest) -> list[dict[str, Any]]:
-    """Compute the plan. BadRequestError, ValueError."""
+    """Compute the plan that a request selects. Raises BadRequestError, ValueError."""
     committed = {key: row.offset for key, row in client.groups.committed(group).items()}
     keys = wanted(client, request.text("topics")) if request.text("topics") else sorted(committed)
     if not keys:
@@ -124,7 +124,7 @@ def plan_of(client: Client, group: str, request: ActionRequest) -> list[dict[str
 
 
 def row_of(row: Reset) -> dict[str, Any]:
-    """Return a partition of a plan, for the template and as JSON."""
+    """Return a partition of a plan as plain data for the template and JSON."""
     return {
         "topic": row.partition.topic,
         "partition": row.partition.partition,
@@ -137,7 +137,7 @@ def row_of(row: Reset) -> dict[str, Any]:
 
 
 def wanted(client: Client, text: str) -> list[TopicPartition]:
-    """Parse comma-separated TOPIC or TOPIC:PARTITION."""
+    """Parse TOPIC and TOPIC:PARTITION separated by commas; return the partitions."""
     keys: set[TopicPartition] = set()
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, colon, number = part.partition(":")
@@ -191,7 +191,7 @@ def reset_action(client: Client, request: ActionRequest) -> Done:
 
 
 def parsed_plan(text: str) -> dict[TopicPartition, tuple[int | None, int]]:
-    """Parse the JSON [[topic, partition, before, after], …]. BadRequestError."""
+    """Parse the JSON [[topic, partition, before, after], …]. Raises BadRequestError."""
     try:
         rows = [(*row,) for row in json.loads(text)]
     except (ValueError, TypeError, RecursionError):
@@ -217,7 +217,7 @@ def is_row(row: tuple[object, ...]) -> bool:
 
 
 def delete_group_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """Return what would be deleted and what depends on it."""
+    """Return the group's offsets that would be deleted, and what depends on the group."""
     group = request.values[0]
     described = client.groups.describe(group)
     committed = client.groups.committed(group)
@@ -234,7 +234,7 @@ def delete_group_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def delete_group_action(client: Client, request: ActionRequest) -> Done:
-    """Require the group's name in `confirm`, then delete."""
+    """Delete the group. `confirm` must be its name."""
     group = request.values[0]
     request.require_name(group)
     client.groups.delete(group)

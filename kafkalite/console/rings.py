@@ -1,14 +1,14 @@
-"""Store time series in fixed rings: 5 s for an hour, 1 min for a day, 15 min for two weeks; 28 KB each, no database.
+"""Store time series in ring buffers of fixed size: 5 s slots for an hour, 1 min for a day, 15 min for two weeks.
 
-    add ─▶ 5 s slots ─▶ 1 min slots, of 12 ─▶ 15 min slots, of 15
+    add ─▶ 5 s slots ─▶ 1 min slots, each from 12 ─▶ 15 min slots, each from 15
 
-A slot without a value is NaN: a gap, which charts do not bridge. Coarser slots have the peak of lags, which matters
-most, and the mean of everything else. A series' key contains the topic's id, so a recreated topic starts a new series.
-The number of series is limited; the busiest are kept. Series of topics and groups absent from samples for ABSENT_MS
-are dropped.
+A series takes 28 KB. A slot without a value is NaN, which is a gap in charts. Coarser slots contain the maximum of
+lags, and the mean of everything else. A series' key contains the topic's id, so a recreated topic starts a new series.
+The number of series is limited; the busiest are kept. A series is dropped if samples lack its topic or group for
+ABSENT_MS.
 
-Times are ms since 1970 and come with each call. Thread rule: not synchronised; one thread writes. A concurrent
-reader may see one slot too few or too many.
+Times are in ms since 1970 and come with each call. Thread rule: one thread writes, without a lock. A concurrent reader
+may see one slot too few or too many.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SIZES: Final = struct.Struct("<II")
 
 
 class Span(NamedTuple):
-    """A ring's resolution: name, ms per slot, number of slots."""
+    """The resolution of a ring: name, ms per slot, number of slots."""
 
     name: str
     step_ms: int
@@ -63,7 +63,10 @@ SPANS: Final = (HOUR, DAY, FORTNIGHT)
 
 
 class Ring:
-    """Slots by number. `head` is the newest, -1 if there is none; `count` slots before it are kept."""
+    """A ring buffer of slots.
+
+    `head` is the number of the newest slot, -1 if there is none; the last `count` slots are kept.
+    """
 
     __slots__ = ("head", "values")
 
@@ -72,8 +75,10 @@ class Ring:
         self.head = -1
 
     def put(self, slot: int, value: float) -> None:
-        """Write a slot. An older slot is written if it is still kept; a much older one means that the clock was
-        set, so the ring restarts."""
+        """Write a slot. An older slot is written if it is still kept.
+
+        A much older slot means that the clock was set back; the ring is then emptied.
+        """
         count = len(self.values)
         if self.head < 0 or slot <= self.head - count:
             self._clear()
@@ -84,7 +89,7 @@ class Ring:
         self.values[slot % count] = value
 
     def window(self, last: int, length: int) -> list[float]:
-        """Return the slots up to `last`, oldest first; NaN where unknown."""
+        """Return `length` slots up to slot `last`, oldest first; NaN for unknown values."""
         return [self._at(slot) for slot in range(last - length + 1, last + 1)]
 
     def _at(self, slot: int) -> float:
@@ -97,8 +102,10 @@ class Ring:
 
 
 class Series:
-    """The rings of one key. `weight`: how busy it is; `present_ms`: time of the last sample with its topic or
-    group."""
+    """The rings of one key.
+
+    `weight` measures how busy it is; `present_ms` is the time of the last sample with its topic or group.
+    """
 
     __slots__ = ("peak", "present_ms", "rings", "weight")
 
@@ -109,7 +116,7 @@ class Series:
         self.present_ms = -1
 
     def add(self, time_ms: int, value: float) -> None:
-        """Add a value to the finest ring and update the coarser ones."""
+        """Add a value to the finest ring and update the coarser rings."""
         self.rings[0].put(time_ms // SPANS[0].step_ms, value)
         for place in range(1, len(SPANS)):
             fine, coarse = SPANS[place - 1], SPANS[place]
@@ -125,7 +132,7 @@ class Series:
 
 
 class Value(NamedTuple):
-    """A sample's value of a series; NaN if unknown. `weight`: messages since the last sample."""
+    """The value of a series in a sample; NaN if unknown. `weight` is the number of messages since the last sample."""
 
     key: Key
     value: float
@@ -133,7 +140,10 @@ class Value(NamedTuple):
 
 
 class Rings:
-    """See the module. `left_out` counts the series of the last sample that did not fit."""
+    """All time series; see the module.
+
+    `left_out` is the number of series in the last sample for which there was no room.
+    """
 
     def __init__(self, series_max: int = SERIES_MAX) -> None:
         self._series: dict[Key, Series] = {}
@@ -144,7 +154,7 @@ class Rings:
         return len(self._series)
 
     def get(self, *key: str) -> Series | None:
-        """Return a series; None if it is not kept."""
+        """Return a series; None if it is not stored."""
         return self._series.get(key)
 
     def add(self, time_ms: int, values: Iterable[Value]) -> None:
@@ -165,7 +175,10 @@ class Rings:
         self.left_out = len(strangers) - self._admit(time_ms, strangers)
 
     def _forget_absent(self, time_ms: int, present: set[Key]) -> None:
-        """Drop absent series. `present` has keys without their kind, since not every kind is in every sample."""
+        """Drop series whose topic or group is missing for ABSENT_MS.
+
+        Keys in `present` lack the kind of value, since a sample need not contain every kind.
+        """
         absent = []
         for key, series in self._series.items():
             if series.present_ms < 0 or key[1:] in present:
@@ -176,7 +189,7 @@ class Rings:
             del self._series[key]
 
     def _admit(self, time_ms: int, strangers: list[Value]) -> int:
-        """Admit new series while there is room, then those busier than the kept ones; return how many."""
+        """Add new series while there is room; then let busier series replace others. Return how many were added."""
         free = self._series_max - len(self._series)
         if len(strangers) > free:
             strangers = heapq.nlargest(max(free, 0) + REPLACED_MAX, strangers, key=lambda row: row.weight)
@@ -214,7 +227,7 @@ class Rings:
         return b"".join((MAGIC, _SIZES.pack(len(head), zlib.crc32(body)), body))
 
     def load(self, raw: bytes, cluster: str) -> bool:
-        """Load the result of `dump`. False if it is from another cluster; ValueError if damaged."""
+        """Load the result of `dump`. Return False if it is from another cluster. Raises ValueError if it is damaged."""
         start = len(MAGIC) + _SIZES.size
         if len(raw) < start or not raw.startswith(MAGIC):
             raise ValueError("not a history file of the console")

@@ -1,9 +1,9 @@
-"""Convert records to rows for programs: exports and copies from a page.
+"""Convert records to rows for programs, for exports and for copying from a page.
 
     {"topic", "partition", "offset", "timestamp", "key", "key_is", "value", "value_is", "headers": [[name, value, is]]}
 
-A key or value is text if it is UTF-8, Avro's JSON if a registry knows the schema, else base64; the name that ends
-in _is is its kind. Thread rule: functions belong to the thread that has the documents.
+A key or value is text if it is UTF-8, JSON decoded from Avro if a registry knows the schema, else base64. The field
+whose name ends in _is says which. Thread rule: functions belong to the thread that has the documents.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COLUMNS: Final = (
 
 
 def rows_of(portion: list[tuple[TopicPartition, Record]], documents: Documents | None) -> list[dict[str, Any]]:
-    """Return one object per record, by COLUMNS."""
+    """Return one dict per record, with the fields COLUMNS."""
     keys = texts_of([record.key for _, record in portion], documents)
     values = texts_of([record.value for _, record in portion], documents)
     rows = []
@@ -43,7 +43,7 @@ def name_text(name: str) -> str:
 
 
 def texts_of(column: list[bytes | None], documents: Documents | None) -> list[tuple[str | None, str]]:
-    """Return (text, kind) of each; kind is null, text, base64 or avro."""
+    """Return (text, kind) of each key or value; kind is null, text, base64 or avro."""
     found = [text_of(raw) for raw in column]
     if documents is None or not any(raw is not None and raw[:1] == b"\0" for raw in column):
         return found

@@ -1,13 +1,13 @@
-"""Sample a cluster every five seconds on a thread, into `latest` and the rings.
+"""Sample a cluster every five seconds on a thread, and store the latest sample and time series.
 
     metadata, ListOffsets, ListGroups and OffsetFetch ─▶ Observer ─▶ latest, rings ─▶ once a minute ─▶ a file
-          └▶ topics: the names that pages list if there are many
+          └▶ topics: the list of topics, which pages use if there are many
 
-Large clusters are sampled less often: a sample takes at most a sixth of the time. While the cluster does not answer
-there is a gap. The file is replaced atomically: written under another name, synced and renamed.
+Large clusters are sampled less often, so that sampling takes at most a sixth of the time. While the cluster does not
+respond, the time series have a gap. The file is replaced atomically: written under another name, synced and renamed.
 
-Thread rule: `start` creates the thread, `stop` ends it; `latest`, `held` and `rings` may be read, `topics` and `renew`
-called, by any thread.
+Thread rule: `start` creates the thread, `stop` ends it. Any thread may read `latest`, `held` and `rings`, and call
+`topics` and `renew`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ FILE: Final = "console-numbers"
 
 
 class Seen(NamedTuple):
-    """All topics at one time, from metadata; `many`: too many to list for each page."""
+    """All topics at one time, from metadata. `many` says that there are too many to fetch for each page."""
 
     topics: Mapping[str, TopicDescription]
     time_ms: int
@@ -81,7 +81,7 @@ class Held(NamedTuple):
 
 
 class Sampler:
-    """See the module. The sampler owns `client`; `path` is its history file, None: no file."""
+    """The sampler of a cluster; see the module. It owns `client`; `path` is its history file, None for no file."""
 
     def __init__(self, client: Client, path: Path | None = None, latencies: Latencies | None = None) -> None:
         self.rings = Rings()
@@ -124,7 +124,10 @@ class Sampler:
         self._client.close()
 
     def topics(self, client: Client) -> Mapping[str, TopicDescription]:
-        """Return all topics: from the client, or with many topics from the last minute, unless `renew` was called."""
+        """Return all topics, fetched with the client.
+
+        If there are many, return a list up to a minute old, until `renew` is called.
+        """
         seen = self._seen
         fresh = time.time() * 1000 - seen.time_ms < 2 * METADATA_MS and seen.renewals == self._renewals
         return seen.topics if seen.many and fresh and not self.failure else client.with_retries(client.topics)
@@ -207,7 +210,10 @@ class Sampler:
         return Look(now_ms, seen.topics, ends, groups, sizes, free)
 
     def _look_held(self, now_ms: int, ends: Mapping[TopicPartition, int]) -> None:
-        """Find open transactions. Stable offsets are read after the ends, so one below its end was held back."""
+        """Find partitions with open transactions.
+
+        The last stable offset is read after the end, so it is below the end only if a transaction is open.
+        """
         if not self._seen.many or api.LIST_TRANSACTIONS in self.lacks:
             self.held = None
             return
@@ -219,7 +225,7 @@ class Sampler:
     def _disks(
         self, keys: frozenset[TopicPartition]
     ) -> tuple[dict[TopicPartition, int], dict[tuple[int, str], tuple[int, int]]]:
-        """Return bytes of each leader, and usable and total bytes of each directory."""
+        """Return the bytes of each leader replica, and the usable and total bytes of each directory."""
         leaders = {
             TopicPartition(name, row.partition): row.leader
             for name, topic in self._seen.topics.items()
@@ -239,7 +245,7 @@ class Sampler:
     # --- the file -----------------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        """Load the history, once the cluster's id is known."""
+        """Load the history as soon as the cluster's id is known."""
         if self._loaded or self._path is None:
             return
         self._loaded = True
@@ -266,7 +272,7 @@ class Sampler:
 
 
 def require_writable(directory: Path) -> None:
-    """Create the directory if necessary and check that it is writable. StartupError."""
+    """Create the directory if necessary and check that it is writable. Raises StartupError."""
     fresh = directory / f"{FILE}.new"
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -279,7 +285,7 @@ def require_writable(directory: Path) -> None:
 
 
 def save(directory: Path, raw: bytes) -> None:
-    """Replace the file atomically. OSError."""
+    """Replace the file atomically. Raises OSError."""
     directory.mkdir(parents=True, exist_ok=True)
     fresh = directory / f"{FILE}.new"
     with fresh.open("wb") as file:

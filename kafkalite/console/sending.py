@@ -1,10 +1,10 @@
-"""Send a record: a form, empty or filled from a message, the encodings, and the list of sent records.
+"""Send a record from a form, empty or filled from a message; show the list of records sent.
 
     text    UTF-8, unchanged                hex     bytes            null    no value
-    json    the same, checked as JSON       avro    JSON, encoded with the latest schema of TOPIC-key or TOPIC-value
+    json    UTF-8, checked to be JSON       avro    JSON, encoded with the latest schema of TOPIC-key or TOPIC-value
 
-A form cannot represent every byte: values it would change are shown as hex. Masked records are not copied, since
-the copy would contain the mask. Thread rule: functions belong to the thread that has the client.
+A form cannot represent every byte, so values that it would change are shown as hex. Masked records are not copied to
+the form, since the copy would contain the mask. Thread rule: functions belong to the thread that has the client.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PARTITION_MAX: Final = 2**31 - 1
 
 
 class Form(NamedTuple):
-    """The contents of the form."""
+    """The contents of the form for a record."""
 
     topic: str = ""
     partition: str = ""
@@ -95,7 +95,7 @@ def form_like(client: Client, request: ActionRequest, like: str, topic: str) -> 
 
 
 def record_at(client: Client, where: TopicPartition, offset: int) -> Record:
-    """Return the record at an offset. NotFoundError."""
+    """Return the record at an offset. Raises NotFoundError."""
     first, end = client.start_offset(*where), client.end_offset(*where, isolation=READ_COMMITTED)
     rows = list(oldest(client, where, offset, offset + 1, 1)) if first <= offset < end else []
     if not rows:
@@ -104,7 +104,10 @@ def record_at(client: Client, where: TopicPartition, offset: int) -> Record:
 
 
 def field_of(request: ActionRequest, raw: bytes | None) -> tuple[str, str]:
-    """Represent bytes in a form so that the same bytes are sent back. ConflictError if there are too many."""
+    """Return the form field (kind and text) for bytes, such that the same bytes are sent back.
+
+    Raises ConflictError if there are too many bytes.
+    """
     if raw is None:
         return "null", ""
     if len(raw) > SIZE_MAX // 2:
@@ -123,7 +126,7 @@ def field_of(request: ActionRequest, raw: bytes | None) -> tuple[str, str]:
 
 
 def plain_text(raw: bytes) -> str | None:
-    """Return text that a form sends back unchanged; None for other bytes."""
+    """Decode bytes as text that a form sends back unchanged; None if that is not possible."""
     try:
         text = raw.decode()
     except UnicodeDecodeError:
@@ -144,7 +147,7 @@ def headers_text(headers: tuple[tuple[str, bytes | None], ...]) -> str:
 
 
 def is_odd(name: str) -> bool:
-    """Return whether a line cannot begin with this name."""
+    """Return whether a line `name: value` cannot represent this header name."""
     return not name or name != name.strip() or ":" in name or "\n" in name or name.startswith("[")
 
 
@@ -157,7 +160,7 @@ def in_json(value: bytes | None) -> object:
 
 
 def send_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done:
-    """Send the record, or return the form with the error."""
+    """Send the record in the form, or return the form with the error."""
     form = Form(
         request.text("topic"),
         request.text("partition"),
@@ -176,7 +179,7 @@ def send_action(client: Client, request: ActionRequest) -> dict[str, Any] | Done
 
 
 def sent(client: Client, request: ActionRequest, form: Form) -> Done:
-    """Send the record. BadRequestError, KafkaError, ClientError."""
+    """Send the record. Raises BadRequestError, KafkaError, ClientError."""
     if not form.topic:
         raise BadRequestError("enter a topic")
     topic = client.topic(form.topic)
@@ -202,7 +205,7 @@ def sent(client: Client, request: ActionRequest, form: Form) -> Done:
 
 
 def bytes_of(request: ActionRequest, kind: str, text: str, subject: str, what: str) -> bytes | None:
-    """Return the bytes of a field. BadRequestError."""
+    """Encode a form field as bytes. Raises BadRequestError."""
     match kind:
         case "null":
             if text.strip():
@@ -228,7 +231,7 @@ def bytes_of(request: ActionRequest, kind: str, text: str, subject: str, what: s
 
 
 def parsed(text: str, what: str) -> Any:
-    """Parse JSON. BadRequestError."""
+    """Parse JSON. Raises BadRequestError."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -253,7 +256,7 @@ def avro_of(request: ActionRequest, text: str, subject: str, what: str) -> bytes
 
 
 def parse_headers(text: str) -> tuple[tuple[str, bytes | None], ...]:
-    """Parse lines of name: value, or a JSON list of [name, value]. BadRequestError."""
+    """Parse lines of name: value, or a JSON list of [name, value]. Raises BadRequestError."""
     if text.lstrip().startswith("["):
         rows = parsed(text, "headers")
         found = tuple(header_of(row) for row in rows)
@@ -289,5 +292,5 @@ def header_of(row: Any) -> tuple[str, bytes | None]:
 
 
 def whole_name(name: str) -> str:
-    """Require a name without half surrogates, which JSON allows and records do not."""
+    """Return a header name with question marks instead of half surrogates, which JSON allows and records do not."""
     return name.encode(errors="replace").decode()

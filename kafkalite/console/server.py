@@ -1,7 +1,7 @@
-"""Run the console as a server: addresses, sign-in, start and stop.
+"""The console as a web server: addresses, sign-in, start and stop.
 
-On loopback no sign-in is required. On other addresses it does not start without users, and is read-only unless
-changes are allowed. Thread rule: `start` and `stop` belong to one thread.
+On loopback no sign-in is required. On other addresses the server does not start without users, and it is read-only if
+`writes` does not allow changes. Thread rule: `start` and `stop` belong to one thread.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ LIMITS: Final = Limits(body_size=BODY_MAX)
 
 
 class ConsoleServer:
-    """See the module.
+    """The console's web server; see the module.
 
     `addresses`      listen addresses
-    `users`          users who may sign in; without them, an address that is not loopback is a StartupError
+    `users`          users who may sign in; StartupError without users if an address is not loopback
     `registry`       the address of a schema registry, for values in Avro
     `zookeeper`      ZooKeeper of Kafka 0.7's brokers and groups; None: no pages about 0.7
     `metrics`        Prometheus addresses of the brokers, and the file of their token
     `writes`         whether changes are allowed; None: only if every address is loopback
     `audit_topic`    topic that gets an audit record of each change, in addition to the log
-    `state`          directory that keeps the charts' history over restarts, created if necessary, StartupError if it
-                     is not writable; None: no history
+    `state`          directory for the charts' history, created if necessary, StartupError if it is not writable;
+                     None: no history after a restart
     `clusters`       several clusters instead of `bootstrap_servers`, each under its own address
     `base_path`      path prefix under which a reverse proxy publishes the console, such as /kafka
     """
@@ -135,7 +135,7 @@ class ConsoleServer:
         return self._sites[0].reading.sampler
 
     def start(self) -> None:
-        """Bind and serve; the cluster is contacted on the first request. StartupError."""
+        """Bind and serve; the cluster is contacted on the first request. Raises StartupError."""
         self._web.bind()
         for site in self._sites:
             site.start()

@@ -1,6 +1,6 @@
-"""Hold what the console has for one cluster: clients, shared state, sampler and web application.
+"""Site: everything that the console has for one cluster: clients, shared state, sampler and web application.
 
-`start` starts the sampling. Thread rule: `start` and `stop` belong to one thread.
+Thread rule: `start` and `stop` belong to one thread.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ RETRY_S: Final = 5.0
 
 
 class Site:
-    """See the module.
+    """The objects of one cluster; see the module.
 
-    `entries` are all clusters of a console with several. `base_path` is the path prefix of the whole console.
+    `entries` are all clusters if the console has several. `base_path` is the path prefix of the whole console.
     """
 
     def __init__(
@@ -85,14 +85,14 @@ class Site:
         self.reading.start()
 
     def stop(self) -> None:
-        """Idempotent."""
+        """Stop sampling and close the clients. Idempotent."""
         self._desk.close()
         self.reading.stop()
         self._clients.close()
 
 
 def latencies_of(entry: ClusterEntry) -> Latencies | None:
-    """Return the reader of the brokers' metrics. StartupError."""
+    """Return the object that scrapes the brokers' metrics. Raises StartupError."""
     if not entry.metrics:
         return None
     from kafkalite.console.latencies import Latencies
@@ -105,7 +105,7 @@ def latencies_of(entry: ClusterEntry) -> Latencies | None:
 
 
 def opener_of(registry: str | None) -> Callable[[], RegistryClient] | None:
-    """Return a factory of registry clients. StartupError if the address is not valid."""
+    """Return a factory of registry clients. Raises StartupError if the address is invalid."""
     if registry is None:
         return None
     from kafkalite.avro.client import RegistryClient

@@ -1,6 +1,7 @@
-"""Show the schema registry: subjects, versions, changes between versions, and users of a subject.
+"""Pages about the schema registry: subjects, versions, changes between versions, and groups that read the topic.
 
-Works with any registry that has Confluent's interface. Thread rule: any thread; each request gets a registry client.
+They work with any registry that has Confluent's interface. Thread rule: any thread; each request gets a registry
+client.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ SUFFIXES: Final = ("-value", "-key")
 
 
 class Subjects:
-    """See the module."""
+    """The pages about the schema registry; see the module."""
 
     def __init__(self, open_registry: Callable[[], RegistryClient]) -> None:
         self._open_registry = open_registry
 
     @contextlib.contextmanager
     def _registry(self) -> Iterator[RegistryClient]:
-        """Open the registry. BadRequestError contains its message."""
+        """Open a client of the registry. An error of the registry becomes BadRequestError with its message."""
         try:
             with self._open_registry() as registry:
                 yield registry
@@ -48,7 +49,7 @@ class Subjects:
             raise BadRequestError(f"the schema registry rejected the request: {error}") from error
 
     def list_page(self, client: Client, request: Request) -> dict[str, Any]:
-        """Return subjects whose names contain a text."""
+        """Return the subjects whose names contain a text."""
         sought, page = request.text("q"), request.number("page", 1, 1, 10**6)
         with self._registry() as registry:
             names = [name for name in sorted(registry.request("GET", "/subjects")) if sought.lower() in name.lower()]
@@ -65,7 +66,7 @@ class Subjects:
         }
 
     def page(self, client: Client, request: Request) -> dict[str, Any]:
-        """Return one version of a subject and its changes."""
+        """Return the page of one version of a subject, with its changes since the previous version."""
         name = request.values[0]
         path = f"/subjects/{quote(name, safe='')}"
         with self._registry() as registry:
@@ -108,7 +109,7 @@ def previous(versions: list[int], version: int) -> int:
 
 
 def topic_of(subject: str, topics: Container[str]) -> str:
-    """Return the topic of a subject's name (TOPIC-value, TOPIC-key); "" if it does not exist."""
+    """Return the topic in a subject's name (TOPIC-value, TOPIC-key); "" if it does not exist."""
     for suffix in SUFFIXES:
         name = subject.removesuffix(suffix)
         if name != subject and name in topics:
@@ -134,7 +135,7 @@ def pretty(schema: str) -> str:
 
 
 def changes(before: str, after: str) -> list[dict[str, str]]:
-    """Return the lines of a diff: same, gone or new; none if nothing changed."""
+    """Return the lines of a diff between two schemas, each same, gone or new; none if nothing changed."""
     old, new = before.splitlines(), after.splitlines()
     if old == new:
         return []

@@ -1,9 +1,11 @@
-"""Show a topic live: records since the last request, polled by the page's script.
+"""The live tail of a topic: the page's script polls for the records since its last request.
 
-    after = 0:1842,1:77 ─▶ nothing new? wait at most a second ─▶ records, a new `after`, number of skipped records
+    after = 0:1842,1:77 (the cursor: PARTITION:OFFSET) ─▶ wait at most a second for new records
+                        ─▶ records, a new `after`, number of skipped records
 
-The server keeps no state between requests. If there are too many records, the oldest are skipped and counted. Few
-requests wait at a time, so that workers remain for other requests; `waited`: this one did.
+The server keeps no state between requests. If there are too many records, the oldest are skipped and counted. Only a
+few requests may wait at a time, so that workers remain for other requests. `waited` in the response says whether this
+one did.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -37,7 +39,7 @@ PAUSE_S: Final = 0.1
 
 
 def tail_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """Return the page, or with `after` the records since then."""
+    """Return the page or, with `after`, the records since that cursor."""
     name = request.values[0]
     topic = client.topic(name)
     sought, chosen = request.text("q"), request.text("partition")
@@ -67,13 +69,16 @@ def tail_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def ends_of(client: Client, keys: Iterable[TopicPartition]) -> Offsets:
-    """Return the offsets up to which records can be read."""
+    """Return the offset up to which each partition can be read."""
     found = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST), isolation=READ_COMMITTED)
     return {key: row.offset for key, row in found.items()}
 
 
 def after_of(topic: str, text: str, ends: Offsets) -> Offsets:
-    """Parse the cursor; a partition that is missing, or shorter now, starts at its end. BadRequestError."""
+    """Parse the cursor. A partition that it lacks, or which is shorter now, begins at its end.
+
+    Raises BadRequestError for an invalid cursor.
+    """
     named: Offsets = {}
     for part in filter(None, text.split(",")):
         number, colon, offset = part.partition(":")
@@ -84,7 +89,7 @@ def after_of(topic: str, text: str, ends: Offsets) -> Offsets:
 
 
 def wait(client: Client, request: ActionRequest, after: Offsets, ends: Offsets) -> bool:
-    """Wait for records (`ends` then increase), or a while. False if too many requests are waiting already."""
+    """Wait up to a second for records, which increase `ends`. Return False if too many requests are waiting already."""
     waiting = request.bench.desk.waiting
     if not waiting.acquire(blocking=False):
         return False

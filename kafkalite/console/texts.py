@@ -1,4 +1,4 @@
-"""Format numbers, sizes and times for pages. Pure functions."""
+"""Format numbers, sizes and times for pages. Functions are pure."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ def count_text(value: int | None) -> str:
 
 
 def at_most_text(value: int | None) -> str:
-    """Format 1234567 as ≤ 1,234,567: a difference of offsets, which includes transaction markers and removed
-    records."""
+    """Format 1234567 as ≤ 1,234,567, for a difference of offsets.
+
+    Such a difference includes transaction markers and removed records.
+    """
     return f"≤ {value:,}" if value else count_text(value)
 
 
 def compact_text(value: float | None) -> str:
-    """Format 1234567 as 1.23 M; whole numbers below a thousand in full."""
+    """Format 1234567 as 1.23 M, and a whole number below a thousand in full."""
     if value is None or value != value:
         return NONE
     for unit, length in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
@@ -50,7 +52,7 @@ def size_text(value: int | None) -> str:
 
 
 def time_text(ms: int) -> str:
-    """Format a time as 2026-11-22 19:44:32.123 UTC; – for none."""
+    """Format a time as 2026-11-22 19:44:32.123 UTC; "–" for no time."""
     if ms <= 0:
         return NONE
     try:
@@ -60,7 +62,7 @@ def time_text(ms: int) -> str:
 
 
 def after_text(ms: int) -> str:
-    """Format a difference, such as +1.5 s."""
+    """Format a time difference in ms, such as +1.5 s."""
     sign, size = ("−", -ms) if ms < 0 else ("+", ms)
     for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
         if size >= length:

@@ -1,4 +1,4 @@
-"""Show topics: the list, and one topic with its partitions, consumer groups and settings.
+"""Pages about topics: the list, and one topic with its partitions, consumer groups and settings.
 
 Thread rule: functions belong to the thread that has the client.
 """
@@ -26,7 +26,7 @@ GROUPS_MAX: Final = 2000
 
 
 def topics_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return a page of the topics whose names contain a text, with counts and sizes."""
+    """Return one page of the list of topics whose names contain a text, with counts and sizes."""
     sought, page = request.text("q"), request.number("page", 1, 1, 10**6)
     internal = request.flag("internal")
     known = request.topics(client)
@@ -46,9 +46,9 @@ def topics_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def counted(client: Client, topics: Iterable[TopicDescription]) -> dict[str, dict[str, Any]]:
-    """Return the partitions, offline partitions, records (as offsets, an upper bound) and bytes of each topic.
+    """Return the numbers of partitions, offline partitions, records (upper bound: offsets) and bytes of each topic.
 
-    Records and bytes are None if no broker answers, without authorization, and if every partition lacks a leader.
+    Records and bytes are None if no broker responds, if not authorized, and if every partition lacks a leader.
     """
     listed = list(topics)
     keys = [
@@ -74,7 +74,7 @@ def counted(client: Client, topics: Iterable[TopicDescription]) -> dict[str, dic
 
 
 def sizes_of(client: Client, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return bytes on the leaders' disks; empty if not authorized."""
+    """Return the bytes of each partition on its leader's disk; empty if not authorized."""
     try:
         return client.admin.partition_sizes(keys)
     except (KafkaError, ClientError):
@@ -82,7 +82,7 @@ def sizes_of(client: Client, keys: Iterable[TopicPartition]) -> dict[TopicPartit
 
 
 def topic_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return one topic."""
+    """Return the page of one topic."""
     topic = client.topic(request.values[0])
     keys = [TopicPartition(topic.name, row.partition) for row in topic.partitions if row.leader >= 0]
     starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))

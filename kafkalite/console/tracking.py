@@ -1,7 +1,7 @@
-"""Find an event with `kafkalite.track`; the page's address contains the search.
+"""The page that finds an event by its id, with `kafkalite.track`. The page's address contains the search.
 
-A search occupies a worker, so few run at a time, each bounded in time and reads; larger searches need the command
-line. Masked data is not found: each hit is matched again after masking.
+A search occupies a web worker, so few run at a time, with limits on time and bytes. Larger searches need `kafkalite
+track`. A search cannot find masked data: each hit is matched again after masking.
 
 Thread rule: any thread; a search belongs to the thread that has the client.
 """
@@ -35,7 +35,7 @@ _running: Final = threading.BoundedSemaphore(SEARCHES_AT_A_TIME)
 
 
 def track_page(client: Client, request: Request) -> dict[str, Any]:
-    """Return the form, and the result if there is a search."""
+    """Return the form, and the result if the request has a search."""
     text = request.text("id")
     how = request.choice("how", tuple(how.value for how in How))
     asked: dict[str, Any] = {
@@ -60,7 +60,7 @@ def track_page(client: Client, request: Request) -> dict[str, Any]:
 
 
 def inquiry_of(asked: dict[str, Any]) -> Inquiry:
-    """Parse the search. BadRequestError."""
+    """Parse the search in a request. Raises BadRequestError."""
     try:
         return Inquiry.of(
             asked["id"],
@@ -77,7 +77,7 @@ def inquiry_of(asked: dict[str, Any]) -> Inquiry:
 
 
 def result_of(client: Client, request: Request, inquiry: Inquiry, *, groups: bool) -> dict[str, Any]:
-    """Return hits in order, outcomes, and coverage."""
+    """Run a search; return the hits in order, their states in groups, and how much was searched."""
     try:
         search = inquiry.search(client)
     except TooLarge as error:
@@ -108,7 +108,7 @@ def result_of(client: Client, request: Request, inquiry: Inquiry, *, groups: boo
 
 
 def still_fits(request: Request, inquiry: Inquiry, hit: Hit) -> bool:
-    """Return whether the masked record still matches: otherwise a search would reveal masked data."""
+    """Return whether a hit still matches after masking. Otherwise a search would reveal masked data."""
     record = request.masks.masked(hit.partition.topic, hit.record)
     if record == hit.record:
         return True
@@ -119,7 +119,7 @@ def still_fits(request: Request, inquiry: Inquiry, hit: Hit) -> bool:
 
 
 def step_row(request: Request, step: Step) -> dict[str, Any]:
-    """Return a record of the path."""
+    """Return a record of the event's path as plain data."""
     hit = step.hit
     record = request.masks.masked(hit.partition.topic, hit.record)
     letter = step.letter

@@ -1,8 +1,7 @@
-"""Show transactions: ids and states, and open transactions that block read_committed consumers, hanging ones among
-them.
+"""Pages about transactions: transactional ids and states, and open transactions that block read_committed consumers.
 
-A transaction hangs if a partition has it open and its coordinator does not know it (KIP-664): it does not end by
-itself. Thread rule: functions belong to the thread that has the client.
+A transaction hangs if it is open in a partition but unknown to its coordinator (KIP-664). It does not end without an
+abort. Thread rule: functions belong to the thread that has the client.
 """
 
 from __future__ import annotations
@@ -34,14 +33,17 @@ OPEN: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
 
 
 class Transactions:
-    """The page. With many partitions it checks only those that the sampler saw held back up to a minute ago, and
-    those of open transactions: a hanging transaction is older than that."""
+    """The page of all transactions.
+
+    With many partitions, it checks only those of open transactions, and those where the sampler found an open
+    transaction up to a minute ago. A hanging transaction is older than that.
+    """
 
     def __init__(self, sampler: Sampler) -> None:
         self._sampler = sampler
 
     def page(self, client: Client, request: Request) -> dict[str, Any]:
-        """Return ids, open ones first with details, and the partitions that are held back."""
+        """Return the transactional ids (open ones first, with details) and partitions that open transactions block."""
         sought = request.text("q")
         listed = client.transactions.list()
         low = sought.lower()
@@ -66,7 +68,7 @@ class Transactions:
 
 
 def led(topics: Mapping[str, TopicDescription]) -> set[TopicPartition]:
-    """Return the topics' partitions that have a leader."""
+    """Return the partitions of these topics that have a leader."""
     return {
         TopicPartition(name, row.partition)
         for name, topic in topics.items()
@@ -76,7 +78,7 @@ def led(topics: Mapping[str, TopicDescription]) -> set[TopicPartition]:
 
 
 def described(client: Client, ids: Iterable[str]) -> dict[str, TransactionDescription]:
-    """Describe transactions by their coordinators; unknown ones are omitted."""
+    """Describe transactions by their coordinators; leave out unknown ones."""
     found = {}
     for name in ids:
         with contextlib.suppress(KafkaError, ClientError):
@@ -85,7 +87,7 @@ def described(client: Client, ids: Iterable[str]) -> dict[str, TransactionDescri
 
 
 def details(row: TransactionListing, known: TransactionDescription | None) -> dict[str, Any]:
-    """Return one id, described if it is open."""
+    """Return a transactional id as plain data, with details if its transaction is open."""
     begun = known is not None and known.start_ms > 0
     return {
         "id": row.transactional_id,
@@ -100,7 +102,10 @@ def details(row: TransactionListing, known: TransactionDescription | None) -> di
 def held_back(
     client: Client, keys: set[TopicPartition], by_producer: Mapping[int, TransactionListing]
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Return partitions whose last stable offset is below the end, with the transaction, and whether these are all."""
+    """Return the partitions whose last stable offset is below the end, each with its transaction.
+
+    Also return whether the list is complete.
+    """
     ends = client.list_offsets(dict.fromkeys(sorted(keys), OFFSET_LATEST))
     stable = client.list_offsets(dict.fromkeys(ends, OFFSET_LATEST), isolation=READ_COMMITTED)
     behind = [key for key in ends if stable[key].offset < ends[key].offset]
@@ -137,7 +142,7 @@ def place_of(request: Request) -> tuple[TopicPartition, int]:
 
 
 def abort_page(client: Client, request: ActionRequest) -> dict[str, Any]:
-    """Return the transaction, and whether it may still end by itself."""
+    """Return the transaction to abort, and whether its producer may still end it."""
     where, start = place_of(request)
     found = next((one for one in client.transactions.open_in(where) if one.start_offset == start), None)
     if found is None:
@@ -157,8 +162,10 @@ def abort_page(client: Client, request: ActionRequest) -> dict[str, Any]:
 
 
 def abort_action(client: Client, request: ActionRequest) -> Done:
-    """Write the abort marker (KIP-664) if it is the transaction that was shown; requires the partition's name in
-    `confirm`."""
+    """Write the abort marker (KIP-664), if it is the transaction that was shown.
+
+    `confirm` must be the partition's name.
+    """
     where, start = place_of(request)
     request.require_name(str(where))
     shown = request.number("producer", -1, 0, 2**62)
