@@ -1,7 +1,7 @@
-/* What crc32.c and crc32c.c share: two CRCs of 32 bits that differ by their polynomial and by what processors offer for it.
+/* The common parts of crc32.c and crc32c.c: two 32-bit CRCs that differ by polynomial and by the instructions for them.
  *
- * Bits are reflected: in a 32-bit register, bit 0 is the coefficient of x^31. A value passed in or out of a kl_crc_function
- * is always the finished one, so that f(f(0, a, n), b, m) is the CRC of a then b.
+ * Bits are reflected: in a 32-bit register, bit 0 is the coefficient of x^31. A kl_crc_function takes and returns
+ * finished values, so f(f(0, a, n), b, m) is the CRC of a followed by b.
  *
  * Thread rule: the tables are filled once, at import; everything else only reads and may run on any thread.
  */

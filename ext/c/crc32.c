@@ -1,14 +1,15 @@
-/* CRC-32 (IEEE) in three ways: carry-less multiplication, Armv8's crc32 instruction, and eight table look-ups for every
- * eight bytes. Made for payloads of a few hundred bytes, where zlib's spends most of its time getting started. All
- * constants are computed from the polynomial at start, so that there is none to mistype.
+/* Compute CRC-32 (IEEE) in three ways: by carry-less multiplication, by Armv8's crc32 instruction, and by eight table
+ * look-ups for every eight bytes. It is made for payloads of a few hundred bytes, for which zlib's setup takes longer
+ * than its loop. All constants are computed from the polynomial at start, so none can be mistyped.
  *
- * Bits are reflected throughout: in an n-bit register, bit 0 is the coefficient of x^(n-1). What carries the folding:
+ * Bits are reflected: in an n-bit register, bit 0 is the coefficient of x^(n-1). Folding with carry-less multiplication
+ * relies on three facts:
  *
  *   1. The state after a message M is M * x^32 mod P, with the state before it added to M's first four bytes.
- *   2. Zeros in front of a message do not change that, so a message is thought to begin with as many as make its length a
- *      multiple of 64: there is a head, and never a tail.
- *   3. A carry-less multiplication of reflected 64-bit operands comes out one bit low, that is, times x. Moving a lane of
- *      128 bits on by d bits therefore multiplies its first quadword by x^(d+63) and its second by x^(d-1).
+ *   2. Zeros in front of a message do not change that. So a message is treated as if zeros in front of it made its
+ *      length a multiple of 64: its first block may be partial, its last one never is.
+ *   3. A carry-less multiplication of reflected 64-bit operands gives the product times x. So shifting a 128-bit
+ *      register by d bits multiplies its first quadword by x^(d+63) and its second by x^(d-1).
  */
 #include "crc32.h"
 

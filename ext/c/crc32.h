@@ -1,6 +1,7 @@
-/* CRC-32 (IEEE 802.3, the one of zlib and gzip): the checksum of Kafka 0.7's messages.
+/* CRC-32 (IEEE 802.3, as in zlib and gzip): the checksum of Kafka 0.7's messages.
  *
- * Polynomial 0x04C11DB7, reflected, initial value and final exclusive-or all ones: the CRC of "123456789" is 0xCBF43926.
+ * Polynomial 0x04C11DB7, reflected, initial value and final exclusive-or all ones: the CRC of "123456789" is
+ * 0xCBF43926.
  *
  * Thread rule: kl_crc32_select runs once, at import; everything else only reads and may run on any thread.
  */

@@ -1,12 +1,12 @@
-/* CRC-32C in four ways: AVX-512 folding, three interleaved streams of SSE4.2's crc32 instruction, Armv8's crc32c
- * instruction, and eight table look-ups for every eight bytes. All constants are computed from the polynomial at start,
- * so that there is none to mistype.
+/* Compute CRC-32C in four ways: by AVX-512 folding, by three interleaved streams of SSE4.2's crc32 instruction, by
+ * Armv8's crc32c instruction, and by eight table look-ups for every eight bytes. All constants are computed from the
+ * polynomial at start, so none can be mistyped.
  *
- * Bits are reflected throughout: in a 32-bit register, bit 0 is the coefficient of x^31. Two facts carry all of it:
+ * Bits are reflected: in a 32-bit register, bit 0 is the coefficient of x^31. The code relies on two facts:
  *
- *   1. The state after n more zero bytes is state * x^(8n) mod P. So a message may be cut in parts, each part be summed
- *      on its own, and the parts be joined by multiplications.
- *   2. A carry-less multiplication of reflected operands comes out one bit low, that is, times x. Multiplying two 32-bit
+ *   1. The state after n more zero bytes is state * x^(8n) mod P. So the CRCs of parts of a message can be computed
+ *      separately and joined by multiplications.
+ *   2. A carry-less multiplication of reflected operands gives the product times x. Multiplying two 32-bit
  *      values and feeding the 64-bit product to the crc32 instruction multiplies by x^32 more and reduces. Hence
  *      `state` shifted by n bytes = crc32(0, clmul(state, x^(8n-33))).
  */

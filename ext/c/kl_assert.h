@@ -1,4 +1,4 @@
-/* kl_assert(condition): an invariant of ours, checked in the debug build (KL_DEBUG) and compiled to nothing in any other.
+/* kl_assert(condition) checks an invariant in the debug build (KL_DEBUG), and compiles to nothing in any other build.
  *
  * A failure prints one line on stderr and aborts the process. Most invariants are checked where no exception can be
  * raised (without the GIL, in functions that cannot fail, in the middle of a change), and a broker that continued could

@@ -1,9 +1,9 @@
 /* The functions of OpenSSL that kafkalite calls, found at run time.
  *
- * Nothing here needs OpenSSL to compile or to link: the types are opaque and the prototypes our own, which
+ * Compiling and linking does not need OpenSSL: types are opaque, and this file has its own prototypes, which
  * tests/unit/native/tls/test_library.py compares with the installed headers. The first TLS listener or client loads the
- * machine's library: without TLS nothing is loaded, a wheel works on machines without OpenSSL, and the distribution
- * keeps patching it.
+ * machine's library. So nothing is loaded without TLS, a wheel works on machines without OpenSSL, and security updates
+ * of the distribution apply.
  *
  * Thread rule: kl_libssl_load by one thread at a time; the table is read-only from then on.
  */

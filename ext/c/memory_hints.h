@@ -1,4 +1,4 @@
-/* Hints about memory, to the processor and to the kernel. None changes what a program computes; each may be ignored.
+/* Hints about memory for the processor and the kernel, which may ignore them. No hint changes a result.
  *
  * Thread rule: any thread.
  */

@@ -1,11 +1,14 @@
-"""Avro bodies to columns: a program for each writer's schema, run over each message, appends to the reader's columns.
+"""Decode Avro bodies to columns. A program for each writer's schema runs over each message and appends to the columns.
 
-    program    Op[]: one a type of the writer, with the column it fills; a column of -1 steps over the value
-    columns    Column[]: one a node of the reader's schema; leaves hold values, lists and maps offsets, structs children
+    program    Op[]: one per type of the writer's schema, with the column that it fills; column -1 skips the value
+    columns    Column[]: one per node of the reader's schema. Leaves hold values, lists and maps hold offsets, structs
+               hold children
 
-All programs of a decoder fill the same columns, so messages of several writers lie in one batch in their order. A row
-that fails is taken back (`column_truncate`) and is null instead; a column's length is enough to truncate it.
-No size from a message is allocated before it was compared with the bytes that are left.
+All programs of a decoder fill the same columns, so a batch may contain messages with several writers' schemas, in
+order. If a row fails, `column_truncate` takes its values back and the row becomes null. To truncate a column, its
+length is all that is needed.
+
+A size in a message is compared with the remaining bytes before anything is allocated for it.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t

@@ -1,4 +1,4 @@
-"""Avro bodies to columns; layout and rules are in avro_decode.pxd, programs are made by kafkalite.avro.resolution.
+"""Decode Avro bodies to columns. avro_decode.pxd has layout and rules; kafkalite.avro.resolution makes the programs.
 
 Thread rule: a ColumnDecoder belongs to one thread at a time; its loop runs without the GIL.
 """

@@ -1,7 +1,7 @@
-"""Columns to Avro bodies: a node for each type of the writer's schema, over the Arrow buffers that hold its values.
+"""Encode columns as Avro bodies. Each type of the writer's schema has a node over the Arrow buffers with its values.
 
-Nodes are walked once a row; each writes what is at the row's place in its column. The buffers belong to the caller, who
-holds them while the loop runs; their lengths are checked before it does, and list offsets as they are met.
+The nodes are walked once per row, and each encodes its value of that row. The buffers belong to the caller, who keeps
+them alive while the loop runs. Buffer lengths are checked before the loop, list offsets when they are reached.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t

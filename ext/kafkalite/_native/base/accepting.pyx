@@ -1,6 +1,7 @@
-"""Takes connections from a listening socket: one system call each, and none of a socket object's.
+"""Accept connections from a listening socket with one system call each, and without a Python socket object.
 
-`socket.accept` makes four calls and three enumerations of a connection, of which its worker wants a descriptor only.
+`socket.accept` makes four system calls and creates three enums per connection. A network worker needs only the
+descriptor.
 """
 
 cimport cython

@@ -1,4 +1,4 @@
-"""Shared by the modules of CRC-32 and CRC-32C: sums of Python buffers, and backends by name (ext/c/crc.h)."""
+"""Common parts of the modules crc32 and crc32c: checksums of Python buffers, and backends by name (ext/c/crc.h)."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint32_t

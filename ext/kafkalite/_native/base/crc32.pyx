@@ -1,9 +1,9 @@
-"""CRC-32 (IEEE, zlib's) of Kafka 0.7's messages, by the fastest way this processor has.
+"""Compute the CRC-32 (IEEE, as in zlib) of Kafka 0.7's messages, in the fastest way that this processor supports.
 
-The choice is made once, at import, and named in `backend`: pclmul, armv8 or table (ext/c/crc32.c). zlib 1.2.13 gives
-the same values, 4 to 5 times slower for the 200 bytes of a usual message (benchmarks/micro/bench_message_set.py, calls
-for no bytes taken off); libraries that are as fast (zlib-ng, ISA-L) offer Python a call per message, which costs more
-than the sum itself.
+The way is chosen once, at import, and named in `backend`: pclmul, armv8 or table (ext/c/crc32.c). zlib 1.2.13 gives
+the same values, but takes 4 to 5 times as long for the 200 bytes of a usual message. (Measured without the time of an
+empty call: benchmarks/micro/bench_message_set.py.) Libraries that are as fast, such as zlib-ng and ISA-L, need a Python
+call per message, which takes longer than the checksum.
 
 Any thread may call; the GIL is released for buffers of GIL_RELEASE_SIZE and more.
 """

@@ -1,4 +1,4 @@
-"""CRC-32C for other native modules: any thread, with or without the GIL, no Python object touched."""
+"""CRC-32C for other native modules: callable from any thread, with or without the GIL; uses no Python object."""
 
 from libc.stdint cimport uint32_t
 

@@ -1,8 +1,8 @@
-"""CRC-32C of record batches, journal lines and index files, by the fastest way this processor has.
+"""Compute the CRC-32C of record batches, journal lines and index files, in the fastest way on this processor.
 
-The choice is made once, at import, and named in `backend`: avx512, sse42, armv8 or table (ext/c/crc32c.c). Where only
-the table is left, `crc32c` from Python asks the package of that name, if it is installed and says that it has hardware
-support; then `backend` is "package". Native callers use the C function in every case.
+The way is chosen once, at import, and named in `backend`: avx512, sse42, armv8 or table (ext/c/crc32c.c). If only the
+table is possible, `crc32c` calls from Python use the package of that name, if it is installed and reports hardware
+support; then `backend` is "package". Native callers always use the C function.
 
 Any thread may call; the GIL is released for buffers of GIL_RELEASE_SIZE and more.
 """

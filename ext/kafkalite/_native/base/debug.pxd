@@ -1,6 +1,6 @@
-"""The debug build: `kl_assert` checks invariants there and is nothing elsewhere. See ext/c/kl_assert.h.
+"""Declare `kl_assert`, which checks invariants in the debug build and does nothing in others (ext/c/kl_assert.h).
 
-One comparison each, of C values, so that the release build has not even that.
+Each check is one comparison of C values, so that nothing of it is left in the release build.
 """
 
 cdef extern from "kl_assert.h" nogil:

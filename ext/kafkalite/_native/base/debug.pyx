@@ -1,3 +1,3 @@
-"""Which build this is."""
+"""Report whether this is the debug build."""
 
 ENABLED = KL_DEBUG != 0

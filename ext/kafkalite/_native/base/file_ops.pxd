@@ -1,8 +1,7 @@
-"""Every system call by which the log changes the disk, in one place, so that a test can make the n-th of them fail, or
-replace the machine's disk.
+"""Make every system call by which the log changes the disk, so that a test can fail the n-th call or replace the disk.
 
-The functions return a count or 0, or -errno; EINTR and short writes are continued here and nowhere else. They run
-without the GIL and touch no Python object.
+Functions return a count or 0, or -errno on failure. Only this module continues after EINTR and short writes. The
+functions run without the GIL and use no Python object.
 """
 
 from libc.stdint cimport int64_t

@@ -1,17 +1,15 @@
-"""Every system call by which the log changes the disk, in one place, so that a test can make the n-th of them fail, or
-replace the machine's disk.
+"""Make every system call by which the log changes the disk, so that a test can fail the n-th call or replace the disk.
 
-A fault plan says: of the calls of the kinds in `kinds`, let `after` pass, then fail one (or all that follow) with
-`errno`; a failing write may first write `written` bytes, as a full disk does. Calls are counted only while a plan is
-armed.
+A fault plan counts the calls of the kinds in `kinds`, lets `after` of them pass, and then fails one (or all that
+follow) with `errno`. A failing write may first write `written` bytes, as on a full disk. Calls are counted only while a
+plan is armed.
 
 A replacement disk (`use_disk`; the interface is kafkalite.broker.log.files.Disk) serves calls by path: open, rename,
-unlink, mkdir, stat. Calls by descriptor reach the system, with the descriptor that the disk returned, so that maps and
+unlink, mkdir, stat. Calls by descriptor go to the system, with a descriptor that the disk returned, so that maps and
 native loops work unchanged. The disk is notified before each of them and can make it fail.
 
-Both are process-wide and off unless a test turns them on; off they cost one load and one branch a call.
-
-Reading has no place here: logs are read through maps.
+Fault plans and replacement disks are process-wide and only for tests. Without them a call costs one load and one branch
+more. This module does not read files: logs are read through maps.
 """
 
 from libc.errno cimport errno, EINTR, EIO, ENOENT

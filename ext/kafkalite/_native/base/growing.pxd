@@ -1,10 +1,10 @@
-"""Bytes that grow, and are then given away to Python without a copy.
+"""A byte buffer that grows, and that Python finally takes over without a copy.
 
-Memory that comes back is kept for the next (`refill`), up to a limit: the system maps new pages one fault at a time,
-which takes longer than decoding into them.
+Freed memory is kept for the next buffer (`refill`), up to a limit. New memory would cost a page fault per page, which
+takes longer than decoding into it.
 
-Thread rule: a Growing belongs to one thread at a time, `reserve` runs without the GIL; everything else needs it, and
-the spares are guarded by it.
+Thread rule: a Growing belongs to one thread at a time. `reserve` runs without the GIL; everything else needs it. The
+GIL also guards the kept memory.
 """
 
 

@@ -1,4 +1,4 @@
-"""A growing buffer that Python takes over without a copy; growing.pxd has the functions."""
+"""A growing byte buffer that Python finally takes over without a copy. growing.pxd has the functions."""
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo

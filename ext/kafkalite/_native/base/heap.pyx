@@ -1,10 +1,10 @@
-"""The C library's heap: how many arenas it keeps, and when it gives memory back to the system.
+"""Configure the C library's heap: the number of its arenas, and when it returns memory to the system.
 
-glibc makes an arena for each of up to eight threads a processor. Each reserves 64 MiB of address space and keeps the
-peak of its thread: memory that one thread has freed is no use to the others. Once a block of up to 32 MiB was freed, it
-also takes blocks of that size from an arena from then on, where one small block after them keeps them all.
+glibc may create eight arenas per processor, for its threads. Each arena reserves 64 MiB of address space and keeps the
+peak memory of its threads: other arenas cannot use what was freed in it. In addition, once a block of up to 32 MiB was
+freed, glibc allocates blocks of that size in arenas, too. Then one small block after them keeps all of their memory.
 
-Other C libraries (musl) have nothing to set, and give large blocks back at once.
+Other C libraries (musl) need no settings, and return large blocks at once.
 """
 
 cdef extern from *:

@@ -1,4 +1,4 @@
-"""How often something took how long, or was how large: 24 powers of two, without a Python object per value."""
+"""Count durations or sizes in 24 buckets, by powers of two, without a Python object per value."""
 
 from libc.stdint cimport int64_t, uint64_t
 

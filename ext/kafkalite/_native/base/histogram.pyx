@@ -1,7 +1,7 @@
-"""Histograms of powers of two, for native code (`Buckets`) and for Python (`Histogram`).
+"""Histograms whose buckets are powers of two, for native code (`Buckets`) and for Python (`Histogram`).
 
-Thread rule: a value is added with the GIL held, or by the one thread that owns the buckets. A reader sees each
-number whole, but the sum may already include a value that the counts lack.
+Thread rule: a value is added with the GIL held, or by the one thread that owns the buckets. Each number that a reader
+gets is consistent, but the sum may already include a value that the counts lack.
 """
 
 cimport cython

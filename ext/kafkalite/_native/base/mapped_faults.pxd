@@ -1,4 +1,4 @@
-"""Maps of files that may fail under their readers: see ext/c/mapped_faults.h."""
+"""Detect that a mapped file fails while it is read; see ext/c/mapped_faults.h."""
 
 from libc.stdint cimport int64_t
 

@@ -1,6 +1,6 @@
-"""Maps of files that may fail under their readers: cut by somebody, or on a disk that cannot give a page any more.
+"""Detect that a mapped file fails while it is read, because it was truncated or the disk cannot read a page.
 
-Without this, SIGBUS would end the process. With it, a reader gets zeros and a flag, which it must check before it uses
+Without this, SIGBUS would end the process. With it, a reader gets zeros, and a flag that it must check before it uses
 the bytes; ext/c/mapped_faults.h describes the protocol. The first map installs the signal handler, so a program without
 maps keeps its own.
 """

@@ -1,7 +1,8 @@
-"""The system's clocks, as `time` has them, for code that runs in the process of somebody's tests.
+"""Read the system's clocks, for code that runs in a process with a user's tests.
 
-freezegun replaces the functions of `time` in every module that has them, time-machine changes what they do. Neither
-reaches these. The names are those of `time`, so a module says `native_time as time`.
+freezegun replaces the functions of the module `time` in all modules that have imported them, and time-machine changes
+what they do. Neither affects these functions. Their names are those of `time`, so a module can write `native_time as
+time`.
 """
 
 from libc.stdint cimport int64_t

@@ -1,7 +1,7 @@
-"""Kafka 0.7's protocol: PRODUCE, FETCH, MULTIFETCH, MULTIPRODUCE and OFFSETS, on separate connections.
+"""Serve Kafka 0.7's protocol: PRODUCE, FETCH, MULTIFETCH, MULTIPRODUCE and OFFSETS, on connections of its own listener.
 
     request   int32 size · int16 type · body                no version, no correlation id
-    response  int32 size · int16 error code · body          types 1, 2 and 4 alone
+    response  int32 size · int16 error code · body          only for types 1, 2 and 4
 
     0 PRODUCE        topic, partition i32, set size i32, set          never answered, not even for an error
     1 FETCH          topic, partition i32, offset i64, size max i32   message-set bytes
@@ -9,10 +9,11 @@
     3 MULTIPRODUCE   count i16, PRODUCE bodies                        never answered
     4 OFFSETS        topic, partition i32, time i64, count max i32    count i32, offsets i64
 
-One request at a time: while one waits for disk or I/O pool, or its answer for the socket, the next is not looked
-at (in_flight_max is 1). Only the flush that a PRODUCE makes due runs beside the PRODUCEs after it, up to the next one
-due; what reads waits for it. What cannot be answered closes the connection: an unknown type, a set that is refused, a
-partition that is not there. Receiving, queueing and sending are Connection's, and so are the thread rules.
+A connection serves one request at a time (in_flight_max is 1). While a request waits for the disk or the I/O pool, or
+its response for the socket, the next request is not examined. There is one exception: while the flush that a PRODUCE
+has caused is running, further PRODUCEs are served until the next flush is due; requests that read wait for the flush.
+An error that has no response closes the connection: an unknown type, a refused message set, a missing partition. The
+class Connection receives, queues and sends; its thread rules apply.
 """
 
 cimport cython

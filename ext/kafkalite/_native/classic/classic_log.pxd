@@ -1,4 +1,4 @@
-"""A log of Kafka 0.7's messages: the format, appends of message sets, reads of byte ranges."""
+"""A log in Kafka 0.7's format: append message sets, and read ranges of bytes."""
 
 from libc.stdint cimport int64_t
 

@@ -1,11 +1,13 @@
-"""A log of Kafka 0.7's messages: the format, appends of message sets, reads of byte ranges.
+"""A log in Kafka 0.7's format: append message sets, and read ranges of bytes.
 
-    offset      the byte's place in the partition's endless stream: segment base + position
-    append      a whole set at once; messages too large drop it, anything else wrong refuses it; a cut tail goes
-    visible     only what is on the disk: high watermark = flushed offset, and it moves with a flush
-    read        any bytes below that, inside one segment, wherever they begin and end; 0.7's readers check checksums
+    offset      the byte position in the endless stream of the partition: segment base + position
+    append      whole sets. A set with a too large message is dropped, an invalid one refused; a partial message at the
+                end is cut off
+    visible     only flushed bytes: the high watermark is the flushed offset, and moves with a flush
+    read        any range of bytes below that inside one segment, also in the middle of messages; 0.7's consumers check
+                checksums
 
-What else a log does (segments, rolling, flushing, recovery, retention) is LogCore's and its owner's, as for v2.
+LogCore and its owner do everything else (segments, rolling, flushing, recovery, retention), as for record batches v2.
 
 Thread rules are LogCore's.
 """

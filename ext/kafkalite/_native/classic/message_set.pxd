@@ -1,6 +1,6 @@
-"""Kafka 0.7's messages: one stored entry read from bytes, a set of them walked. See message_set.pyx for the layout.
+"""Read one message of Kafka 0.7 from bytes, and iterate over a set of messages. message_set.pyx shows the layout.
 
-And its requests' types, which broker and client must have alike.
+Also the numbers of 0.7's request types, for broker and client.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t

@@ -1,4 +1,4 @@
-"""Message sets of Kafka 0.7: encode, check, iterate. Big-endian, entries back to back:
+"""Encode, validate and iterate message sets of Kafka 0.7. Numbers are big-endian, and entries have no gaps:
 
     magic 0                                     magic 1
     0  size i32, counts from byte 4             0  size i32, counts from byte 4
@@ -7,12 +7,12 @@
     9  payload                                  6  crc u32, of the payload alone
                                                 10 payload
 
-The payload of a message with a codec is a compressed message set: the message is a wrapper. An offset is a byte
-position; the one given with a message is where to fetch after it. Inside a wrapper that is the wrapper's own start, but
-for its last message, so who stops inside gets the whole wrapper again.
+The payload of a message with a codec is a compressed message set; such a message is a wrapper. An offset is a byte
+position. The offset returned with a message is where to fetch after it. Inside a wrapper that is the start of the
+wrapper, except after its last message: a consumer that stops inside a wrapper fetches all of it again.
 
-A set that was cut ends in a partial entry, which is dropped; one of four bytes and more is an error where it is the
-first entry.
+A set that was cut ends in a partial entry, which is ignored. If the first entry is partial and has at least four bytes,
+that is an error.
 
 Thread rule: functions are pure; a MessageIterator belongs to one thread at a time.
 """

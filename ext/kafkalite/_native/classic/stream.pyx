@@ -1,9 +1,9 @@
-"""The inner loops of Kafka 0.7's consumers: the next message of a stream, with its topic, or of a set, with its offset.
+"""The inner loops of Kafka 0.7's consumers. They return the next message of a stream, or of a message set.
 
-    __next__ ─▶ message of the chunk in hand ─▶ MessageAndMetadata
-                     └─ none left ─▶ advance(): the subclass brings the next chunk, or raises
+    __next__ ─▶ next message of the current chunk ─▶ MessageAndMetadata
+                     └─ none left ─▶ advance(): the subclass sets the next chunk, or raises
 
-Thread rule: one thread iterates; any other may call `stop_chunk`, which only shortens the chunk in hand.
+Thread rule: one thread iterates; any other thread may call `stop_chunk`, which only shortens the current chunk.
 """
 
 cimport cython

@@ -1,4 +1,4 @@
-"""The aborted transactions of one log: read_committed fetches return them."""
+"""List the aborted transactions of one log, which read_committed fetches return."""
 
 from libc.stdint cimport int64_t
 

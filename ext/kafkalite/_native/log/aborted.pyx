@@ -1,9 +1,10 @@
-"""The aborted transactions of one log, in an array ordered by their markers.
+"""List the aborted transactions of one log, for read_committed fetches, in an array ordered by their markers.
 
     query [from, upper)         every transaction that began below `upper` and has its marker at `from` or above
-    marker_offset               rises: bisecting it finds the first entry
-    stable_offset               never falls. The first entry with one at `upper` or above is the last that can match,
-                                because every transaction that began below `upper` was decided by then. Bisected too
+    marker_offset               increases: bisection finds the first entry
+    stable_offset               never decreases. The first entry with a value of at least `upper` is the last that can
+                                match, because every transaction that began below `upper` was decided by then. Also
+                                found by bisection
 
 Commits leave no entry, nor do markers of producers without records in this log. On disk, each segment's NNN.txnindex
 (Kafka's format) lists the transactions whose markers it contains (see kafkalite.broker.log.transaction_index).

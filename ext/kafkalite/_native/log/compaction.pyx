@@ -16,7 +16,7 @@ Batches are handled without the GIL, except in the codecs: a compressed batch go
 records were removed, through `pack`. The base offset of a batch shows whether it belongs to an aborted transaction. The
 filter stops at markers: the caller knows whether they are still needed.
 
-Keys are looked up several at a time, so that the waits for the map's memory overlap.
+Several keys are looked up at a time, so that the waits for the map's memory overlap.
 
 Thread rule: a filter and its map belong to one cleaner thread. The segment is pinned only during a call.
 

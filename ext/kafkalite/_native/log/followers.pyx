@@ -1,13 +1,13 @@
-"""The replication state of a leader's followers, from which the high watermark is computed.
+"""Keep the replication state of a leader's followers, from which the high watermark is computed.
 
     a follower's fetch ─▶ fetched: its log end, log start, broker epoch, and when it last caught up
     replicated_end     ─▶ the lowest log end of the leader, the in-sync replicas, and replicas about to join them
     low_watermark      ─▶ the lowest log start of the leader and of the followers that are alive
 
 The controllers decide which replicas are in sync. After the leader has proposed a change, it counts the replicas of
-both sets until the controllers answer, because a member of either set may be elected (KIP-497). A replica that is
-caught up and allowed to join counts too: the log cannot outrun it meanwhile. With fewer in-sync replicas
-than min.insync.replicas (or than replicas, if those are fewer), nothing counts as replicated.
+both sets until the controllers answer, because a member of either set may be elected (KIP-497). A replica that has
+caught up and is allowed to join counts too, so that the high watermark does not pass it before it has joined. With
+fewer in-sync replicas than min.insync.replicas (or than replicas, if those are fewer), nothing counts as replicated.
 
 A restarted follower has a new broker epoch and may have lost records. Only a fetch in the broker epoch that is
 registered now can bring it into the in-sync replicas (KIP-903).

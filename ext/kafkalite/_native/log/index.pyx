@@ -1,17 +1,17 @@
 """The sparse index of one segment: where batches are, by offset, by position and by time.
 
 An entry has three numbers for one batch: its base offset, its position in the segment, and the largest timestamp of all
-batches *before* it. None of the three columns ever falls, so each can be bisected. A look-up by time finds a position
-before the result. The batch at position 0 has no entry.
+batches *before* it. None of these numbers decreases from one entry to the next, so each can be searched by bisection. A
+look-up by time finds a position before the result. The batch at position 0 has no entry.
 
-Thread rule: appending and taking a view need the GIL (the log's lock orders the writers). A view holds the array it
-points into, so bisecting it needs neither: growing publishes a new array and leaves the old one as it was. Nothing is
+Thread rule: appending and taking a view need the GIL (the log's lock orders the writers). Searching in a view needs
+neither, because the view keeps its array alive: growing creates a new array and does not change the old one. Nothing is
 allocated before the first entry.
 
-numpy is imported with the first entry: it takes longer to load than the rest of a broker that starts.
+numpy is imported with the first entry, because its import takes longer than the rest of a broker's start.
 
-An index may be a mapped file, which can fail under its readers (see mapped_faults): `failed` says so after a look-up,
-and its result must not be used. The index is then rebuilt from the log.
+An index may be a mapped file, which can fail while it is read (see mapped_faults). Check `failed` after a look-up: if
+it is true, the result must not be used, and the index is rebuilt from the log.
 
 Saving, loading and rebuilding are elsewhere (kafkalite.broker.log.index_file, PartitionLog).
 """

@@ -1,15 +1,16 @@
-"""The newest offset of each key, in a fixed amount of memory: what compaction compares every record with.
+"""Map each key to its newest offset, in a fixed amount of memory; compaction compares every record with this map.
 
-Keys are represented by a hash of 128 bits, as Kafka does with MD5; two keys with one hash would count as one and the
-older record lost. SipHash-2-4 with 128 bits of output and a secret drawn for each map keeps that negligible (2^32 keys
-collide with a probability of about 2^-65) and out of the hands of who chooses the keys.
+A key is represented by a hash of 128 bits, as in Kafka (which uses MD5). If two keys had the same hash, they would be
+treated as one key, and the older record would be lost. The hash is SipHash-2-4 with 128 bits of output and a random
+secret for each map. So collisions are negligible (among 2^32 keys, the probability of one is about 2^-65), and nobody
+who chooses keys can cause one.
 
-    slot, 24 bytes:  hash low u64 | hash high u64 | offset + 1 (0: free)         slots × load factor = keys it takes
+    slot, 24 bytes:  hash low u64 | hash high u64 | offset + 1 (0: free)         capacity = slots × load factor
 
-Open addressing: a key sits in the first free slot from `low × slots / 2^64` on. Nothing is ever removed. The functions
-are inline so that the walks over records in `compaction` contain them; they neither lock nor allocate.
+Open addressing: a key is in the first free slot from `low × slots / 2^64` on. Nothing is ever removed. The functions
+are inline so that the loops over records in `compaction` contain them; they neither lock nor allocate.
 
-A map larger than the processor's caches costs one wait for memory a key. A caller with many keys hashes several
+A look-up in a map larger than the processor's caches waits for memory. A caller with many keys therefore hashes several
 of them, prefetches their slots (table_prefetch) and then looks them up, so that the waits overlap.
 """
 

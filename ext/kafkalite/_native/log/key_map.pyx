@@ -1,7 +1,7 @@
-"""The newest offset of each key, in a fixed amount of memory: what compaction compares every record with.
+"""Map each key to its newest offset, in a fixed amount of memory; compaction compares every record with this map.
 
-Layout and hash are described in key_map.pxd. A map belongs to one pass of one cleaner thread. Its memory is given out
-by the system page by page as keys arrive, and given back with the map.
+key_map.pxd describes layout and hash. A map belongs to one pass of one cleaner thread. The system allocates its memory
+page by page as keys arrive, and frees it with the map.
 """
 
 from libc.stddef cimport size_t

@@ -1,4 +1,4 @@
-"""The write path of a log: a batch is checked, placed, written and published."""
+"""Append a batch to a log: check it, assign its offsets, write and publish it."""
 
 from libc.stdint cimport int32_t, int64_t
 

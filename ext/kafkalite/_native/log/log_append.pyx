@@ -1,9 +1,9 @@
-"""The write path of a log: a batch is checked, placed, written and published.
+"""Append a batch to a log: check it, assign its offsets, write and publish it.
 
     header and checksum ─▶ records ─▶ codec ─▶ lock ─▶ producer ─▶ segment ─▶ offsets, write, index ─▶ publish ─▶ notify
 
-The checks have Kafka's order (LogValidator, then UnifiedLog.append). Steps that may block are the log owner's (see
-log_core), or are deferred if the caller may not block.
+The checks are in Kafka's order (LogValidator, then UnifiedLog.append). The log's owner does the steps that may block
+(see log_core); if the caller must not block, the append is deferred.
 
 Thread rule: LogCore's; any thread, with the GIL. Functions whose names end in _locked need the lock.
 """

@@ -2,23 +2,23 @@
 
 log_append has the write path; kafkalite.broker.log.partition_log, which owns a core, has the rest.
 
-    log_start <= flushed <= log_end          segments: rising, contiguous, never empty; the last one is active
+    log_start <= flushed <= log_end          segments: ascending, contiguous, never empty; the last one is active
     log_start <= high_watermark <= log_end   standalone: equal to log_end; replicated: moved by set_high_watermark();
-                                             positional: equal to flushed. Chosen when the log is made, but for
+                                             positional: equal to flushed. Fixed when the log is created, except by
                                              set_replicated()
     log_start <= last_stable <= high_watermark      the first offset of the oldest open transaction, else equal;
                                              replicated: of the oldest that is open or whose marker is above
 
 An append checks the batch in Kafka's order, takes the log's lock, assigns offsets, writes, indexes and publishes,
 releases the lock and notifies the listeners. A read takes no lock: it uses the offsets and the immutable tuple of
-segments, and lends a range of one of them.
+segments, and returns a LogSlice, which is a view of a range of one segment.
 
-Thread rules. The lock orders all changes of the log (append, roll, log start, producers, segments). A thread tries it
-first and then waits for it without the GIL; its holder may release the GIL during a write. Only the file cache's lock
-nests in it: its holder takes no other log's lock, calls no listener and, with may_block=False, waits for nothing except
-one write to the page cache. Offsets and `segments` are stored in one step with the GIL (no Python call in between), so
-that any thread may read them together; an aborted transaction is recorded before the last stable offset moves.
-Listeners are called on the appending thread, with the GIL and without the lock; they must not block.
+Thread rules. The lock orders all changes of the log (append, roll, log start, producers, segments). A thread first
+tries to take the lock, and then waits for it without the GIL; its holder may release the GIL during a write. The holder
+may take only one other lock, that of the file cache. It calls no listener and, with may_block=False, waits for nothing
+except one write to the page cache. Offsets and `segments` are stored in one step with the GIL (no Python call in
+between), so that any thread may read them together. An aborted transaction is recorded before the last stable offset
+moves. Listeners are called on the appending thread, with the GIL and without the lock; they must not block.
 
 The log's owner, a PartitionLog, does everything that may block or needs a codec:
 

@@ -1,4 +1,4 @@
-"""A range of one segment's bytes that a read lends without a copy."""
+"""A view of a range of one segment's bytes, which a read returns instead of a copy."""
 
 from libc.stdint cimport int64_t
 

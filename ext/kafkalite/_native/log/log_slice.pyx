@@ -1,9 +1,9 @@
-"""A range of one segment's bytes that a read lends without a copy.
+"""A view of a range of one segment's bytes, which a read returns instead of a copy.
 
 A slice pins its segment: retention and compaction can delete the file's name but not its bytes. segment.pyx defines how
 the bytes may be used, and how to detect that the file was truncated under its map.
 
-Thread rule: a slice is one thread's at a time; `failed` needs the GIL alone.
+Thread rule: a slice belongs to one thread at a time. `failed` needs only the GIL.
 """
 
 cimport cython

@@ -1,4 +1,4 @@
-"""Sums of bytes and records appended to and read from logs, for metrics. Each log counts in its `Traffic`.
+"""Count the bytes and records that are appended to and read from logs, for metrics. Each log has a `Traffic`.
 
 Thread rule: any thread, with the GIL.
 """

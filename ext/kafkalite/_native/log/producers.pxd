@@ -1,4 +1,4 @@
-"""The state of a partition's idempotent and transactional producers."""
+"""Keep the state of a partition's idempotent and transactional producers."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 

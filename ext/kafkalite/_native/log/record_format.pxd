@@ -1,7 +1,7 @@
-"""The interface of a stored record format: `v2` and the 0.7 `classic` format implement it.
+"""Define the interface of a stored record format. `v2` (record batches) and 0.7's `classic` format implement it.
 
-The log itself knows segments, positions and offsets. A format parses one stored item (a batch, or a classic message),
-checks its checksum, and puts offset and leader epoch into bytes about to be appended.
+The log itself knows only segments, positions and offsets. A format parses one stored item (a batch, or a classic
+message), checks its checksum, and writes offset and leader epoch into bytes about to be appended.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t

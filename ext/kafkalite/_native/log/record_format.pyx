@@ -1,9 +1,8 @@
-"""The interface of a stored record format: `v2` and the 0.7 `classic` format implement it.
+"""Define the interface of a stored record format. `v2` (record batches) and 0.7's `classic` format implement it.
 
-A record batch v2 has the same bytes on disk and on the wire; batch.pxd draws it.
+A record batch v2 has the same bytes on disk and on the wire; batch.pxd shows its layout.
 
-A format object has no state and may be used by any thread, without the GIL. `batch` walks the records inside a
-batch.
+A format object has no state. Any thread may use it, without the GIL. The module `batch` reads the records in a batch.
 """
 
 from libc.stdint cimport int32_t, int64_t

@@ -1,4 +1,4 @@
-"""A log whose records come from another broker's: appended with their offsets, cut where histories part."""
+"""A follower's log: append the leader's batches with their offsets, and truncate where the logs diverge."""
 
 from libc.stdint cimport int32_t, int64_t
 

@@ -1,6 +1,6 @@
 """A follower's log: append the leader's batches with their offsets, and truncate where the logs diverge.
 
-    append     the leader's batches ▸ walked and checked as a whole, without the GIL ▸ written in runs
+    append     the leader's batches ▸ all of them checked, without the GIL ▸ written in runs
     cut        a new list of segments, the log end and everything derived from it, published in one step
 
 A batch keeps its offsets, its leader epoch and every other byte. The leader's checks (sequences, timestamps, keys,
@@ -11,7 +11,7 @@ higher epoch than the fetch had is skipped, with everything after it: its sender
 A cut never shortens a file while it is read. A new object replaces the segment that contains the new end, and the old
 one is deleted as by retention: readers that have it pinned continue in the old file, later readers find the new one.
 The file is shortened only if it has no pin when the cut is published; otherwise the kept part was copied to a new file
-before. A thread that slept between two looks at the log sees that `cut_count` changed.
+before. `cut_count` increases with each cut, so that a thread which has paused between two reads of the log notices it.
 
 Thread rule: LogCore's.
 """

@@ -1,12 +1,13 @@
-"""Walking the batches of a segment: for recovery, verification, index building, producer state and look-ups by time.
+"""Scan the batches of a segment: for recovery, verification, index building, producer state and look-ups by time.
 
-A scan goes from one batch boundary to the next in chunks: the chunk is walked without the GIL (headers always,
-checksums when asked), then taken in with it. It stops at the end it was given or at the first thing that is no batch;
-kafkalite.broker.log.recovery decides what that means (a torn tail to cut, damage to quarantine).
+A scan goes from one batch boundary to the next, in chunks. It checks the headers of a chunk (and, if requested, the
+checksums) without the GIL, and then uses the results with the GIL. It stops at the given end, or at the first bytes
+that are not a batch. kafkalite.broker.log.recovery decides what such bytes mean: an incomplete batch at the end, which
+is cut, or damage, which is quarantined.
 
-The order of batches detects what the CRC does not cover, the base offset: a batch must not start below the offset after
-the previous batch, and if it starts above it (a gap, legal after compaction), it must not overlap the next batch. From
-offset `contiguous_from` on, no gap is allowed, because unflushed batches are never compacted.
+The CRC does not cover the base offset, so the order of batches is checked. A batch must not begin below the offset
+after the previous batch. If it begins above it (a gap, which is legal after compaction), it must not overlap the next
+batch. From offset `contiguous_from` on, no gap is allowed, because unflushed batches are never compacted.
 
 A file that becomes unreadable ends the scan with SegmentUnreadable; the results so far must not be used.
 

@@ -1,4 +1,4 @@
-"""One file of a log: its descriptor and map (lent with pins), its size, its index and its verified range."""
+"""One file of a log: its descriptor and map (which readers pin while they use them), size, index and verified range."""
 
 from libc.stdint cimport int32_t, int64_t
 

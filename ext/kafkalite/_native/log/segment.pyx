@@ -1,11 +1,11 @@
-"""One file of a log: its descriptor and map (lent with pins), its size, its index and its verified range.
+"""One file of a log: its descriptor and map (which readers pin while they use them), size, index and verified range.
 
     0                        verified, flushed ...           size   written    allocated
     |--- whole batches, readable ---------------------------|- zeros -|- blocks ---|- address space of the map ---|
 
-Bytes up to `size` never change while the file lives and are never unmapped or cut while a pin is held. Writing is by
-`pwrite` at `size`, into blocks reserved ahead without growing the file. Reading uses a read-only map that extends
-beyond the end of the file, so that it need not grow; no reader goes to `size` or above.
+Bytes up to `size` never change while the file exists, and are never unmapped or cut while a pin is held. Writes use
+`pwrite` at `size`, into blocks that were allocated ahead without growing the file. Reads use a read-only map that
+extends beyond the end of the file, so that it need not grow; no reader goes to `size` or above.
 
 Once a segment holds ZEROS_FROM bytes, small batches are written into zeros that were written before, up to
 ZEROS_STEP_MAX at once: the page cache then allocates its pages in large pieces (half the CPU of a batch of 10 KB), and
@@ -13,16 +13,17 @@ fdatasync finds the file's size and blocks settled, with nothing for the file sy
 closed cleanly may end in zeros, which recovery cuts (kafkalite/broker/log/recovery.py). A roll and a clean stop cut
 them, so a sealed file has its true size. Classic segments are not extended: their offsets are file positions.
 
-Bytes loaded from the disk are not trusted: their CRC is checked once, granule by granule (a granule lies between two
-index entries), before they are first served. A damaged granule is quarantined: listed in `damage`, its bytes unchanged.
+Bytes that an earlier process wrote are not trusted: their CRC is checked once, before they are first served. The unit
+of this check is a granule, the bytes between two index entries. A damaged granule is quarantined: it is listed in
+`damage`, and its bytes stay unchanged.
 
 A file that was truncated from outside, or that the disk cannot read, yields zeros and sets a flag (see mapped_faults):
 after reading the map, call `check_read` or `has_fault`. The flag stays set, and this process never serves the bytes
-again. A file size below the written size, where it is looked up anyway, also sets the flag.
+again. The flag is also set if the file size is looked up for other reasons and is below the written size.
 
-Thread rule: pins, opening and closing, `advance` and the index need the GIL, which none of these gives away between a
-test and what depends on it; the log's lock orders the writers. The map and descriptor may be used without the GIL
-while pinned. The FileCache closes only segments without pins.
+Thread rule: pins, opening and closing, `advance` and the index need the GIL. None of these releases it between a check
+and the action that depends on the check. The log's lock orders the writers. The map and descriptor may be used without
+the GIL while pinned. The FileCache closes only segments without pins.
 """
 
 from libc.errno cimport EIO, errno

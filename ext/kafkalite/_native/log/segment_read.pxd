@@ -1,4 +1,4 @@
-"""Which bytes of a segment answer a read: positions of whole batches, found by index and headers."""
+"""Find the bytes of a segment that answer a read: positions of whole batches, by index and headers."""
 
 from libc.stdint cimport int64_t
 

@@ -5,7 +5,7 @@
 Unverified bytes are not read (READ_DEFER). Quarantined batches are skipped, unless they contain the requested offset:
 then the read is refused.
 
-Thread rule: Segment's; the caller holds a pin, and asks the segment for faults when it has read the map.
+Thread rule: Segment's. The caller holds a pin, and checks the segment for faults after reading the map.
 """
 
 from libc.stdint cimport INT64_MAX, int64_t

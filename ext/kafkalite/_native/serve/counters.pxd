@@ -1,4 +1,4 @@
-"""A worker's request metrics, where they are enabled."""
+"""A worker's request metrics, which exist only if they are enabled."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 from libc.string cimport memcpy

@@ -1,4 +1,4 @@
-"""States of Produce batches that could not be appended at once; deferred_produce.pyx draws them."""
+"""The states of Produce batches that cannot be appended at once. deferred_produce.pyx draws them."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 

@@ -1,4 +1,4 @@
-"""Append batches of Produce that could not be appended at once, and answer when they are safe.
+"""Append Produce batches that could not be appended at once, and answer when they are stored as acks requires.
 
     ASKED ────yes────▶ QUEUED ───its turn───▶ APPENDING ───stored───▶ FLUSHING ───on the disk───▶ DONE
       │                  │ ▲                  ▲ │ │ │ ▲                                            ▲
@@ -9,11 +9,12 @@
       └──no──────────────┴──the pool stopped────┴──refused, or no flush is wanted──────────────────┘
 
 A part starts as ASKED, AFTER_ANOTHER, QUEUED or FLUSHING, or as DONE if other parts are not. From APPENDING it may also
-go back: to ASKED, if the append would begin a transaction, and to AFTER_ANOTHER, if the gate was asked about an earlier
-batch of its producer meanwhile.
+go back: to ASKED, if the append would begin a transaction, and to AFTER_ANOTHER, if an earlier batch of its producer
+began to wait for the gate meanwhile.
 
-With acks=all, in a log with followers, it is REPLICATING after APPENDING, or from the start, until the high watermark
-has passed it, leadership is lost, or the request's time is over; then FLUSHING, if no other one was in sync, or DONE.
+With acks=all, in a log with followers, a part is REPLICATING after APPENDING, or from the start. That state ends when
+the high watermark has passed the part, leadership is lost, or the request times out. Then the part is FLUSHING if no
+other replica was in sync, else DONE.
 
 The gate, which is the transaction coordinator, has to admit the first batch of a transaction in a partition:
 

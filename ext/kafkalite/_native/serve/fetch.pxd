@@ -1,4 +1,4 @@
-"""Serving Fetch: evaluate, park, answer with copies or file ranges."""
+"""Serve Fetch: evaluate a request, park it if necessary, and answer with copies or file ranges."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from kafkalite._native.log.log_core cimport LogCore

@@ -3,8 +3,8 @@
     [ whole frames, which wait for their turn │ start of a cut frame │ room for at least `room_min` bytes ]
       data                                                     data + size               data + capacity
 
-The buffer grows as bytes arrive, never by what a length field claims. Near the memory ceiling the whole of a cut frame
-is charged before it comes: a frame that has begun can be completed.
+The buffer grows as bytes arrive, never by what a length field claims. Near the memory limit, an incomplete frame is
+charged with its full size at once, so that it can be completed.
 
 Thread rule: the connection's worker only.
 """

@@ -1,4 +1,4 @@
-"""Memory that clients make the broker hold: one ceiling in total, counts by kind and by holder."""
+"""Count the memory that clients make the broker hold: one limit in total, and counts by kind and by holder."""
 
 from libc.stdint cimport int64_t
 

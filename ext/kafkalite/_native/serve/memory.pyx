@@ -4,10 +4,10 @@
              every holder       │ holders whose share │ charges of at most SMALL_SIZE,
              gets what it needs │ is not used up      │ by the same rule
 
-A holder (`kafkalite.broker.limits.holder`) may hold at most three times what is still free, and at most what is free
-of lasting memory (group metadata, sessions). So a single holder gets three quarters, two get three sevenths each, and
-with any number something is left for a new one: the dynamic thresholds by which switches share their buffers
-(Choudhury and Hahne, 1998). It needs no order of holders.
+A holder is a client, as `kafkalite.broker.limits.holder` identifies it. It may hold at most three times what is still
+free, and of lasting memory (group metadata, sessions) at most what is free. So a single holder gets three quarters, two
+get three sevenths each, and with any number something is left for a new one. These are the dynamic thresholds by which
+network switches share buffers (Choudhury and Hahne, 1998). They need no order of holders.
 
 Charges that cannot wait are always accepted; the connections of the holder are then not read until it holds less.
 

@@ -1,4 +1,4 @@
-"""Serving Produce without a Python object per request."""
+"""Serve Produce without a Python object per request."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.log.log_append cimport AppendResult, AppendTerms

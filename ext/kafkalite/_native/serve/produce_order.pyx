@@ -1,9 +1,9 @@
 """Decide which Produce requests wait until earlier ones of their connection are answered: with acks=all in a cluster.
 
 Answers leave a connection in the order of its requests. If a log's leadership moves before the replicas have a batch,
-the answer must tell the producer at once. Otherwise the producer continues with the new leader, and when it finally
-learns that it has to resend this batch, the new leader, which has it too, no longer remembers it (it remembers a
-producer's last five batches). So such an answer must not wait for an answer that waits for anything else:
+the answer must reach the producer at once. Otherwise the producer sends further batches to the new leader, and resends
+this batch only later. The new leader may have the batch, too, but remembers only a producer's last five batches, so it
+would not recognize the duplicate. So such an answer must not wait for an answer that waits for anything else:
 
     owed before it                                 a Produce with acks=all of a log with followers
     nothing                                        is served

@@ -1,9 +1,10 @@
 """Set a socket's receive low-water mark while a large request arrives, so that fewer packets wake the worker.
 
-Clients send TLS data record by record, and each would wake the worker; so the selector sleeps until most of the missing
-bytes have arrived (SO_RCVLOWAT). But a kernel delays acknowledgements of unread data, and the client's kernel limits
-its unacknowledged packets, however small: both would wait. So the worker also looks by itself, earlier if much data
-arrives meanwhile, later if little does; if none has arrived, each byte wakes it.
+Clients send TLS data record by record, and each record would wake the worker. So the socket becomes readable only when
+most of the missing bytes have arrived (SO_RCVLOWAT). But a kernel delays acknowledgements of unread data, and the
+client's kernel limits its unacknowledged packets, however small, so both sides might wait for each other. So the worker
+also reads after a while without being woken: earlier if much data arrived in the meantime, later if little did. If none
+has arrived, the threshold becomes one byte.
 
 Thread rule: everything belongs to the connection's worker.
 """

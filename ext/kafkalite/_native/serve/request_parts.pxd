@@ -1,4 +1,4 @@
-"""Helpers of Produce and Fetch: a growing array of partitions, and topics by name or id."""
+"""Helpers for Produce and Fetch: a growing array of partitions, and looking up topics by name or id."""
 
 from libc.stdint cimport int32_t
 from libc.stdlib cimport realloc

@@ -3,9 +3,10 @@
     frame ─▶ io.now <= open_until? ─┬─ yes ─▶ served as on any listener
                                     └─ no ──▶ SignIn, in Python: an answer, a hold, a failure, or open
 
-An authenticated client costs one comparison per request; listeners without SASL use another class. Before that, a frame
-has at most `receive_size_max` bytes, and a worker limits the total bytes of all such connections. The last tenth is for
-addresses with few bytes. A connection over the limit closes the oldest other one of its address, or itself.
+An authenticated client costs one comparison per request; listeners without SASL use another class. Before
+authentication, a frame has at most `receive_size_max` bytes, and a worker limits the total bytes of all such
+connections. The last tenth of that limit is reserved for addresses with few bytes. If a connection exceeds the limit,
+the oldest other connection of its address is closed, or else itself.
 
 A long step (a hash, a token verification) runs on another thread: `hold` pauses the connection, `go_on` resumes it. A
 failure is answered and the connection closed after connection.failed.authentication.delay.ms; bytes received after it

@@ -4,8 +4,8 @@
                       ├─ OVER_QUOTA ─▶ delay_ms ─▶ served with a throttle time, muted
                       └─ HELD_BACK ─▶ muted ─▶ served
 
-Bytes are counted by the time at which the worker's loop turn began; a client over a quota by that time is measured by
-the clock.
+Bytes are counted as of the time at which the turn of the worker's loop began. If a client is over a quota as of that
+time, the clock is read, and the throttle time is computed as of now.
 
 Thread rule: the connection's worker only.
 """

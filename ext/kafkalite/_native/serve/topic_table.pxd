@@ -1,4 +1,4 @@
-"""Topics by name and id, looked up from a request's bytes without making a str."""
+"""Look up topics by name and id from a request's bytes, without creating a str."""
 
 from libc.stdint cimport int32_t, int64_t
 

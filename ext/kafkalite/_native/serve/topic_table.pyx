@@ -1,4 +1,4 @@
-"""Look up topics by name and id from a request's bytes, without making a str.
+"""Look up topics by name and id from a request's bytes, without creating a str.
 
 Topics are immutable: a change of settings or partitions publishes a new Topic, and the table replaces its dicts as a
 whole, so readers need no lock. Only the LogManager publishes.

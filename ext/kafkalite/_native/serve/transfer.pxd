@@ -1,4 +1,4 @@
-"""Responses on their way out: a growable buffer, one Answer per request, and the mailbox that wakes a worker."""
+"""Send responses: a growable buffer, one Answer per request, and the mailbox that wakes a worker."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 

@@ -1,6 +1,6 @@
 """Share buffers, servers, limits and parked fetches among the connections of one worker.
 
-Thread rule: everything here is the worker's, but for `use_quotas`, which any thread calls with the GIL.
+Thread rule: everything here belongs to the worker, except `use_quotas`, which any thread may call with the GIL.
 """
 
 from libc.math cimport INFINITY

@@ -1,4 +1,4 @@
-"""OpenSSL's functions as ext/c/libssl.h finds them at run time, and the constants that go with them."""
+"""Declare OpenSSL's functions, which ext/c/libssl.h finds at run time, and the constants for them."""
 
 from libc.stdint cimport uint64_t
 

@@ -1,4 +1,4 @@
-"""Certificates, keys and the server's side of TLS settings, in OpenSSL's memory."""
+"""A listener's certificates, keys and TLS settings in OpenSSL's memory."""
 
 from kafkalite._native.tls.libssl cimport BIO, EVP_PKEY, SSL_CTX, X509, X509_CRL, kl_libssl
 

@@ -1,12 +1,12 @@
-"""Certificates, keys and TLS settings: PEM and PKCS#12 in, what a listener's handshakes are made with out.
+"""Build the TLS context of a listener from its settings, and from keys and certificates in PEM or PKCS#12.
 
-    bytes ─▶ KeyStore, TrustStore ─▶ TlsContext ─▶ one TlsSession a connection (tls_session.pyx)
+    bytes ─▶ KeyStore, TrustStore ─▶ TlsContext ─▶ one TlsSession per connection (tls_session.pyx)
 
 The first object loads the library; without it, ImportError is raised. libcrypto parses the stores from bytes: nothing
 here opens a file. Invalid contents raise ValueError with the reason. kafkalite/security/ checks validity periods and
 authorizes clients.
 
-Thread rule: make and read objects under the GIL; a TlsContext may be shared, OpenSSL counts who uses it.
+Thread rule: create and read objects under the GIL. A TlsContext may be shared, because OpenSSL counts its references.
 """
 
 cimport cython

@@ -1,4 +1,4 @@
-"""TLS of one connection, between the worker's buffers and libssl."""
+"""The TLS session of one connection, between the worker's buffers and libssl."""
 
 from libc.stdint cimport int64_t
 from kafkalite._native.tls.libssl cimport SSL

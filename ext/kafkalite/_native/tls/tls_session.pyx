@@ -1,15 +1,16 @@
-"""TLS of one connection: libssl between the worker's buffers, without memory BIOs, sockets or waiting.
+"""The TLS session of one connection: libssl reads and writes the worker's buffers directly, and never waits.
 
-    recv ─▶ sealed ─▶ [link.received ─▶ libssl] ─▶ where requests are cut          open()
+    recv ─▶ sealed ─▶ [link.received ─▶ libssl] ─▶ the buffer of frames             open()
     answers, file ranges ─▶ plain ─▶ [libssl ─▶ link.out] ─▶ socket ─▶ unsent       send(), push()
 
-libssl reads and writes through a BIO whose two ends are the buffers of the connection's worker, so a byte is copied
-once on each side. Plaintext is never longer than its ciphertext, and at most one cut record (TLS_HELD_MAX) waits inside
-libssl. A caller that receives `room - TLS_HELD_MAX` bytes has room for all plaintext, so no readable byte stays hidden
-from the selector. Encrypted bytes that the socket does not take stay with the connection, at most one piece.
+libssl has no socket. It reads and writes through a BIO whose two ends are the buffers of the connection's worker, so a
+byte is copied once on each side. Plaintext is never longer than its ciphertext, and at most one incomplete record
+(TLS_HELD_MAX) waits inside libssl. A caller that receives `room - TLS_HELD_MAX` bytes has room for all plaintext, so no
+readable byte stays hidden from the selector. Encrypted bytes that the socket does not take stay with the connection, at
+most one piece.
 
-Bounds: a handshake's bytes and messages, bytes in a row that carry no data (key updates, empty records), what is kept
-for a peer that does not read.
+Three things are limited: the bytes and messages of a handshake, consecutive bytes without data (key updates, empty
+records), and the bytes that are kept for a peer that does not read.
 
 Thread rule: a session belongs to its connection's worker; libssl is called without the GIL where it takes long.
 """

@@ -1,4 +1,4 @@
-"""Record batch, format v2 (magic 2): its layout, and the checks, patches and walks that native code does on it.
+"""The record batch, format v2 (magic 2): its layout, and native functions that check, patch and read it.
 
     at  size                                     at  size
      0   8   base offset            (patched)    27   8   base timestamp
@@ -12,10 +12,10 @@
 The CRC starts after base offset and leader epoch, so the broker may write those two in place.
 
 A record is: length, attributes (int8), timestamp delta, offset delta, key size (-1 null), key, value size (-1 null),
-value, header count, headers; a header is key size, key, value size (-1 null), value. All but the attributes are zig-zag
-varints, the timestamp delta a long one.
+value, header count, headers; a header is key size, key, value size (-1 null), value. All except the attributes are
+zig-zag varints; the timestamp delta has up to 64 bits.
 
-Thread rule: every function here is pure, takes memory its caller keeps alive, and runs with or without the GIL.
+Thread rule: every function is pure, takes memory that its caller keeps alive, and runs with or without the GIL.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint32_t, uint64_t

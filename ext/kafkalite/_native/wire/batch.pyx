@@ -1,4 +1,4 @@
-"""Record batch, format v2: header checks, patches and record walks over memory that the caller keeps alive.
+"""Check, patch and read record batches of format v2, in memory that the caller keeps alive.
 
 batch.pxd shows the layout. The functions at the top are pure C, for the log and the network; the Python wrappers below
 them take any contiguous buffer and raise BatchError.

@@ -1,4 +1,4 @@
-"""The message codec: compiles a message's field table at first use into a flat program that decodes and encodes it.
+"""Compile a message's field table, at its first use, into a flat program that decodes and encodes the message.
 
 A `Program` belongs to one message class and one version. It has two flat arrays: `structs`, one entry per struct of the
 message, and `ops`, one entry per field, each with the offset of the attribute in an instance. Decoding takes an
@@ -8,15 +8,15 @@ runs, and the only interpretation is a switch over `kind`.
 The bytes are untrusted. A count is checked against the bytes left before anything is allocated for it, and every array
 item and struct against a total (`objects_max`), since a byte of a message may become 100 bytes of objects. The schema,
 which has no recursion, bounds the nesting. Unknown tags are skipped. Invalid UTF-8, a null that is not allowed, and
-strings beyond 32767 bytes are errors, and so are bytes after the last field unless the caller expects some.
+strings beyond 32767 bytes are errors. So are bytes after the last field, except where the caller allows them.
 
 Fields that a version lacks get the schema's default when decoding and are dropped when encoding. A tagged field that
 equals its default is never written: old librdkafka cannot skip tags it does not know. A nullable struct is preceded by
 a byte, which is negative for null, or 0 in a tag, as Kafka writes it.
 
-A `pace` is called every PACE_ITEMS items of a long message, so that its caller can let other threads run: decoding or
-encoding a million items would hold the GIL for a second. It may raise, which ends the call. `release` frees a message
-in the same portions: freeing a list of a million structs takes as long as building it.
+The function `pace` is called after every PACE_ITEMS items of a long message, so that other threads can run: decoding or
+encoding a million items would otherwise hold the GIL for a second. It may raise, which ends the call. `release` frees a
+message in the same portions: freeing a list of a million structs takes as long as building it.
 
 Threads: a Program is immutable once built; everything a call needs is on its stack. The GIL is held, except while a
 large message is copied and in a pace.

@@ -1,4 +1,4 @@
-"""A checked view of a Python column, shared by native modules."""
+"""A checked view of a Python column, for native modules."""
 
 from libc.stdint cimport INT32_MAX, int64_t
 

@@ -1,4 +1,4 @@
-"""Encode records blocks from columns and decode them: the records of a batch as arrays, without a Python object each.
+"""Encode columns as the records of batches, and decode batches to columns, without a Python object per record.
 
 A bytes column has three parts: contiguous data, and where each item starts and ends in it (int64 arrays; items may
 overlap or leave gaps). A fourth array of bytes marks nulls with 1, or is None if there are none.

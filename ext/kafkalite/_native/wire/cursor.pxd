@@ -1,8 +1,8 @@
-"""A bounded reader over bytes that the caller keeps alive, and big-endian stores.
+"""Read bytes with bounds checks, from memory that the caller keeps alive, and write big-endian numbers.
 
-Every read checks `n <= end - pos`, which cannot overflow, and sets `status` once: after the first failure all further
-reads return zero and leave `pos` unchanged, so that a parser may check `status` once per structure. Varints take at
-most 5 (32 bit) or 10 (64 bit) bytes. No function touches a Python object; all run without the GIL.
+Every read checks `n <= end - pos`, which cannot overflow. The first failure sets `status`; all further reads then
+return zero and leave `pos` unchanged, so that a parser may check `status` once per structure. Varints take at most 5
+(32 bit) or 10 (64 bit) bytes. No function touches a Python object; all run without the GIL.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t

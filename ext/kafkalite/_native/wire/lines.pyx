@@ -1,4 +1,4 @@
-"""Convert lines to records and back, at gigabytes, for the command line.
+"""Convert lines of text to records and back, at gigabytes per second, for the command line.
 
     split_lines     bytes ─▶ where each line starts and ends
     split_keys      lines ─▶ key and value around a separator

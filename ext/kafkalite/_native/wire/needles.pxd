@@ -1,4 +1,4 @@
-"""Bytes to search for in records: in a whole block first, then in a record's fields."""
+"""Search for bytes in records: first in the whole block of a batch, then in the fields of a record."""
 
 from libc.stdint cimport int32_t
 from kafkalite._native.wire.batch cimport RecordView

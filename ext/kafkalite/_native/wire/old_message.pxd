@@ -1,4 +1,4 @@
-"""One entry of a message set of Kafka 0.8 to 0.10 (magic 0 and 1); brokers serve old segments unchanged.
+"""Parse one entry of a message set of Kafka 0.8 to 0.10 (magic 0 and 1), which brokers serve from old segments.
 
     at  size                                 at  size
      0   8   offset                          17   1   attributes: codec, LOG_APPEND_TIME (magic 1)
@@ -6,9 +6,9 @@
     12   4   CRC-32 of byte 16 to the end         4   key size (-1 null), key
     16   1   magic                                4   value size (-1 null), value
 
-With a codec the value is a compressed message set, and the entry's offset is its last message's. Inside a wrapper of
-magic 1, offsets count from 0, and LOG_APPEND_TIME applies the wrapper's timestamp to all messages; inside one of magic
-0, offsets are absolute.
+With a codec the value is a compressed message set, and the entry's offset is that of the last message in it. Inside a
+wrapper of magic 1, offsets count from 0, and LOG_APPEND_TIME applies the wrapper's timestamp to all messages; inside
+one of magic 0, offsets are absolute.
 
 message_set.pxd handles Kafka 0.7's messages, which have no offset and no key.
 

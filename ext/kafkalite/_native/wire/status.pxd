@@ -1,4 +1,4 @@
-"""Results of C functions that run without the GIL. Their `def` wrappers turn them into one exception."""
+"""Status codes of C functions that run without the GIL. Their `def` wrappers turn each into an exception."""
 
 cdef enum Status:
     OK = 0
