@@ -339,9 +339,35 @@ FLAWED = {"name": "jinja2", "version": "3.1.2", "vulns": [{"id": "PYSEC-1", "fix
 SKIPPED = {"name": "jinja2", "skip_reason": "not found"}
 
 
-def test_what_is_audited_are_the_packages_needed_at_run_time() -> None:
-    listed = "numpy==2.4.6  # needed 311\nnumpy==2.4.6  # needed 312\nfuro==1.0  # site\n"
-    assert advisories.requirements(listed) == ["numpy==2.4.6"]
+def test_what_is_audited_are_the_packages_that_each_python_needs_at_run_time() -> None:
+    listed = (
+        "numpy==2.4.6  # needed 311\nnumpy==2.5.5  # needed 312\nzstandard==0.25.0  # needed 311\nfuro==1.0  # site\n"
+    )
+    assert advisories.requirements(listed) == {
+        "311": ["numpy==2.4.6", "zstandard==0.25.0"],
+        "312": ["numpy==2.5.5"],
+    }
+
+
+def test_the_audit_of_all_pythons_has_the_worst_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "packages.txt").write_text("jinja2==3.1.2  # needed 311\nnumpy==2.4.6  # needed 312\n")
+    monkeypatch.setattr(advisories.venv, "create", lambda *_, **__: None)
+    monkeypatch.setattr(advisories.subprocess, "run", lambda *_, **__: None)
+    asked: list[str] = []
+
+    def audit(_: Path, service: str, pins: Path) -> list[dict[str, Any]] | None:
+        asked.append(f"{service}: {pins.read_text()}")
+        return [FLAWED] if "jinja2" in pins.read_text() else None
+
+    monkeypatch.setattr(advisories, "audit", audit)
+    assert advisories.main([str(tmp_path)]) == 1
+    assert asked[::2] == ["pypi: jinja2==3.1.2\n", "pypi: numpy==2.4.6\n"]
+    assert capsys.readouterr().out.splitlines() == [
+        "CPython 3.11: jinja2 3.1.2: PYSEC-1, fixed in 3.1.3",
+        "CPython 3.12: no advisory source could be reached (pypi and osv) for any package",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,14 @@ UNREACHABLE: Final = 3
 SERVICES: Final = ("pypi", "osv")
 
 
-def requirements(packages: str) -> list[str]:
-    """Return the pins of run-time packages in a package list, each once."""
-    lines = (line.partition("  # ") for line in packages.splitlines())
-    return sorted({pin for pin, _, use in lines if use.startswith("needed ")})
+def requirements(packages: str) -> dict[str, list[str]]:
+    """Return the pins of run-time packages in a package list, by CPython ("311")."""
+    found: dict[str, list[str]] = {}
+    for line in packages.splitlines():
+        pin, _, use = line.partition("  # ")
+        if use.startswith("needed "):
+            found.setdefault(use.removeprefix("needed "), []).append(pin)
+    return found
 
 
 def verdict(reports: dict[str, list[dict[str, Any]] | None]) -> tuple[int, list[str]]:
@@ -72,16 +76,19 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m tools.release.advisories DIRECTORY (the directory of a release)", file=sys.stderr)
         return 2
     pins = requirements((Path(arguments[0]) / "packages.txt").read_text(encoding="utf-8"))
+    statuses = []
     with tempfile.TemporaryDirectory(prefix="kafkalite-advisories-") as name:
         scratch = Path(name)
         venv.create(scratch / "venv", with_pip=True)
         python = scratch / "venv" / "bin" / "python"
         subprocess.run([python, "-m", "pip", "install", "--quiet", "pip-audit"], check=True)
-        listed = scratch / "requirements.txt"
-        listed.write_text("".join(f"{pin}\n" for pin in pins), encoding="utf-8")
-        status, lines = verdict({service: audit(python, service, listed) for service in SERVICES})
-    print("\n".join(lines))
-    return status
+        for number, needed in sorted(pins.items()):  # pip-audit takes one version of a package
+            listed = scratch / f"requirements-{number}.txt"
+            listed.write_text("".join(f"{pin}\n" for pin in needed), encoding="utf-8")
+            status, lines = verdict({service: audit(python, service, listed) for service in SERVICES})
+            print(*(f"CPython {number[0]}.{number[1:]}: {line}" for line in lines), sep="\n", flush=True)
+            statuses.append(status)
+    return FOUND if FOUND in statuses else max(statuses)
 
 
 if __name__ == "__main__":
