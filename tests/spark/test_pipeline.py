@@ -1,4 +1,4 @@
-"""The example pipeline, small: every part runs, everything arrives, the report says so, and nothing is left behind."""
+"""The example pipeline, small, with each part killed once: all arrives once, the report says so, nothing is left."""
 
 import json
 import os
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkalite.examples.pipeline.visits import KILLS
 from tests.spark.conftest import ROOT, quick_python
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
@@ -28,9 +29,9 @@ def running_in(folder: Path) -> list[str]:
     return found
 
 
-def test_the_pipeline_runs_to_its_report(tmp_path: Path) -> None:
+def test_each_visit_arrives_once_though_each_part_is_killed(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    size = ["--rate", "200", "--seconds", "4", "--timeout", str(TIMEOUT_S - 60)]
+    size = ["--rate", "200", "--seconds", "4", "--kill", "all", "--timeout", str(TIMEOUT_S - 60)]
     done = subprocess.run(
         [sys.executable, "-m", "kafkalite.examples.pipeline", "--out", str(folder), *size],
         cwd=ROOT,
@@ -48,5 +49,8 @@ def test_the_pipeline_runs_to_its_report(tmp_path: Path) -> None:
     assert report["dead_letters"] == report["dead_letters_expected"] > 0
     assert list(report["audit"]["stages"]) == ["live", "mirror", "readers", "offline", "stream", "batch"]
     assert report["latency_s"]["p50"] <= report["latency_s"]["p99"] <= report["latency_s"]["max"]
-    assert (folder / "latency.svg").read_text().lstrip().startswith("<?xml")
+    assert [kill["part"] for kill in report["kills"]] == list(KILLS)
+    page = (folder / "report.html").read_text()
+    assert page.count('class="kill"') == 4 * len(KILLS)
+    assert all(f">{part}</th>" in page for part in KILLS)
     assert running_in(folder) == []

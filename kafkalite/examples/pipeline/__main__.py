@@ -1,4 +1,4 @@
-"""Run a whole data pipeline on this machine, and report: web servers, two brokers, mirror, loads, audit, plot.
+"""Run a whole data pipeline on this machine, and report: web servers, two brokers, mirror, loads, audit.
 
   python -m kafkalite.examples.pipeline
   python -m kafkalite.examples.pipeline --out pipeline --rate 2000 --seconds 60
@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.base.extras import needs_extra
+from kafkalite.examples.pipeline.visits import KILLS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-NEEDED: Final = ("matplotlib", "pyarrow", "pyspark")
+NEEDED: Final = ("pyarrow", "pyspark")
 EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 
@@ -43,6 +44,14 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--timeout", type=positive, help="time limit of the whole run in seconds (default: --seconds plus 240)"
+    )
+    parser.add_argument(
+        "--kill",
+        action="append",
+        choices=("all", *KILLS),
+        metavar="PART",
+        default=[],
+        help=f"kill a part once and restart it; may be repeated: all, {', '.join(KILLS)}",
     )
     return parser.parse_args(arguments)
 
@@ -98,14 +107,15 @@ def run(parsed: argparse.Namespace, folder: Path) -> int:
     from kafkalite.examples.pipeline.report import write_report
     from kafkalite.examples.pipeline.run import Plan, run_pipeline
 
+    kills = KILLS if "all" in parsed.kill else tuple(parsed.kill)
     timeout_s = parsed.timeout or parsed.seconds + 240
     try:
-        outcome = run_pipeline(Plan(folder, parsed.rate, parsed.seconds, timeout_s), say)
+        outcome = run_pipeline(Plan(folder, parsed.rate, parsed.seconds, timeout_s, kills), say)
     except PartFailed as error:
         return fail(f"{error}\n(more in {folder / 'logs'})", EXIT_FAILURE)
     report = write_report(outcome, folder)
     print(report.text())
-    say(f"report and plot are in {folder}")
+    say(f"the report is {folder / 'report.html'}")
     return 0 if report.complete else EXIT_FAILURE
 
 

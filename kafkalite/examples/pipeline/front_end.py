@@ -1,8 +1,10 @@
 """Simulate a web server of the example: send visits at a given rate, in Avro, marked and counted for the audit.
 
-  python -m kafkalite.examples.pipeline.front_end -b HOST:PORT --registry URL --server web1 --rate 1000 --seconds 30
+  python -m kafkalite.examples.pipeline.front_end -b HOST:PORT --registry URL --server web1 --rate 1000
+      --seconds 30 --ready-file FILE
 
-Prints the number of visits sent, as JSON. SIGTERM ends the program early and cleanly.
+Creates --ready-file once the broker has acknowledged visits. Prints the number of visits sent, as JSON. SIGTERM ends the
+program early and cleanly.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -89,6 +92,7 @@ def serve(arguments: argparse.Namespace, stop: threading.Event) -> int:
             if time.monotonic() - flushed > FLUSH_S:
                 writer.flush()
                 flushed = time.monotonic()
+                arguments.ready_file.touch()
             stop.wait(TICK_S)
     return sent
 
@@ -102,6 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=1000.0)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--old", action="store_true", help="act as an old release, whose schema lacks a field")
+    parser.add_argument("--ready-file", type=Path, required=True)
     parsed = parser.parse_args(arguments)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

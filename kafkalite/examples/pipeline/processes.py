@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 import kafkalite
+from kafkalite.examples.pipeline.stages import Kill
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +40,7 @@ class Part:
     """One process of a run."""
 
     name: str
+    arguments: tuple[str, ...]
     process: subprocess.Popen[bytes]
     output: Path
     errors: Path
@@ -82,7 +84,7 @@ class Parts:
         """Run `python -m …` as a part."""
         output, errors = self._folder / f"{name}.out", self._folder / f"{name}.log"
         paths = [str(PACKAGE_PARENT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        with output.open("wb") as out, errors.open("wb") as log:
+        with output.open("ab") as out, errors.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", *arguments],
                 stdin=subprocess.DEVNULL,
@@ -91,7 +93,7 @@ class Parts:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
                 start_new_session=True,
             )
-        part = Part(name, process, output, errors)
+        part = Part(name, arguments, process, output, errors)
         self._parts.append(part)
         return part
 
@@ -101,6 +103,21 @@ class Parts:
         self.start(name, *arguments, "--ready-file", str(ready))
         self.wait_for(ready.exists, f"{name} is ready")
         return ready.read_text(encoding="utf-8").strip()
+
+    def kill_and_restart(self, name: str, *changed: str) -> tuple[Part, Kill]:
+        """Kill the part with its children and run it again, with `changed` after its arguments. A part with
+        a --ready-file is ready again when this returns."""
+        (old,) = (part for part in self._parts if part.name == name)
+        ready = self._folder / f"{name}.ready"
+        ready.unlink(missing_ok=True)
+        killed_s = time.time()
+        old.kill()
+        self._parts.remove(old)
+        part = self.start(name, *old.arguments, *changed)
+        if "--ready-file" in old.arguments:
+            self.wait_for(ready.exists, f"{name} is ready again")
+            return part, Kill(name, killed_s, time.time())
+        return part, Kill(name, killed_s, None)
 
     def wait_for(self, done: Callable[[], bool], what: str, waited: Part | None = None) -> None:
         """Poll until `done` returns true. PartFailed if a part other than `waited` fails, or at the deadline."""

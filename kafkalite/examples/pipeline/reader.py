@@ -2,7 +2,7 @@
 
   python -m kafkalite.examples.pipeline.reader -b HOST:PORT --count 9000
 
-Ends after --count visits, or on SIGTERM. Prints the number of visits read, as JSON.
+Ends when its group has committed --count visits, or on SIGTERM. Prints the number of visits as JSON.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         AuditedGroupReader(client, READERS, TOPIC, reset="earliest") as reader,
     ):
         while taken < parsed.count and not stop.is_set():
-            taken += sum(len(chunk.columns) for chunk in reader.poll(0.5))
+            reader.poll(0.5)
             reader.commit()
+            taken = sum(row.offset for row in client.groups.committed(READERS).values())
     json.dump({"taken": taken}, sys.stdout)
     return 0
 

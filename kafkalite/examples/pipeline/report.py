@@ -1,7 +1,7 @@
 """Report the results of a run: counts, the audit's verdict, and latency from producer to loaded data.
 
 A visit's latency is the time from its timestamp, which the front end sets, until readers of the loaded directory see
-the visit. Both times are of the same machine's clock. The report is written as text, JSON and a plot.
+the visit. Both times are of the same machine's clock. The report is written as HTML, text and JSON.
 
 Pure, except for the files that it reads and writes.
 """
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kafkalite.examples.pipeline.follow_up import FLAKY
+from kafkalite.examples.pipeline.page import Line, page
+from kafkalite.examples.pipeline.stages import Samples
 from kafkalite.examples.pipeline.visits import WARM_UP
 
 if TYPE_CHECKING:
@@ -23,10 +25,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from kafkalite.examples.pipeline.run import Outcome
+    from kafkalite.examples.pipeline.stages import Kill
 
 GOAL_S: Final = 10.0
 """The Kafka paper's latency: from producers in the live data center to the offline cluster's loaded data."""
-WIDTH, HEIGHT, DPI = 8.0, 7.0, 85
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Report:
     letters: int
     letters_expected: int
     """Number of loaded visits whose follow-up must fail permanently."""
+    kills: tuple[Kill, ...] = ()
 
     @property
     def complete(self) -> bool:
@@ -75,6 +78,14 @@ class Report:
             "dead_letters_expected": self.letters_expected,
             "audit": self.audit,
             "seconds": round(self.seconds, 1),
+            "kills": [
+                {
+                    "part": kill.part,
+                    "killed_ms": round(kill.killed_s * 1000),
+                    "back_ms": None if kill.back_s is None else round(kill.back_s * 1000),
+                }
+                for kill in self.kills
+            ],
         }
 
     def text(self) -> str:
@@ -105,14 +116,16 @@ class Report:
         lines += [
             f"The first {self.sent[WARM_UP]}, which are left out, took {self.warm_up_s:.1f} s: Spark starts then."
         ]
-        lines += ["", "![latency](latency.svg)", "", "| path | visits |", "| --- | --- |"]
+        if self.kills:
+            lines += ["", f"Killed and restarted: {', '.join(kill.part for kill in self.kills)}."]
+        lines += ["", "| path | visits |", "| --- | --- |"]
         lines += [f"| {path} | {count} |" for path, count in self.paths.items()]
         lines += ["", f"The whole run took {self.seconds:.0f} s.", ""]
         return "\n".join(lines)
 
 
 def write_report(outcome: Outcome, folder: Path) -> Report:
-    """Write report.md, report.json, latency.svg and latency.png into `folder`; return the report."""
+    """Write report.html, report.md and report.json into `folder`; return the report."""
     from kafkalite.load.reading import dataset
 
     sent_at, latencies = latencies_of(outcome)
@@ -134,8 +147,11 @@ def write_report(outcome: Outcome, folder: Path) -> Report:
         outcome.seconds,
         outcome.letters,
         sum(count for (path, status), count in by_path["stream"].items() if status == 500 and path != FLAKY),
+        outcome.kills,
     )
-    plot(sent_at[warm:], latencies[warm:], folder)
+    lines = latency_lines(sent_at[warm:], latencies[warm:])
+    shown = page(report.document(), outcome.samples or Samples(), outcome.kills, lines)
+    (folder / "report.html").write_text(shown, encoding="utf-8")
     (folder / "report.json").write_text(json.dumps(report.document(), indent=1) + "\n", encoding="utf-8")
     (folder / "report.md").write_text(report.text(), encoding="utf-8")
     return report
@@ -173,32 +189,13 @@ def answers(loaded: Any) -> dict[tuple[str, int], int]:
     return {(row["path"], row["status"]): row["count_all"] for row in counted}
 
 
-def plot(sent_at: NDArray[np.float64], latencies: NDArray[np.float64], folder: Path) -> None:
-    """Plot latency over the time of sending, and its distribution, as SVG and PNG."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib.figure import Figure
-
-    mpl.rcParams.update({"svg.hashsalt": "kafkalite", "svg.fonttype": "none", "font.size": 9})
-    figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
-    above, below = figure.subplots(2, 1)
-    seconds = sent_at - sent_at[0]
-    whole = np.floor(seconds).astype(np.int64)
+def latency_lines(sent_at: NDArray[np.float64], latencies: NDArray[np.float64]) -> list[Line]:
+    """Return mean and p99 of the latency by the second of sending."""
+    whole = np.floor(sent_at).astype(np.int64)
     starts = np.flatnonzero(np.diff(whole, prepend=-1))
     groups = np.split(latencies, starts[1:])
-    places = whole[starts]
-    above.plot(places, [group.mean() for group in groups], color="#d62728", label="mean")
-    above.plot(places, [np.percentile(group, 99) for group in groups], color="#1f77b4", linewidth=1, label="p99")
-    above.axhline(GOAL_S, color="#999999", linestyle=":", label=f"goal for the mean, {GOAL_S:g} s")
-    above.set(
-        xlabel="second in which a visit was sent", ylabel="s until loaded", title="From producer to loaded data", ylim=0
-    )
-    above.legend(fontsize=8)
-    above.grid(alpha=0.3)
-    shares = np.linspace(0, 100, 401)
-    below.plot(np.percentile(latencies, shares), shares, color="#d62728")
-    below.set(xlabel="s until loaded", ylabel="% of visits", xlim=0)
-    below.grid(alpha=0.3)
-    figure.savefig(folder / "latency.svg", metadata={"Date": None})
-    figure.savefig(folder / "latency.png", dpi=DPI)
+    times = whole[starts].astype(np.float64)
+    return [
+        Line("mean", 0, times, np.array([group.mean() for group in groups])),
+        Line("p99", 1, times, np.array([np.percentile(group, 99) for group in groups])),
+    ]

@@ -8,6 +8,7 @@ Thread rule: one thread.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from dataclasses import dataclass
@@ -18,8 +19,10 @@ from kafkalite.client import Client
 from kafkalite.errors import KafkaError
 from kafkalite.examples.pipeline.follow_up import GROUP
 from kafkalite.examples.pipeline.processes import Part, Parts
+from kafkalite.examples.pipeline.stages import StageSampler
 from kafkalite.examples.pipeline.visits import (
     JAVA_OPTIONS,
+    KILLED_WHILE_SENDING,
     MASTER,
     PARTITIONS,
     READERS,
@@ -32,11 +35,14 @@ from kafkalite.examples.pipeline.visits import (
 from kafkalite.failures import Ledger
 from kafkalite.failures.rows import UNDECIDED
 from kafkalite.load.manifest import Target
+from kafkalite.mirror.reports import read_reports
 from kafkalite.model import OFFSET_LATEST, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from kafkalite.examples.pipeline.stages import Kill, Samples
 
 PIPELINE: Final = "kafkalite.examples.pipeline"
 MIRROR: Final = "offline"
@@ -44,6 +50,7 @@ SERVERS: Final = ("web1", "web2")
 WARM_UP_RATE: Final = 100.0
 """Visits per second, for one second, before the others: a query's first batch starts Spark's Python workers."""
 SPARK: Final = ("--master", MASTER, "--conf", f"spark.driver.extraJavaOptions={JAVA_OPTIONS}")
+QUICK: Final[dict[str, Any]] = {"connect_timeout_s": 1.0, "request_timeout_s": 2.0, "retry_timeout_s": 1.0}
 LOCAL: Final = "kafka://127.0.0.1:0"
 
 
@@ -55,12 +62,14 @@ class Plan:
     `rate`        visits per second of each server
     `seconds`     how long visits are sent
     `timeout_s`   the limit for the whole run
+    `kills`       parts to kill (SIGKILL) once and to restart, of KILLS
     """
 
     folder: Path
     rate: float = 1000.0
     seconds: float = 45.0
     timeout_s: float = 300.0
+    kills: tuple[str, ...] = ()
 
 
 class Outcome(NamedTuple):
@@ -82,6 +91,9 @@ class Outcome(NamedTuple):
     seconds: float
     letters: int = 0
     """Dead letters of the failing consumer."""
+    samples: Samples | None = None
+    """Visits by stage over time; None if they were not sampled."""
+    kills: tuple[Kill, ...] = ()
 
 
 def run_pipeline(plan: Plan, say: Callable[[str], None]) -> Outcome:
@@ -90,21 +102,24 @@ def run_pipeline(plan: Plan, say: Callable[[str], None]) -> Outcome:
     logs = plan.folder / "logs"
     logs.mkdir()
     stream, batch = plan.folder / "stream", plan.folder / "batch"
-    commits = plan.folder / "commits.jsonl"
-    commits.touch()
-    with Parts(logs, began + plan.timeout_s) as parts:
+    (commits := plan.folder / "commits.jsonl").touch()
+    with contextlib.ExitStack() as stack:
+        parts = stack.enter_context(Parts(logs, began + plan.timeout_s))
         live, offline, registry = start_servers(parts, plan.folder)
+        killer = Killer(parts, live, offline, registry, say)
         say(f"live broker {live}, offline broker {offline}, registry {registry}")
         parts.start("mirror", "kafkalite", "mirror", *mirror_options(live, offline))
         parts.wait_for(lambda: has_topic(offline), "the mirror has made the topic")
         options = ("--registry", registry, "--to", str(stream), "--log", str(commits))
         parts.start_server("stream", f"{PIPELINE}.stream", "-b", offline, *options)
         parts.start("follow-up", f"{PIPELINE}.follow_up", "-b", live, "--registry", registry)
+        sampler = stack.enter_context(StageSampler(counters(live, offline, stream)))
         say("mirror and streaming load are ready; a consumer follows visits up, and fails for some")
 
         def front_end(server: str, rate: float, seconds: float, *more: str) -> Part:
             size = ("--server", server, "--rate", str(rate), "--seconds", str(seconds))
-            return parts.start(server, f"{PIPELINE}.front_end", "-b", live, "--registry", registry, *size, *more)
+            places = ("-b", live, "--registry", registry, "--ready-file", str(ready_file(plan, server)))
+            return parts.start(server, f"{PIPELINE}.front_end", *places, *size, *more)
 
         fronts = [front_end(WARM_UP, WARM_UP_RATE, 1.0)]
         parts.wait_for(lambda: loaded_rows(stream) >= WARM_UP_RATE, "the first visits are loaded")
@@ -112,6 +127,7 @@ def run_pipeline(plan: Plan, say: Callable[[str], None]) -> Outcome:
         say("the first visits are loaded; now they come from two servers")
         fronts += [front_end(SERVERS[0], plan.rate, plan.seconds, "--old")]
         fronts += [front_end(server, plan.rate, plan.seconds) for server in SERVERS[1:]]
+        killer.kill_while_sending(plan)
         sent = {front.name: json.loads(parts.result(front))["sent"] for front in fronts}
         total, ended = sum(sent.values()), time.monotonic()
         say(f"{total} visits were sent")
@@ -119,28 +135,92 @@ def run_pipeline(plan: Plan, say: Callable[[str], None]) -> Outcome:
         caught_up_s = time.monotonic() - ended
         say(f"the streaming load had all of them {caught_up_s:.1f} s later")
         parts.wait_for(lambda: is_followed_up(live), "each visit is followed up, or a dead letter")
-        counting = parts.start("letters", "kafkalite", "letters", "count", GROUP, "-b", live, "--json")
-        letters = sum(json.loads(line)["letters"] for line in parts.result(counting).splitlines())
+        letters = count_letters(parts, live)
         say(f"{letters} visits became dead letters")
-        topics = ("--topics", TOPIC)
-        decoding = ("--avro", registry, "--read-committed", "--json", "-q", *SPARK)
+        decoding = ("--topics", TOPIC, "--avro", registry, "--read-committed", "--json", "-q", *SPARK)
         reading = parts.start("reader", f"{PIPELINE}.reader", "-b", live, "--count", str(total))
-        loading = parts.start("load", "kafkalite", "load", "-b", offline, *topics, "--to", str(batch), *decoding)
+        loading = parts.start("load", "kafkalite", "load", "-b", offline, "--to", str(batch), *decoding)
+        if "reader" in plan.kills:
+            reading = killer.kill_when(lambda: has_members(live), "reader")
+        if "load" in plan.kills:
+            loading = killer.kill_when(batch.exists, "load")
         batch_summary = json.loads(parts.result(loading))
         say(f"the batch load has {batch_summary['records']} too")
         taken = json.loads(parts.result(reading))["taken"]
         say(f"a group of readers has taken {taken}")
         parts.wait_for(windows_are_closed(time.time()), "the last window is closed")
-        places = ("--loaded", f"stream={stream}", "--loaded", f"batch={batch}")
-        brokers = ("--live", live, "--offline", offline, "--mirror", MIRROR, "--consumer", READERS)
-        auditing = parts.start(
-            "audit", "kafkalite", "audit", *brokers, *places, *topics, "--grace", "0", "--json", "-q"
-        )
-        audit = json.loads(parts.result(auditing, statuses=(0, 1)))
+        audit = run_audit(parts, live, offline, {"stream": stream, "batch": batch})
     rows = [json.loads(line) for line in commits.read_text(encoding="utf-8").splitlines()]
     return Outcome(
-        plan, sent, stream, batch, began_ms, rows, batch_summary, audit, caught_up_s, time.monotonic() - began, letters
+        plan,
+        sent,
+        stream,
+        batch,
+        began_ms,
+        rows,
+        batch_summary,
+        audit,
+        caught_up_s,
+        time.monotonic() - began,
+        letters,
+        sampler.samples,
+        tuple(killer.kills),
     )
+
+
+class Killer:
+    """Kills parts and starts them again. `kills` are those so far."""
+
+    def __init__(self, parts: Parts, live: str, offline: str, registry: str, say: Callable[[str], None]) -> None:
+        self.kills: list[Kill] = []
+        self._parts = parts
+        self._say = say
+        self._ports = {  # the others find them at their old ports
+            "live": ("--listeners", f"kafka://{live}"),
+            "offline": ("--listeners", f"kafka://{offline}"),
+            "registry": ("--port", registry.rpartition(":")[2]),
+        }
+
+    def kill_while_sending(self, plan: Plan) -> None:
+        """Kill the parts of KILLED_WHILE_SENDING that the plan names, evenly over the time of sending. The first kill
+        comes after each server has sent visits: a program that starts while its broker is down ends with an error."""
+        files = [ready_file(plan, name) for name in SERVERS]
+        self._parts.wait_for(lambda: all(file.exists() for file in files), "the servers send visits")
+        wanted = [name for name in KILLED_WHILE_SENDING if name in plan.kills]
+        pause_s = plan.seconds / (len(wanted) + 1)
+        for name in wanted:
+            due = time.monotonic() + pause_s
+            self.kill_when(lambda due=due: time.monotonic() >= due, name)  # type: ignore[misc]
+
+    def kill_when(self, due: Callable[[], bool], name: str) -> Part:
+        """Kill a part once `due` returns true; return the new one. PartFailed as for Parts.wait_for."""
+        self._parts.wait_for(due, f"{name} is killed")
+        part, killed = self._parts.kill_and_restart(name, *self._ports.get(name, ()))
+        self.kills.append(killed)
+        self._say(f"{name} was killed and started again")
+        return part
+
+
+def counters(live: str, offline: str, stream: Path) -> dict[str, Callable[[], int]]:
+    """Return a function for each stage that counts its visits. KafkaError or ClientError while a broker is down."""
+    client, copies, target = Client(live, **QUICK), Client(offline, **QUICK), Target(stream)
+    places = dict.fromkeys((TopicPartition(TOPIC, number) for number in range(PARTITIONS)), OFFSET_LATEST)
+
+    def mirrored() -> int:
+        reports = [report for report in read_reports(copies, MIRROR) if report.topic == TOPIC]
+        return sum(sum(report.offsets.values()) for report in reports)
+
+    return {
+        "live": lambda: sum(row.offset for row in client.list_offsets(places).values()),
+        "mirror": mirrored,
+        "stream": lambda: sum(file.rows for file in target.refresh().files.values()),
+        "follow-up": lambda: sum(row.offset for row in client.groups.committed(GROUP).values()),
+    }
+
+
+def ready_file(plan: Plan, server: str) -> Path:
+    """Return the file that a web server writes once it has sent visits."""
+    return plan.folder / "logs" / f"{server}.ready"
 
 
 def start_servers(parts: Parts, folder: Path) -> tuple[str, str, str]:
@@ -173,6 +253,30 @@ def has_topic(address: str) -> bool:
         except KafkaError:
             return False
     return True
+
+
+def count_letters(parts: Parts, live: str) -> int:
+    """Return how many visits became dead letters, as `kafkalite letters count` says."""
+    counting = parts.start("letters", "kafkalite", "letters", "count", GROUP, "-b", live, "--json")
+    return sum(json.loads(line)["letters"] for line in parts.result(counting).splitlines())
+
+
+def run_audit(parts: Parts, live: str, offline: str, loads: dict[str, Path]) -> dict[str, Any]:
+    """Return the report of `kafkalite audit` over all stages."""
+    brokers = ("--live", live, "--offline", offline, "--mirror", MIRROR, "--consumer", READERS, "--topics", TOPIC)
+    places = [text for name, path in loads.items() for text in ("--loaded", f"{name}={path}")]
+    auditing = parts.start("audit", "kafkalite", "audit", *brokers, *places, "--grace", "0", "--json", "-q")
+    report: dict[str, Any] = json.loads(parts.result(auditing, statuses=(0, 1)))
+    return report
+
+
+def has_members(address: str) -> bool:
+    """Return whether the group of readers has assigned its partitions."""
+    with Client(address) as client:
+        try:
+            return client.groups.describe(READERS).state == "Stable"
+        except KafkaError:
+            return False
 
 
 def is_followed_up(address: str) -> bool:

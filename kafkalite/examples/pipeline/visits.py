@@ -19,6 +19,9 @@ MASTER: Final = "local[2,4]"
 JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Options for Spark's JVM: a run this short ends before the second compiler pays off."""
 PATHS: Final = ("/", "/articles", "/articles/log", "/search", "/login", "/feed", "/about")
+KILLED_WHILE_SENDING: Final = ("live", "offline", "registry", "mirror", "follow-up", "stream")
+KILLS: Final = (*KILLED_WHILE_SENDING, "reader", "load")
+"""The parts that a run can kill. A web server is not among them: visits that it has not sent end with it."""
 
 _FIELDS: Final[list[dict[str, Any]]] = [
     {"name": "server", "type": "string"},

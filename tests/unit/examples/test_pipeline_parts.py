@@ -77,6 +77,26 @@ def test_what_a_part_started_ends_with_it_whatever_it_thinks_of_signals(
     wait_until(lambda: not any(is_running(process) for process in both), DEADLINE_S, "both are gone")
 
 
+def test_a_killed_part_runs_again_with_its_arguments_and_is_awaited(folder: Path) -> None:
+    (folder / "server.py").write_text(
+        "import os, pathlib, sys, time\n"
+        "ready = pathlib.Path(sys.argv[sys.argv.index('--ready-file') + 1])\n"
+        "ready.with_suffix('.tmp').write_text(f'{os.getpid()} {sys.argv[-1]}')\n"
+        "ready.with_suffix('.tmp').rename(ready)\n"
+        "time.sleep(600)\n"
+    )
+    with parts_in(folder) as parts:
+        first = int(parts.start_server("server", "server").split()[0])
+        restarted, kill = parts.kill_and_restart("server", "--again")
+        second, last = (folder / "server.ready").read_text().split()
+        assert (int(second), last) == (restarted.process.pid, "--again")
+        assert not is_running(first)
+        assert is_running(int(second))
+        assert kill.back_s is not None
+        assert kill.killed_s <= kill.back_s
+    assert not is_running(int(second))
+
+
 def test_windows_close_at_their_end() -> None:
     now = time.time()
     assert windows_are_closed(now - 100)()
@@ -96,8 +116,8 @@ def test_a_run_does_not_begin_where_something_is(tmp_path: Path, capsys: pytest.
 
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("matplotlib", "pyspark"):
+    for name in ("pyarrow", "pyspark"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: sys.modules.get(name, name))
     assert main([]) == 2
-    assert needs_extra("the pipeline needs matplotlib and pyspark", "pipeline") in capsys.readouterr().err
+    assert needs_extra("the pipeline needs pyarrow and pyspark", "pipeline") in capsys.readouterr().err

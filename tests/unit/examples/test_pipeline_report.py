@@ -9,6 +9,7 @@ import pytest
 
 from kafkalite.examples.pipeline.report import write_report
 from kafkalite.examples.pipeline.run import Outcome, Plan
+from kafkalite.examples.pipeline.stages import Kill, Samples
 from kafkalite.load.manifest import Target
 from kafkalite.load.parquet import Writing
 from tests.kit.harness.load_target import publish_batches
@@ -74,8 +75,28 @@ def test_latency_is_from_the_timestamp_to_the_commit_without_the_warm_up(tmp_pat
     text = (tmp_path / "report.md").read_text()
     assert "**mean 1.00 s, p50 1.00 s, p99 1.49 s, max 1.50 s** (2 commits; goal 10 s mean: met)" in text
     assert "Audit: **complete** (1100 visits in 2 windows, in live)" in text
-    assert (tmp_path / "latency.png").stat().st_size > 1000
-    assert (tmp_path / "latency.svg").stat().st_size < 200_000
+    page = (tmp_path / "report.html").read_text()
+    assert "every visit arrived in every stage exactly once" in page
+    assert page.count("<svg") == 4
+
+
+def test_the_page_shows_kills_and_what_each_stage_lacked(tmp_path: Path) -> None:
+    samples = Samples()
+    for at in range(10):
+        samples.add("live", BEGAN_MS / 1000 + at, 100 * at)
+        samples.add("mirror", BEGAN_MS / 1000 + at, 100 * min(at, 4))
+    killed = Kill("mirror <b>", BEGAN_MS / 1000 + 4.5, BEGAN_MS / 1000 + 6)
+    ended = outcome(tmp_path, batch_count=1100)._replace(samples=samples, kills=(killed,))
+    report = write_report(ended, tmp_path)
+    assert report.document()["kills"] == [
+        {"part": "mirror <b>", "killed_ms": BEGAN_MS + 4500, "back_ms": BEGAN_MS + 6000}
+    ]
+    page = (tmp_path / "report.html").read_text()
+    assert 'title="mirror &lt;b&gt;"' in page
+    assert "<td>4.5 s</td><td>1.5 s</td>" in page
+    assert "<td>500</td><td>500</td>" in page, "its lag, at the end the maximum"
+    assert "<script" not in page
+    assert "Killed and restarted: mirror <b>." in (tmp_path / "report.md").read_text()
 
 
 def test_letters_that_the_loaded_data_know_nothing_of_make_the_run_incomplete(tmp_path: Path) -> None:
