@@ -3,8 +3,8 @@
   python -m kafkalite.examples.pipeline.front_end -b HOST:PORT --registry URL --server web1 --rate 1000
       --seconds 30 --ready-file FILE
 
-Creates --ready-file once the broker has acknowledged visits. Prints the number of visits sent, as JSON. SIGTERM ends the
-program early and cleanly.
+Creates --ready-file once the broker has acknowledged visits. Prints the number of visits sent, as JSON. SIGTERM ends
+the program early and cleanly.
 """
 
 from __future__ import annotations
