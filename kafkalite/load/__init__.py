@@ -1,18 +1,18 @@
-"""Load topics into Parquet files by topic and hour, published by manifests: everything that needs no Spark.
+"""Load topics into Parquet files by topic and hour, without Spark. Manifests publish files and offsets together.
 
-storage     the interface to a target: local_disk, webhdfs; places maps paths, arrow_files reads them with pyarrow
+storage     the interface to a target; local_disk and webhdfs implement it, places finds it, arrow_files is for pyarrow
 manifest    the loaded files and offsets, changed together by one rename
 parquet     writes rows into files
 compaction  replaces many small files by few large ones
 columns     one schema for all files of a topic: it merges old and new columns, and fits records to the result
-contents    files and positions of a directory, by its manifests; table_schema: the columns of its topics
-reading     `dataset` and `read`: the loaded data in that schema
-commits     the commits of a directory, and the hours that each one changed
+contents    lists files and positions of a directory, by its manifests; table_schema: the columns of its topics
+reading     `dataset` and `read`, which return the loaded data in one schema
+commits     lists the commits of a directory, and the hours that each one changed
 letters     writes records that could not be used to a dead-letter topic
 positions   positions as JSON
-selection   which partitions are read, and from where to where; shares: how much of each at a time
-plan        what a load reads next; loading: its loop of rounds and commits; leftovers: reads ranges with losses
-native      the engine in this process: columnar client to Arrow to files
+selection   the partitions to read, with start and end; shares: how much of each partition per batch
+plan        the next round of a load; loading: its loop of rounds and commits; leftovers: reads ranges with losses
+native      the engine without Spark: from the columnar client through Arrow into files
 decoded     columns of decoded values: avro_values, json_values
 decoded     columns of decoded values: avro_values, json_values
 """

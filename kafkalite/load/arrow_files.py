@@ -1,6 +1,7 @@
 """Give pyarrow's datasets read access to a storage's files, if pyarrow cannot read them itself.
 
-The storage may not be a local disk, or a file may have other columns than its table: it is then rewritten in memory.
+That is the case if the storage is not a local disk, or if a file has other columns than its table. Such a file is
+rewritten in memory.
 
 Thread rule: pyarrow reads from its own threads; each open file belongs to one.
 """

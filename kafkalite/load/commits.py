@@ -1,4 +1,4 @@
-"""List the commits of a directory and the hours that each one changed, for schedulers such as dbt or Airflow.
+"""List the commits of a load's directory, and the hours that each one changed, for tools such as dbt or Airflow.
 
 Late records change hours that were loaded before. A job that depends on an hour must run again when a commit lists it.
 

@@ -1,4 +1,7 @@
-"""List the files and positions loaded into a directory, by its manifests. Needs neither Spark nor a broker."""
+"""List the loaded files of a directory, and the positions up to which topics are loaded, from its manifests.
+
+Needs neither Spark nor a broker.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Fit decoded values to the columns of a table, for any format, in a load without Spark.
+"""Fit the decoded values of records, in Avro or JSON, to the columns of their table, in a load without Spark.
 
     value ─▶ decoded struct │ … │ avro_error or json_error      value is kept only if it cannot be decoded
 
-A value of a type that the table cannot hold is treated as one that cannot be decoded (kafkalite.load.columns).
+If a value has a type that the table's column cannot hold (kafkalite.load.columns), it is treated like a value that
+cannot be decoded.
 
 Thread rule: functions.
 """

@@ -2,7 +2,7 @@
 
     value ─▶ decoded struct │ json_error      value is kept only if it cannot be decoded
 
-Columns are written as for Spark: 'id BIGINT, name STRING, tags ARRAY<STRING>'. Fields that a value lacks are null, and
+Columns are given in Spark's form: 'id BIGINT, name STRING, tags ARRAY<STRING>'. Fields that a value lacks are null, and
 fields that the columns lack are dropped. A STRING holds the JSON text of a value that is not a string. NaN, Infinity
 and -Infinity are numbers, also in quotes.
 

@@ -1,4 +1,4 @@
-"""Read what remains of a range after retention, truncation or the recreation of a topic.
+"""Read the records that remain in a range of offsets after retention, truncation or the recreation of a topic.
 
 Thread rule: the thread of the reader's Client.
 """

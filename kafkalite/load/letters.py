@@ -5,10 +5,11 @@
               end offsets of the topic ─────┘        │
               then, one transaction per change: ─────▶ all its letters ─▶ committed ─▶ the files are removed
 
-So letters are written for exactly the records that the manifests skip. If a load dies after the rename, the next one
-finds the files. It initializes their transactional id, `kafkalite.load.ID`, which aborts an open transaction for good;
-then it checks whether the topic has the letters already, from its end at the time of publication: they were committed
-together or not at all. Read-committed consumers see each letter once.
+A letter is a record for the dead-letter topic. Letters are written for exactly the records that the manifests skip. If
+a load dies after the rename, the next one finds the files of letters. It initializes the transactional id of that
+change, `kafkalite.load.ID`, which aborts a transaction that is still open. Then it searches the topic for the letters,
+from the end offsets at the time of publication: they were committed together or not at all. Read-committed consumers
+see each letter once.
 
 Thread rule: one thread at a time, that of the Client, while it holds the target's lock.
 """

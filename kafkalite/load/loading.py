@@ -1,11 +1,11 @@
-"""Run the loop of a load for any engine: rounds, commits, dead letters, and a summary.
+"""Run a load with any engine: read in rounds, commit each round, write dead letters, and return a summary.
 
     plan ─▶ corrections ─▶ commit
          ─▶ round ─▶ engine: files in the staging folder ─▶ commit: files, positions, letters ─▶ the next round
 
-An engine is a function that writes the records of one round into files and returns the rows of
-`kafkalite.load.parquet.write`. It publishes nothing, so a crash in an engine leaves only files that the next writer
-removes.
+An engine (Spark's or the native one) is a function that writes the records of one round into files and returns the rows
+of `kafkalite.load.parquet.write`. It publishes nothing, so a crash in an engine leaves only unpublished files, which
+the next writer removes.
 
 Thread rule: one thread at a time, that of the plan's Client.
 """

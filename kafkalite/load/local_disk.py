@@ -1,4 +1,4 @@
-"""Store a target in a local directory, or in a file system with the same rename and flock.
+"""Store loaded files in a local directory, or in a network file system with atomic rename and flock.
 
 Thread rule: as in kafkalite.load.storage.
 """

@@ -1,4 +1,4 @@
-"""Publish loaded files and offsets together by one rename.
+"""Publish the files and offsets of a load together: one rename of a manifest makes both visible.
 
     target/
       _manifests/00000000000000000007.json            the 8th change: files added and removed, and new offsets

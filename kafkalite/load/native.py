@@ -1,4 +1,4 @@
-"""Load topics into Parquet files in this process: columnar client to Arrow to files, without Spark and a JVM.
+"""Load topics into Parquet files in this process, without Spark and a JVM: the native engine.
 
     LoadRound ─▶ ColumnReader, a partition at a time ─▶ [decode values] ─▶ kafkalite.load.parquet.write
 

@@ -1,10 +1,10 @@
-"""Write record batches into Parquet files of bounded size, one topic and hour per file: the work of a load's task.
+"""Write Arrow record batches into Parquet files of bounded size, each with the records of one topic and hour.
 
     batches of a task ─▶ parts of one topic, partition and hour ─▶ buffers of ≤ 64 MiB ─▶ row groups ─▶ files
                                                                └▶ a row per file: its entry in a manifest
 
-A repeated Spark task writes its files again under other names; only files that the driver is notified of are published.
-Topic, date and hour are in a file's path and not in the file, as in Hive.
+If Spark repeats a task, the task writes its files again under other names. Only the files of the attempt that the
+driver accepts are published. Topic, date and hour are in a file's path and not in the file, as in Hive.
 
 Thread rule: functions; a FileSet belongs to one task.
 """

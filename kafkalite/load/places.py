@@ -1,4 +1,4 @@
-"""Map a path to its storage. Pure functions; any thread."""
+"""Return the storage for a path: a local directory or HDFS. Pure functions; any thread."""
 
 from __future__ import annotations
 

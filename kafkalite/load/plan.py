@@ -1,10 +1,11 @@
-"""Plan the rounds of a load: from the manifests' positions to the ends of the topics at its start.
+"""Plan the rounds of a load, which together read from the manifests' positions to the ends of the topics.
 
-    topics ─▶ ends, fixed at the first look
+    topics ─▶ ends, fixed when the plan is created
     manifests' positions ─▶ starts ─▶ do they still exist? ─▶ up to `commit_size` bytes ─▶ a LoadRound for an engine
 
-If the records at a position have aged out, or the topic was recreated, the load fails (on_data_loss="fail"), or moves
-the position to what exists and reports it in the summary ("skip").
+If retention has deleted the records at a position, or the topic was recreated, some records can no longer be loaded.
+With on_data_loss="fail" the load then fails. With "skip" it moves the position to records that exist, and reports the
+loss in the summary.
 
 Thread rule: one thread at a time.
 """
@@ -102,10 +103,10 @@ class LoadPlan:
         return self._round_within(starts, ends)
 
     def corrections(self, state: LoadState) -> Change | None:
-        """Return the change that the manifests need before anything is read, or None: the starts of new partitions, and
-        new positions where the records after a position are missing. LoadError, OptionError.
+        """Return the change of positions to publish before the first round, or None. LoadError, OptionError.
 
-        It is published separately, so that it also covers partitions without records to read.
+        It adds the starts of new partitions, and new positions where the records after a position no longer exist. It
+        is published separately, so that it also covers partitions without records to read.
         """
         look_up = Offsets(self.client, self._isolation)
         known = [key for key in self._keys if key in state.positions]

@@ -1,6 +1,7 @@
 """Convert positions to JSON: {"topic": {"0": 17}}, with the same text for the same positions.
 
-Spark compares offsets of a stream as text, and people compare manifests. Pure functions; any thread.
+The text must be the same because Spark compares the offsets of a stream as text, and people compare manifests. Pure
+functions; any thread.
 """
 
 from __future__ import annotations

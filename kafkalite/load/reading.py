@@ -1,4 +1,4 @@
-"""Read loaded data, all files of a topic in one schema. Needs pyarrow, but neither Spark nor a broker.
+"""Read loaded data as a pyarrow dataset, with one schema for all files of a topic. Needs neither Spark nor a broker.
 
     manifests ─▶ files, columns ─▶ pyarrow.dataset: null or a wider type if a file is older than a column
 

@@ -1,4 +1,4 @@
-"""Compute how much of each partition a batch reads, in records or bytes. Pure functions; any thread."""
+"""Divide the limit of a batch among its partitions, in records or bytes. Pure functions; any thread."""
 
 from __future__ import annotations
 

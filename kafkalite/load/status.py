@@ -1,4 +1,4 @@
-"""Report a continuous load: what it has published, its lag, and its errors.
+"""Provide metrics and readiness of a continuous load: what it has published, its lag, and its errors.
 
 Thread rule: the load's thread writes; `families` and `not_ready` may be called from any thread.
 """

@@ -1,11 +1,11 @@
-"""Define the storage of a target: a small interface in which a rename publishes a change.
+"""Define the interface to the storage of loaded files. A change is published by a rename.
 
     local_disk.LocalDisk    a local directory, or one on NFS 4 and similar file systems: rename and flock
     webhdfs.WebHdfs         a directory of HDFS
     places.storage_of       maps a path to one of them
 
-Names are relative to the target, with "/" between folders. `place` returns what others call a file, and is accepted as
-a name, too. A move to a new name is atomic, and so is `put`.
+Names are relative to the target directory, with "/" between folders. `place` returns the full path or URL of a file,
+which is accepted as a name, too. A move to a new name is atomic, and so is `put`.
 
 Thread rule: an object belongs to one thread at a time; it can be pickled.
 """

@@ -1,4 +1,4 @@
-"""Find the columns of each topic in a directory, by its manifests or else its files. Needs pyarrow.
+"""Return the columns of each loaded topic in a directory, from its manifests or else from its files. Needs pyarrow.
 
 Thread rule: functions.
 """

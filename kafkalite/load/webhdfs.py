@@ -1,14 +1,14 @@
-"""Store a target in HDFS by WebHDFS: `webhdfs://namenode:9870/data/loaded`, or `swebhdfs://` with TLS.
+"""Store loaded files in HDFS, through WebHDFS: `webhdfs://namenode:9870/data/loaded`, or `swebhdfs://` with TLS.
 
     rename   atomic, refused if the new name exists; in the NameNode's journal when it is acknowledged
     turns    a file `lock`, which its holder touches: if it is untouched for LEASE_S, another writer may take it
 
-A holder may lose its turn while it lives, for example when the NameNode is away or the process is suspended. So the
-next holder renames the pending change first, and the old holder can no longer publish it (manifest.Target).
+A holder may lose its turn without ending, for example when the NameNode is unavailable or the process is suspended. So
+the next holder first renames the pending change, and the old holder can no longer publish it (manifest.Target).
 
 Requests that a restarting NameNode, or one in safe mode, refuses are retried for WAIT_S. The package `hdfs` implements
-the protocol: among Python's clients it reports whether a rename was done, streams a file in one request, distinguishes
-an error response from a file's bytes, and supports several NameNodes; it needs neither Java nor libhdfs.
+the protocol: unlike other Python clients, it reports whether a rename was done, streams a file in one request,
+distinguishes an error response from a file's bytes, and supports several NameNodes. It needs neither Java nor libhdfs.
 
 Thread rule: as in kafkalite.load.storage. The thread of a turn has its own client.
 """

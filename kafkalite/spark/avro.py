@@ -1,4 +1,4 @@
-"""Decode and encode Avro columns of a DataFrame with kafkalite.avro in mapInArrow, for batch and streaming queries.
+"""Decode and encode Avro columns of a DataFrame with kafkalite.avro, for batch and streaming queries (in mapInArrow).
 
     decode_avro(df, url, subject="orders-value")   all columns of df, then: decoded struct │ schema id │ error
     encode_avro(df, url, subject, schema)          all columns of df, then the messages
@@ -6,8 +6,8 @@
 The driver fetches the reader's schema and sends it to the executors as text, so all of them use the same one until the
 query restarts. Writers' schemas are fetched when they first occur. A Python worker keeps its decoders between tasks.
 
-Spark has microseconds and no time of day: timestamps become microseconds (nanoseconds are truncated), times become
-integers, and fixed sizes become binary.
+Spark's timestamps have microseconds, so nanoseconds are truncated. Spark has no type for times of day, which become
+integers, and none for bytes of a fixed size, which become binary.
 """
 
 from __future__ import annotations

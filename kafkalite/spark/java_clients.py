@@ -1,8 +1,8 @@
 """List the configuration names of Kafka's Java clients.
 
-Spark's own connector passes every option `kafka.NAME` to a Java consumer, producer and admin client, so queries contain
-these names. The tables have what ConsumerConfig, ProducerConfig and AdminClientConfig of Kafka 3.9 to 4.1 document,
-without TLS settings, which `kafkalite.client.security` checks.
+Spark's own connector passes every option `kafka.NAME` to Java clients, so queries contain these names. The tables have
+the settings of ConsumerConfig, ProducerConfig and AdminClientConfig in Kafka 3.9 to 4.1, without those for TLS, which
+`kafkalite.client.security` checks.
 
 Thread rule: constants.
 """

@@ -3,8 +3,9 @@
     options of a query (names in any case) ─▶ SourceOptions.parse (batch)   ─▶ frozen values, or OptionError in one
                                               StreamOptions.parse (stream)     sentence
 
-Options that Spark's connector refuses are refused. Options that it accepts and that have no effect here are listed, for
-one log line. An unknown name is refused, with the closest known one. This module needs neither Spark nor a broker.
+Options that Spark's connector refuses are errors here, too. Options that it accepts but that have no effect here are
+collected for one log line. An unknown name is an error that suggests the closest known name. This module needs neither
+Spark nor a broker.
 
 Thread rule: pure functions and frozen values.
 """

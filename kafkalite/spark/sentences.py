@@ -1,4 +1,4 @@
-"""Extract one sentence from Spark's errors, without the stack traces of Java and Python.
+"""Extract one sentence for the user from Spark's errors, which contain stack traces of Java and Python.
 
 Thread rule: pure functions.
 """

@@ -1,4 +1,4 @@
-"""Count rows in windows and join streams, with thin functions over Structured Streaming.
+"""Count rows in time windows and join streams: short functions over Spark's Structured Streaming.
 
     window_counts     tumbling windows, or sliding ones with `slide`
     session_counts    windows that end when nothing arrives for `gap`

@@ -1,6 +1,6 @@
 """Load topics into Parquet files by topic and hour, each record exactly once: in batches, or as a stream.
 
-    load(spark, path, ...)      load what the topics hold now and `path` does not: `kafkalite load`
+    load(spark, path, ...)      load the records that the topics have now and `path` has not; also `kafkalite load`
     stream_to(frame, path)      load a streaming DataFrame, batch after batch, until it is stopped
     files(path), read(spark, path), dataset(path)    the loaded data, by the manifests
     compact(path)               replace many small files by few large ones

@@ -1,4 +1,4 @@
-"""`python -m kafkalite.spark.load` is `kafkalite load`."""
+"""Run `kafkalite load` for `python -m kafkalite.spark.load`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Choose the number of rows per Arrow batch during a load.
+"""Set the number of rows per Arrow batch during a Spark load, because Spark's limit in bytes costs much CPU time.
 
 With spark.sql.execution.arrow.maxBytesPerBatch (64 MiB by default) Spark's writer measures the whole batch after each
-row, which takes half the CPU time of a load. At the setting's maximum it does not (BatchedPythonArrowInput of Spark 4).
-So a load lifts that limit and limits the rows instead, by the size of its records. If their size is unknown, or the
-user set one of the two settings, Spark's own limits apply.
+row, which takes half the CPU time of a load. At the maximum of the setting Spark does not measure
+(BatchedPythonArrowInput of Spark 4). So a load sets the maximum and limits the number of rows instead, by the size of
+its records. If their size is unknown, or the user set one of the two settings, Spark's own limits apply.
 
 Thread rule: one thread at a time.
 """

@@ -1,4 +1,4 @@
-"""Load topics or a streaming query with Spark, into the files and manifests of `kafkalite.load`.
+"""Load topics, or the output of a streaming query, with Spark into the files and manifests of `kafkalite.load`.
 
 Thread rule: functions. Several loads, streams and compactions of one directory take turns, in any processes.
 """

@@ -7,15 +7,15 @@
               a task failed      ─▶ abort all
 
 A repeated batch is not duplicated, because a task's rows and its marker are in one transaction. A repeated task first
-initializes its transactional id, so the coordinator ends the transactions of all older attempts and drivers for good;
-then it reads the markers. Either the older attempt committed before, so its marker is found and nothing is written, or
-it never will. So each (query, batch, task) is committed once, in any order of crashes.
+initializes its transactional id, so that the coordinator ends the open transactions of all older attempts and drivers.
+Then it reads the markers. If an older attempt has committed, its marker is found and nothing is written; otherwise that
+attempt can never commit. So each (query, batch, task) is committed once, whatever crashes occur.
 
-If only some tasks of a batch were committed, the batch must be divided as before; otherwise rows of one task would be
-repeated in another. This is checked before anything is committed: tasks compare rows and checksum, and the driver
-compares the number of tasks. A difference fails the query, and duplicates nothing.
+If only some tasks of a batch were committed, the repeated batch must be divided into the same tasks; otherwise rows of
+one task would be repeated in another. This is checked before anything is committed: tasks compare rows and checksum,
+and the driver compares the number of tasks. A difference fails the query, without duplicates.
 
-A read-committed reader sees each task's rows as a whole or not at all, and the tasks of a batch one after the other.
+A read-committed consumer sees each task's rows as a whole or not at all, and the tasks of a batch one after the other.
 
 Thread rule: functions; connections live for one call.
 """

@@ -1,13 +1,13 @@
-"""Store on the target cluster what the tasks of a streaming query have written; exactly-once writes depend on it.
+"""Store, in a topic of the target cluster, which batch each task of a streaming query has written last.
 
     topic    kafkalite.spark.QUERY, one partition, cleanup.policy=compact      QUERY: the id in the query's checkpoint
     key      [task]                                                            JSON
     value    {"batch": 17, "tasks": 4, "rows": 1000, "checksum": "9f0c...", "producer": [7, 3, true]}          JSON
 
-A value describes the last batch that the task wrote: its number of tasks, the task's rows, and the producer (id, epoch,
-whether it uses transaction protocol version 2; null for a batch without rows). It is written in the transaction of the
-rows, so both exist or neither does. The checksum covers the rows' keys and values in any order, so a repeated batch
-with other rows is detected.
+Exactly-once writes depend on these markers. A marker describes the last batch that the task wrote: its number of tasks,
+the task's rows, and the producer (id, epoch, whether it uses transaction protocol version 2; null for a batch without
+rows). The marker is written in the transaction of the rows, so both exist or neither does. The checksum covers the
+rows' keys and values in any order, so a repeated batch with other rows is detected.
 
 The driver writes the marker last, when no task is running. So an open transaction that a task finds here was left by a
 driver that died at that point, and may be aborted: the marker names its producer, and a newer producer is not affected.

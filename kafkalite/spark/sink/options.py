@@ -3,8 +3,8 @@
     options and columns of a query (names in any case) ─▶ SinkOptions.parse ─▶ frozen values, or OptionError in one
                                                                                sentence
 
-Options without effect are listed, for one log line: for example, a producer's batching settings (linger.ms and others)
-do not apply, because rows arrive as columns. This module needs neither Spark nor a broker.
+Options without effect are collected for one log line: for example, a producer's batching settings (linger.ms and
+others) do not apply, because rows arrive as columns. This module needs neither Spark nor a broker.
 
 Thread rule: pure functions and frozen values.
 """

@@ -1,4 +1,4 @@
-"""Implement `write.format("kafkalite")` and `writeStream`: PySpark calls it to write rows to topics.
+"""Implement the writers of `format("kafkalite")`, which PySpark calls to write a query's rows to topics.
 
     worker process    write: Arrow batches ─▶ kafkalite.spark.sink.writing, or exactly_once; errors are one sentence
     driver's process  commit, abort: for batches of exactly-once streams

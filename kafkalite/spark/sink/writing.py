@@ -1,10 +1,10 @@
-"""Write the rows of one Spark task to topics, without PySpark.
+"""Write the rows of one Spark task to topics, at least once. Does not import PySpark.
 
     Arrow batches ─▶ ColumnWriter ─▶ acknowledged, or SinkError in one sentence
 
-Spark repeats a task that fails, and a batch of a stream whose end was not recorded: their rows are then written again.
-Within one attempt the producer is idempotent, so a lost response duplicates nothing. Memory holds one record batch and
-the requests in flight, at most five per broker.
+Spark repeats a failed task, and a batch of a stream if its end was not recorded; the rows are then written again.
+Within one attempt the producer is idempotent, so a lost response causes no duplicates. One record batch and at most
+five requests per broker are in memory.
 
 Thread rule: functions. Each thread has its own writers, which live as long as the worker process.
 """

@@ -1,4 +1,4 @@
-"""Read topics as DataFrames, batch and streaming, with the columns of Spark's own Kafka connector.
+"""Implement the readers of `format("kafkalite")`, with the columns of Spark's own Kafka connector.
 
     planner process      KafkaliteReader.partitions ─▶ one InputPartition per piece
     process of a stream  KafkaliteStreamReader.latestOffset, partitions: one object while the query runs
@@ -6,8 +6,8 @@
 
 Writers are in `kafkalite.spark.sink.writers`.
 
-Spark does not prune columns of a Python source, so the user's schema is the projection: columns that it leaves out are
-not decoded. PySpark finds the source through the package `pyspark_kafkalite`.
+Spark does not pass the columns that a query uses to a Python source. So the user's schema selects the columns: those
+that it leaves out are not decoded. PySpark finds the source through the package `pyspark_kafkalite`.
 
 Thread rule: Spark creates the objects where it needs them, and each belongs to one thread. A reader is pickled from the
 planner to the workers, so it holds no connection.

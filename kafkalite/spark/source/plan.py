@@ -1,9 +1,9 @@
-"""Plan the tasks of a batch query: the pieces of partitions that each reads. Without PySpark.
+"""Plan the tasks of a batch query: each reads a piece of a partition. Does not import PySpark.
 
     driver     subscription ─▶ partitions ─▶ starts and ends ─▶ pieces of 32 to 128 MiB, with their topic's id
 
-A piece returns the same records each time it is read, or fails: its ends are fixed when the query is planned. Its
-length is not a number of records, because compaction and transactions leave gaps.
+The ends of a piece are fixed when the query is planned, so each read returns the same records, or fails. The length of
+a piece is not its number of records, because compaction and transactions leave gaps.
 
 Thread rule: functions. Each thread has its own Clients, which live as long as the worker process.
 """

@@ -1,10 +1,10 @@
-"""Narrow a query's ranges by its filters on topic, partition, offset and timestamp.
+"""Narrow the offset ranges of a query by its filters on topic, partition, offset and timestamp.
 
     partition IN (0, 1) AND offset >= 500 AND timestamp > '…' ─▶ narrowed ─▶ Narrowing ─▶ smaller ranges
 
-Filters only narrow ranges: Spark gets all of them back and checks every row again, so a filter that is not understood
-here costs only time. A timestamp narrows only the start: all records before the first one that is new enough are older,
-but after the first one that is too new there may be older ones again.
+Spark still applies all filters to every row, so a filter that this module ignores costs only time. A filter on the
+timestamp narrows only the start of a range: all records before the first one that is new enough are older, but after
+the first one that is too new there may be older ones again.
 
 Filters are PySpark's (`pyspark.sql.datasource.EqualTo` and others). They are recognized by class name, so this module
 does not need PySpark.

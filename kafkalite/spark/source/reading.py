@@ -1,4 +1,4 @@
-"""Read a task's piece as Arrow record batches, in a worker process and without PySpark.
+"""Read a task's piece of a partition as Arrow record batches, in a worker process. Does not import PySpark.
 
     piece ─▶ ColumnReader ─▶ record batches, complete or an error (failOnDataLoss=false: what is left)
 

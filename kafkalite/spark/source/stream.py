@@ -1,7 +1,7 @@
-"""Implement `spark.readStream.format("kafkalite")` for PySpark 4.2 or newer.
+"""Implement the streaming reader of `format("kafkalite")`, for PySpark 4.2 or newer.
 
-`commit` is not used: Spark calls it a batch late, and never for the last batch of a run. A group's offsets are
-committed when the next batch is planned, which also happens after the last one.
+Spark calls `commit` a batch late, and never for the last batch of a run, so this reader does not use it. A group's
+offsets are committed when the next batch is planned, which also happens after the last batch.
 
 Thread rule: as in kafkalite.spark.source.batch. The planner stays in the query's process: it is not pickled.
 """

@@ -1,4 +1,4 @@
-"""Plan the micro-batches of a streaming query, as its driver requests them, without PySpark.
+"""Plan the micro-batches of a streaming query, as Spark's driver requests them. Does not import PySpark.
 
     start ─▶ [commit it for the group] ─▶ partitions, latest ─▶ limits by rows and bytes, fair shares ─▶ end
     (start, end) ─▶ ranges ─▶ pieces of about 32 MiB          the same pair again after a crash: the same records
@@ -14,8 +14,9 @@ topic can have:
 
 Each entry is optional; checkpoints of Spark's connector have none.
 
-Spark records an end before it reads, and requests the next one only after the batch. So `start` is finished work, and
-its offsets can be committed for a group that lag tools watch. Only the checkpoint decides what is read.
+Spark records the end of a batch in its checkpoint before it reads the batch, and requests the next end only after the
+batch. So everything before `start` is finished, and these offsets can be committed for a group whose lag tools watch.
+Only the checkpoint decides what is read.
 
 Thread rule: one object per query, used by one thread.
 """
