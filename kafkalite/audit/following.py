@@ -4,9 +4,9 @@
              │                    │
              └── unreadable? nothing is judged     └── unreadable? it is judged once it is readable again
 
-A window is judged in a stage once its grace period is over: its end plus the stage's grace must lie before the last
-read of the counts and of the stage began. Faults are reported at that time. Once a window is judged in every stage, its
-overall result is reported. Records and counts that arrive later, within `keep_s`, are reported as changes.
+A window is judged in a stage once its grace period is over: the last reads of the counts and of the stage must have
+begun after it. Faults are reported at that time. Once a window is judged in every stage, its overall result is
+reported. Records and counts that arrive later, within `keep_s`, are reported as changes.
 
 Positions, counts and reports are saved together (kafkalite.audit.saved), so that a restart counts nothing twice.
 

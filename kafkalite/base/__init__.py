@@ -20,7 +20,7 @@ one interface each (a seam), which a test can replace. `tests/test_seams.py` fin
     randomness  randomness (ids, names, jitter)                     randomness.drawn_from(seed)
 
 In a simulation one thread runs all parts of the broker. Therefore a part waits only in `Event.wait`; when it has no
-more work, its turn ends, and it is called again later. A lock is held only while code runs, so locks need no seam. A
-seed must give the same run in every process, but the order of a set differs between processes: sort a set before its
-items reach the disk or a queue.
+more work, its turn ends, and it is called again later. A lock is held only while code runs, so locks need no seam. The
+order of a set differs between processes, but a seed must give the same run in each. So sort a set before its items
+reach the disk or a queue.
 """

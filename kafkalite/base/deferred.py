@@ -4,9 +4,9 @@
                   ▲
                   └─ complete(response), once, from any thread, before or after
 
-No thread is blocked meanwhile. A Deferred that is never completed holds up the later responses of its connection, so
-its creator must complete it in every case, also when the broker stops. A Deferred without a time limit has an
-`abandoned` callback, which is called when its client has disconnected.
+No thread is blocked meanwhile. A Deferred that is never completed blocks the later responses of its connection. So its
+creator must complete it in every case, also when the broker stops. A Deferred without a time limit has an `abandoned`
+callback, which is called when its client has disconnected.
 
 Thread rule: call `complete` and `then` from any thread, each once. No lock is held while the function given to `then`
 is called. The call is on the completing thread or, if the response is already there, inside `then`.

@@ -4,9 +4,9 @@
     failure ─▶ failed() ──▶ a byte 0 ───────────────────▶ wait() returns 0
 
 The byte stays in the socket pair until wait() reads it, so a signal just before wait() is not lost. A queue or an event
-would not do: Python runs a signal handler between two instructions, so a queue's get could start to sleep just after
-the signal, and the interrupted code may hold the lock of the event. A second signal ends the process at once. Main
-thread only, except failed().
+is not safe here. Python runs a signal handler between two instructions, so a queue's get could start to sleep just
+after the signal. And a handler that sets an event may interrupt code that holds the lock of the event. A second signal
+ends the process at once. Main thread only, except failed().
 """
 
 from __future__ import annotations

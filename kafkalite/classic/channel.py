@@ -3,9 +3,9 @@
 The protocol has no correlation ids, so a channel is closed if a request fails half way. Connecting is retried with
 pauses of 1, 10, 100 ... ms, as in 0.7, until connect_timeout_s seconds have passed.
 
-The kernel enforces the timeouts of a connected socket (SO_SNDTIMEO, SO_RCVTIMEO), so sending a request takes one system
-call and receiving a response two, each with one release of the GIL. A timeout expires if not a single byte is sent or
-received within it.
+The kernel enforces the timeouts of a connected socket (SO_SNDTIMEO, SO_RCVTIMEO). So a request takes one system call
+and a response two, and each call releases the GIL once. A timeout expires if not a single byte is sent or received
+within it.
 
 Thread rule: one thread at a time; threads that share a channel need a lock. Only `interrupt` may be called from another
 thread. After it the channel cannot be used any more.

@@ -5,8 +5,8 @@
 
 An offset out of range is replaced according to autooffset.reset, and the new offset is stored. A message larger than
 fetch.size is fetched alone, with a size that doubles up to fetch.size.max. (0.7's design document describes this, but
-its code lacks it.) Any other error of a partition is passed to its stream, and that partition is not read until the
-next rebalance. After a lost connection the thread reconnects after the backoff. Source: `kafkalite.classic`, fact 5.
+its code lacks it.) Any other error of a partition is passed to its stream. That partition is not read until the next
+rebalance. After a lost connection the thread reconnects after the backoff. Source: `kafkalite.classic`, fact 5.
 
 Thread rule: each fetcher has its own thread. Other threads may call only `interrupt` and `join`.
 """

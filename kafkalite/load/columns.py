@@ -3,9 +3,9 @@
     columns of the table │ columns of records ─▶ merged ─▶ columns, and conflicts: types without a common type
 
 A new field is added, and is null in older rows. Types widen as in Avro: int ─▶ long, int and long ─▶ double, float ─▶
-double, string ─▶ bytes, decimals to more digits. If a new field has the name of an old one as an alias, the old field
-is renamed, and its old name is kept as an alias. Fields are matched by name, in any order. The same holds for each
-field in structs, lists and maps.
+double, string ─▶ bytes, decimals to more digits. If a new field has the name of an old field as an alias, the old field
+is renamed. Its old name then becomes an alias. Fields are matched by name, in any order. The same holds for each field
+in structs, lists and maps.
 
 `to_json` is the format in manifests and of `kafkalite load schema --json`: {"name", "type", "aliases"}, where "type" is
 an Arrow type's name or {"struct": [columns]}, {"list": type}, {"map": type} (keys are strings).

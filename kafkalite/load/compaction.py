@@ -2,11 +2,11 @@
 
     small files of an hour, in order ─▶ up to `file_size` bytes of them ─▶ one file ─▶ a change: adds it, removes them
 
-Files that are older than a change of their table's columns are rewritten with the new columns, whatever their size, so
-that any reader of the directory sees one schema. If the manifests have no schema yet, because only older releases
-loaded the directory, it is added first. Otherwise records are copied unchanged. Readers of manifests see either the old
-files or the new one. The old files are deleted `grace_s` after the change; until then, a reader that lists directories
-sees their records twice.
+Files that are older than a change of their table's columns are rewritten with the new columns, even large ones. So any
+reader of the directory sees one schema. If the manifests have no schema yet, because only older releases loaded the
+directory, it is added first. Otherwise records are copied unchanged. Readers of manifests see either the old files or
+the new one. The old files are deleted `grace_s` after the change; until then, a reader that lists directories sees
+their records twice.
 
 Thread rule: functions. They hold the lock of the directory for one file at a time, so loads can run in between.
 """

@@ -10,9 +10,9 @@
 
 A change writes pending-ID.json, moves the files to their places, and renames pending-ID.json to the next number.
 Readers of manifests see all of it or nothing. After a crash, the next writer renames the pending change to another ID,
-undoes it, and empties _staging. A writer that lost the lock without noticing, which can happen in HDFS, finds its
-pending change gone or the number taken: what it wrote is not published.
-Spark, pyarrow and Hive ignore names that begin with "_", so they see only data.
+undoes it, and empties _staging. In HDFS a writer may lose the lock without noticing. It then finds its pending change
+gone, or the number taken, so what it wrote is not published. Spark, pyarrow and Hive ignore names that begin with "_",
+so they see only data.
 
 `kafkalite.load.storage` defines where a target can be. Object stores are excluded, because they have no rename.
 

@@ -7,8 +7,8 @@ A holder may lose its turn without ending, for example when the NameNode is unav
 the next holder first renames the pending change, and the old holder can no longer publish it (manifest.Target).
 
 Requests that a restarting NameNode, or one in safe mode, refuses are retried for WAIT_S. The package `hdfs` implements
-the protocol: unlike other Python clients, it reports whether a rename was done, streams a file in one request,
-distinguishes an error response from a file's bytes, and supports several NameNodes. It needs neither Java nor libhdfs.
+the protocol, without Java or libhdfs. Unlike other Python clients, it reports whether a rename was done and streams a
+file in one request. It also distinguishes an error response from a file's bytes, and supports several NameNodes.
 
 Thread rule: as in kafkalite.load.storage. The thread of a turn has its own client.
 """

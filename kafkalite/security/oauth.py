@@ -6,10 +6,10 @@
     ^A                                    ─▶     refused
 
 A token must use an algorithm of a fixed list that fits the key's type. `none` is rejected unless a development setting
-allows it. Key locations in a token are ignored: keys come only from a document that the operator configures, at an
-https address or in a file, and fetching it is limited in time and size. A token with an unknown key triggers a new
-fetch, at a limited rate. As in Kafka's BrokerJwtValidator, a token that names a key (`kid`) is checked with that key
-only; any other token is checked with each key that fits its algorithm.
+allows it. Key locations in a token are ignored. Keys come only from a document that the operator configures, at an
+https address or in a file. Fetching it is limited in time and size. A token with an unknown key triggers a new fetch,
+at a limited rate. As in Kafka's BrokerJwtValidator, a token that names a key (`kid`) is checked with that key only; any
+other token is checked with each key that fits its algorithm.
 
 Only this module imports PyJWT and cryptography (the extra `oauth`). Tokens are checked in the I/O pool; the thread
 `kafkalite-jwks` fetches keys.

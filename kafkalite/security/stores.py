@@ -1,8 +1,8 @@
 """Load key and trust stores, from files or settings, into libcrypto.
 
-As in Java, the first bytes of a file decide its format, and the type setting does not: `30` is PKCS#12, `FE ED FE ED`
-is Java's JKS, `-----` is PEM. Errors are ConfigErrors that name the setting. May block: do not call it on network
-workers.
+As in Java, the first bytes of a file determine its format, and the type setting has no influence. `30` is PKCS#12, `FE
+ED FE ED` is Java's JKS, `-----` is PEM. Errors are ConfigErrors that name the setting. May block: do not call it on
+network workers.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     waitress: one thread for all sockets ─▶ whole requests ─▶ `threads` workers ─▶ the application
 
-waitress reads and writes all connections in one thread, so a slow client occupies a connection but no worker. The
-number of connections, the sizes of headers and bodies, the idle time, the time for a request to arrive, and the time
-without progress of a response are limited. waitress is pure Python and has no dependencies. It is optional: this
-package imports it only when a server is started.
+waitress reads and writes all connections in one thread, so a slow client occupies a connection but no worker. Limits
+apply to the number of connections, the sizes of headers and bodies, and the idle time. A request must arrive within a
+time limit, and a response must make progress within one. waitress is pure Python and has no dependencies. It is
+optional: this package imports it only when a server is started.
 
 `bind` binds the ports and `start` serves. `stop` accepts no more connections, lets requests in progress finish, and
 closes the rest.

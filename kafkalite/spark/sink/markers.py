@@ -10,7 +10,7 @@ rows). The marker is written in the transaction of the rows, so both exist or ne
 rows' keys and values in any order, so a repeated batch with other rows is detected.
 
 The driver writes the marker last, when no task is running. So an open transaction that a task finds here was left by a
-driver that died at that point, and may be aborted: the marker names its producer, and a newer producer is not affected.
+driver that died at that point. It may be aborted: the marker names its producer, and a newer producer is not affected.
 
 Markers are in a topic and not in a group's offsets, because offsets expire when a query is stopped for a week. Version
 1. Later versions may add fields; readers ignore unknown ones.

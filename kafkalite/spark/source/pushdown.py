@@ -3,8 +3,8 @@
     partition IN (0, 1) AND offset >= 500 AND timestamp > '…' ─▶ narrowed ─▶ Narrowing ─▶ smaller ranges
 
 Spark still applies all filters to every row, so a filter that this module ignores costs only time. A filter on the
-timestamp narrows only the start of a range: all records before the first one that is new enough are older, but after
-the first one that is too new there may be older ones again.
+timestamp narrows only the start of a range. All records before the first one that is new enough are too old. But after
+a record that is too new, there may be older ones again.
 
 Filters are PySpark's (`pyspark.sql.datasource.EqualTo` and others). They are recognized by class name, so this module
 does not need PySpark.

@@ -3,8 +3,9 @@
     write    columns ─▶ [header | records]  [header | records] …      each at most `size_max` bytes before compression
     read     fetched bytes ─▶ whole batches ─▶ wanted records as columns, and the next offset to read
 
-Reading leaves out what a consumer must not see: markers, records below the requested offset (a broker returns whole
-batches), and, given the list of aborted transactions, their records. A truncated last batch is left for the next fetch.
+Reading leaves out what a consumer must not see: transaction markers, and records below the requested offset (a broker
+returns whole batches). With a list of aborted transactions, their records are left out, too. A truncated last batch is
+left for the next fetch.
 
 Thread rule: functions are pure; a BatchReader belongs to one thread at a time.
 """
