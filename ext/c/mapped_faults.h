@@ -1,12 +1,12 @@
-/* Mapped files that fail while they are read: touching a page after the end of a truncated file, or one that the disk
- * cannot read, raises SIGBUS in the reading thread.
+/* Survive mapped files that fail while they are read. Reading a page after the end of a truncated file, or a page that
+ * the disk cannot read, raises SIGBUS in the reading thread.
  *
  *   watch a map ─▶ touch a missing page ─▶ SIGBUS ─▶ flag set, zeros from that page on ─▶ the reader continues,
  *                                                                             and checks the flag before it answers
  *
- * A reader of a watched map calls kl_has_fault() after the last byte and before it uses anything derived from the bytes,
- * which may have been zeros. A flag is never cleared. A SIGBUS at any other address goes to the handler that was
- * installed before.
+ * A reader of a watched map calls kl_has_fault() after the last byte. Until then it must not use anything derived from
+ * the bytes, which may have been zeros. A flag is never cleared. A SIGBUS at any other address goes to the handler that
+ * was installed before.
  *
  * The handler does not longjmp: that would need a sigsetjmp before every read, and would skip the release of locks and
  * references. A reader already treats bytes from a disk as untrusted, so zeros need no new code.

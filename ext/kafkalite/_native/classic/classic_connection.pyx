@@ -10,8 +10,8 @@
     4 OFFSETS        topic, partition i32, time i64, count max i32    count i32, offsets i64
 
 A connection serves one request at a time (in_flight_max is 1). While a request waits for the disk or the I/O pool, or
-its response for the socket, the next request is not examined. There is one exception: while the flush that a PRODUCE
-has caused is running, further PRODUCEs are served until the next flush is due; requests that read wait for the flush.
+its response for the socket, the next request is not examined. There is one exception. While the flush that a PRODUCE
+has caused is running, further PRODUCEs are served until the next flush is due. Requests that read wait for the flush.
 An error that has no response closes the connection: an unknown type, a refused message set, a missing partition. The
 class Connection receives, queues and sends; its thread rules apply.
 """

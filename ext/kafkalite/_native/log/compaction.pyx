@@ -4,13 +4,13 @@
     BatchFilter      every batch   ─▶ the unchanged batch │ with fewer records │ without records │ nothing
 
 A record is kept if the map has no newer record of its key; a tombstone (no value) only until its delete horizon has
-passed. Compaction sets the horizon when it first reaches the tombstone: it sets attribute bit 6 and makes the horizon
-the base timestamp, so that every timestamp delta of the batch is rewritten (KIP-534). Otherwise kept records are copied
-byte for byte: base offset, last offset delta, base timestamp, sequence and epochs of a batch do not change, so that
-offsets and producer state derived from the result equal those of the original.
+passed. Compaction sets the horizon when it first reaches the tombstone. It then sets attribute bit 6 and stores the
+horizon as the base timestamp, which changes every timestamp delta of the batch (KIP-534). Otherwise kept records are
+copied byte for byte. Base offset, last offset delta, base timestamp, sequence and epochs of a batch do not change. So
+the result has the same offsets and producer state as the original.
 
-A batch that loses its last record is removed, unless it is the last one of an active producer or ends the cleaned
-range; then its header is kept without records. A batch with a right CRC whose records do not parse is kept whole.
+A batch that loses its last record is usually removed. If it is the last batch of an active producer, or ends the
+cleaned range, its header is kept without records. A batch with a right CRC whose records do not parse is kept whole.
 
 Batches are handled without the GIL, except in the codecs: a compressed batch goes through the caller's `unpack` and, if
 records were removed, through `pack`. The base offset of a batch shows whether it belongs to an aborted transaction. The

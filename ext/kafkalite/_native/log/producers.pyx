@@ -1,18 +1,18 @@
 """Keep the state of a partition's idempotent and transactional producers, and check their batches as Kafka does.
 
-For each producer id: its epoch, its last five batches (sequences and offsets, so that a duplicate batch is answered
-with its first offset), the start of its open transaction, and the epoch of the coordinator that wrote its last marker.
-The log as a whole has its open transactions, ordered by first offset, and its aborted ones. All state derives from the
-log and is rebuilt from a snapshot and the batches after it.
+A producer id has an epoch, its last five batches, the start of its open transaction, and the epoch of the coordinator
+that wrote its last marker. A batch is remembered by its sequence numbers and offsets, so that a duplicate is answered
+with the original offset. The log as a whole has its open transactions, ordered by first offset, and its aborted ones.
+All state derives from the log and is rebuilt from a snapshot and the batches after it.
 
 A transaction is open from its first batch to its marker. Sequence numbers continue after a marker of the same epoch
-(KIP-98) and restart at 0 after a marker or with a batch of a newer epoch, which every KIP-890 marker has. The
+(KIP-98). They restart at 0 with a newer epoch, in a marker or a batch; every KIP-890 marker has a newer epoch. The
 coordinator admits a transaction once, before its first batch in this log. A marker that arrives in between revokes the
 admission: a late batch cannot open a transaction that would never end.
 
-In a log with replicas, a transaction stays undecided until the high watermark has passed its marker, since a new leader
-may lack the marker (Kafka's ProducerStateManager calls these unreplicated). Of these, only transactions that can have
-the lowest first offset are kept: none that began after another one and ended before it.
+In a log with replicas, a new leader may lack a marker. So a transaction stays undecided until the high watermark has
+passed its marker (Kafka's ProducerStateManager calls these transactions unreplicated). Of these, only transactions that
+can have the lowest first offset are kept: none that began after another one and ended before it.
 
 Thread rule: a table belongs to one log and is used only under that log's lock, except for `aborted`. Sequence numbers
 run from 0 to 2^31-1 and wrap to 0.

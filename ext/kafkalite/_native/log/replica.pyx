@@ -9,9 +9,10 @@ higher epoch than the fetch had is skipped, with everything after it: its sender
 (KAFKA-18723). Sources: Kafka's UnifiedLog.appendAsFollower, truncateTo.
 
 A cut never shortens a file while it is read. A new object replaces the segment that contains the new end, and the old
-one is deleted as by retention: readers that have it pinned continue in the old file, later readers find the new one.
-The file is shortened only if it has no pin when the cut is published; otherwise the kept part was copied to a new file
-before. `cut_count` increases with each cut, so that a thread which has paused between two reads of the log notices it.
+one is deleted as by retention. Readers that have the old segment pinned continue in its file; later readers find the
+new one. The file is shortened only if it has no pin when the cut is published; otherwise the kept part was copied to a
+new file before. `cut_count` increases with each cut, so that a thread which has paused between two reads of the log
+notices it.
 
 Thread rule: LogCore's.
 """

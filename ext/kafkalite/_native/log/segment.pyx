@@ -7,18 +7,18 @@ Bytes up to `size` never change while the file exists, and are never unmapped or
 `pwrite` at `size`, into blocks that were allocated ahead without growing the file. Reads use a read-only map that
 extends beyond the end of the file, so that it need not grow; no reader goes to `size` or above.
 
-Once a segment holds ZEROS_FROM bytes, small batches are written into zeros that were written before, up to
-ZEROS_STEP_MAX at once: the page cache then allocates its pages in large pieces (half the CPU of a batch of 10 KB), and
-fdatasync finds the file's size and blocks settled, with nothing for the file system's journal. So a file that was not
-closed cleanly may end in zeros, which recovery cuts (kafkalite/broker/log/recovery.py). A roll and a clean stop cut
-them, so a sealed file has its true size. Classic segments are not extended: their offsets are file positions.
+From a size of ZEROS_FROM bytes on, up to ZEROS_STEP_MAX zeros are written ahead at once, and small batches overwrite
+them. So the page cache allocates its pages in large pieces, which halves the CPU time of a batch of 10 KB. And
+fdatasync finds that the file's size and blocks have not changed, so the file system's journal is not written. So a file
+that was not closed cleanly may end in zeros, which recovery cuts (kafkalite/broker/log/recovery.py). A roll and a clean
+stop cut them, so a sealed file has its true size. Classic segments are not extended: their offsets are file positions.
 
 Bytes that an earlier process wrote are not trusted: their CRC is checked once, before they are first served. The unit
 of this check is a granule, the bytes between two index entries. A damaged granule is quarantined: it is listed in
 `damage`, and its bytes stay unchanged.
 
-A file that was truncated from outside, or that the disk cannot read, yields zeros and sets a flag (see mapped_faults):
-after reading the map, call `check_read` or `has_fault`. The flag stays set, and this process never serves the bytes
+A file that was truncated from outside, or that the disk cannot read, yields zeros and sets a flag (see mapped_faults).
+So call `check_read` or `has_fault` after reading the map. The flag stays set, and this process never serves the bytes
 again. The flag is also set if the file size is looked up for other reasons and is below the written size.
 
 Thread rule: pins, opening and closing, `advance` and the index need the GIL. None of these releases it between a check

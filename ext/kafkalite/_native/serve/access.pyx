@@ -7,7 +7,7 @@ capacity, which grows while topics collide:
     bit 3  write denied    bit 2  read denied    bit 1  write allowed    bit 0  read allowed
 
 A missing decision is requested from the authoriser, once, in Python. Decisions are valid until the ACLs change, which
-raises the epoch; a denial is valid for its second only, so that the authoriser keeps logging a client that retries. A
+raises the epoch. A denial is valid only during its second, so that the authoriser logs a client that keeps retrying. A
 topic's number is never reused, so an entry always means the same topic.
 
 Thread rule: a view belongs to its worker. Any thread raises the epoch, with the GIL; a decision of an older epoch is

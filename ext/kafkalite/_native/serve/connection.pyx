@@ -3,16 +3,16 @@
     readable ─▶ receive ─▶ frames ─▶ serve ─┬─ answered at once, nothing owed before it ─▶ out buffer ─▶ one send
                                             └─ parked, or after a parked one ─▶ queue ─▶ drained head first
 
-Receiving: a frame that arrives whole is served from the worker's scratch buffer, so an idle connection owns no
-buffer. The rest of a cut frame moves to the connection's own (frame_buffer), which stays while the connection is busy,
-so that large frames land where they are parsed, and is freed by trim().
+Receiving: a frame that arrives whole is served from the worker's scratch buffer, so an idle connection owns no buffer.
+An incomplete frame moves to a buffer of the connection (frame_buffer), where the rest of it is received. That buffer is
+kept while the connection is busy, and trim() frees it.
 
 With TLS the same bytes pass through a TlsSession in both directions. Nothing is served before its handshake has ended
 and the listener has authenticated the client. The number of concurrent handshakes, their duration and the steps in a
 loop turn are limited. A failed handshake is closed after a delay, so that retries cost the peer time.
 
-While there are quotas, the throttle computes before each request how long to mute the client after it, and the
-connection is not read for that time (KIP-219). Without quotas this costs one comparison per request.
+If there are quotas, the throttle computes, before each request is served, how long to mute the client afterwards. The
+connection is not read during that time (KIP-219). Without quotas this costs one comparison per request.
 
 Back-pressure: while more than `in_flight_max` responses or `output_bytes_max` bytes are in the queue (answer_queue),
 the connection is not read. In a cluster a Produce request may also have to wait in the socket until no response is owed

@@ -1,9 +1,10 @@
 """Limit one partition's records in the answer to a fetch of several partitions.
 
 A client processes the records of an answer partition by partition. A producer that pipelines requests of one record
-appends hundreds to each partition between two answers, so a client that works on partitions in parallel would get runs
-of hundreds, and all but one of its threads would wait. With this limit such a client gets the partitions in turns: the
-session moves each partition that returned records to the end of its order, and the next answer has the next share.
+appends hundreds of them to each partition between two answers. A consumer that works on partitions in parallel would
+then get hundreds of records of one partition after another, and all but one of its threads would wait. With this limit
+such a client gets the partitions in turns. The fetch session moves each partition that returned records to the end of
+its order, and the next answer has the next share.
 
 Turns cost answers, so they are limited to cheap cases: nearby clients, partitions with few records left, and batches of
 few records. Bulk reads, remote clients and fetches that wait for more than one byte (`fetch.min.bytes`) get everything

@@ -5,20 +5,21 @@
     (n, e)   incremental: topics are added or changed, forgotten ones removed; e is 1 first and rises by one
 
 A session orders its partitions by service. A partition that returned records moves to the end, so that it does not
-starve those after it. Each partition keeps the high watermark and log start of the client's last answer: it is in the
-next answer only with records, an error, a diverging epoch, or a change of one of the two.
+starve those after it. Each partition keeps the high watermark and log start of the client's last answer. The next
+answer contains it only if it has records, an error or a diverging epoch, or if one of these two has changed.
 
 A session belongs to a principal and a listener. Its client may continue it over another connection, which another
 worker serves; to other clients it does not exist, even with the right id and epoch. So a request does not work in the
-session. It copies the partitions when it arrives (`advance`), is evaluated and parked with the copy, and writes its
-result back (`settle`) if no later request was served meanwhile. A request that is served in turns does the same in
-steps, each of which fails if a later request was accepted after the first one.
+session. When it arrives, it copies the partitions (`advance`). It is evaluated and parked with the copy, and then
+writes its result back (`settle`), if no later request was served meanwhile. A request that is served in turns does the
+same in steps, each of which fails if a later request was accepted after the first one.
 
 Limits: the number of sessions, their partitions in total, and topic names of valid length. As in Kafka, a new session
-evicts the least recently used one if that was idle for `eviction_ms`, else the smallest one that is smaller than it and
-older than `eviction_ms`; else it is declined. Consumers' sessions are evicted before followers', regardless of size and
-age. The last tenth of both limits is for holders with few sessions or partitions (`kafkalite.broker.limits.shares`);
-followers may use all of it. A session is charged to its holder's memory, and declined if that is used up.
+evicts the least recently used one if that was idle for `eviction_ms`. Otherwise it evicts the smallest session that is
+smaller than itself and older than `eviction_ms`. If there is none, the new session is declined. Consumers' sessions are
+evicted before followers', regardless of size and age. The last tenth of both limits is for holders with few sessions or
+partitions (`kafkalite.broker.limits.shares`); followers may use all of it. A session is charged to its holder's memory,
+and declined if that is used up.
 
 Thread rule: one leaf lock for all sessions, held for a copy at most, never while a log is read; fetches without session
 do not take it.

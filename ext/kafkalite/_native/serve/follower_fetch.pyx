@@ -3,9 +3,9 @@
 A follower that is not in sync gets no records of a log with throttled replication while the limit is used up (KIP-73).
 What it gets later counts towards the limit, and so do the records of in-sync followers.
 
-The log notes a fetch once, when it is first examined and not refused: a parked fetch, or one with a diverging history,
-does not show what the follower has (KAFKA-13141). Source: Partition.fetchRecords of Kafka 4.1, with the same order of
-checks. Separate from fetch.pyx, so that the code path of consumers stays small.
+The log notes a follower's fetch once, when it is first examined and not refused. A parked fetch that is examined again,
+or one with a diverging history, does not show what the follower has (KAFKA-13141). Source: Partition.fetchRecords of
+Kafka 4.1, with the same order of checks. Separate from fetch.pyx, so that the code path of consumers stays small.
 """
 
 from libc.stdint cimport int32_t, int64_t

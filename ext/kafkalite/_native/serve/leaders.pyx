@@ -1,8 +1,8 @@
 """Add the current leader to error responses of Produce 10 and Fetch 16 (KIP-951), and select read replicas (KIP-392).
 
 A partition's response has the leader and its epoch; the whole response has the leaders' endpoints of the client's
-listener. Only a broker in a cluster has this object, and it is used for refusals only, or, with `by_rack`, for
-consumers that send their rack: they read from the leader if it is in that rack, else from the in-sync replica in that
+listener. Only a broker in a cluster has this object. It is used for refused requests and, with `by_rack`, for consumers
+that send their rack. Such a consumer reads from the leader if that is in its rack, else from the in-sync replica in its
 rack with the highest log end.
 
 Source: ReplicaManager.findPreferredReadReplica and RackAwareReplicaSelector of Kafka 4.1.

@@ -1,10 +1,11 @@
 """Meter clients against their quotas, for Produce and Fetch, without a Python object per request.
 
-A Meter belongs to an owner (a user, a client id or both) and one quota key. It is a token bucket that fills at the
-quota's rate up to the capacity of a window, (quota.window.num - 1) x quota.window.size.seconds, as Kafka's rate over
-samples does. Use is subtracted from it and may leave a debt; the time to repay the debt is the throttle time, Kafka's
-(rate - quota) / quota x window. Unlike samples it does not reset, so a client that always wants more gets its rate
-steadily, not one burst per window. A new client begins with one sample's worth: a new name gains nothing.
+A Meter belongs to an owner (a user, a client id or both) and one quota key. It is a token bucket, which fills at the
+rate of the quota. Its capacity is the quota of one window, (quota.window.num - 1) x quota.window.size.seconds, which
+corresponds to Kafka's rate over samples. Use is subtracted from the bucket and may leave a debt. The time to repay the
+debt is the throttle time; in Kafka it is (rate - quota) / quota x window. Unlike samples, the bucket is never reset. So
+a client that always wants more gets its rate steadily, not in one burst per window. A new client begins with one
+sample's worth: a new name gains nothing.
 
     request ─▶ ClientQuota of (principal, client id), kept on the connection for the epoch ─▶ its meters
 

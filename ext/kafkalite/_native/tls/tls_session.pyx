@@ -9,8 +9,8 @@ byte is copied once on each side. Plaintext is never longer than its ciphertext,
 readable byte stays hidden from the selector. Encrypted bytes that the socket does not take stay with the connection, at
 most one piece.
 
-Three things are limited: the bytes and messages of a handshake, consecutive bytes without data (key updates, empty
-records), and the bytes that are kept for a peer that does not read.
+Limits apply to the bytes and messages of a handshake, to consecutive bytes without data (key updates, empty records),
+and to the bytes kept for a peer that does not read.
 
 Thread rule: a session belongs to its connection's worker; libssl is called without the GIL where it takes long.
 """

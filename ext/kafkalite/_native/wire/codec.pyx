@@ -5,10 +5,10 @@ message, and `ops`, one entry per field, each with the offset of the attribute i
 allocation and one store per field; encoding takes one load per field. No attribute is looked up by name, no constructor
 runs, and the only interpretation is a switch over `kind`.
 
-The bytes are untrusted. A count is checked against the bytes left before anything is allocated for it, and every array
-item and struct against a total (`objects_max`), since a byte of a message may become 100 bytes of objects. The schema,
-which has no recursion, bounds the nesting. Unknown tags are skipped. Invalid UTF-8, a null that is not allowed, and
-strings beyond 32767 bytes are errors. So are bytes after the last field, except where the caller allows them.
+The bytes are untrusted. A count is compared with the remaining bytes before anything is allocated for it. The total of
+array items and structs is limited (`objects_max`), because a byte of a message may become 100 bytes of objects. The
+schema, which has no recursion, bounds the nesting. Unknown tags are skipped. Invalid UTF-8, a null that is not allowed,
+and strings beyond 32767 bytes are errors. So are bytes after the last field, except where the caller allows them.
 
 Fields that a version lacks get the schema's default when decoding and are dropped when encoding. A tagged field that
 equals its default is never written: old librdkafka cannot skip tags it does not know. A nullable struct is preceded by
