@@ -199,7 +199,7 @@ class LastingCount(Count):
         self._ahead_ms = now_ms + AHEAD_MS
 
     def add_marks(self, topic: str, marks: Marks, count: int) -> None:
-        """Add marks as Count does. Marks of runs without reports are held."""
+        """Add marks as Count does. Marks of runs without reports are kept back, to be counted later."""
         assert self._since_ms is not None, "there is a horizon"
         self.late += int(np.count_nonzero(marks.timestamps < self._since_ms))
         believed = marks.timestamps <= self._ahead_ms
@@ -227,7 +227,7 @@ class LastingCount(Count):
             self.release(next(iter(self._held)))
 
     def release(self, run: int) -> None:
-        """Count the held marks of a run. If it has no reports, its windows have the default length."""
+        """Count the marks of a run that were kept back. If it has no reports, its windows have the default length."""
         for topic, sequences, timestamps, server in self._held.pop(run, []):
             self._held_count -= len(sequences)
             order = np.argsort(sequences, kind="stable")
@@ -255,7 +255,7 @@ class LastingCount(Count):
                     seen.distinct += count
 
     def settle(self, closed_ms: int) -> None:
-        """Count the held marks whose windows are closed, because their producer must have died."""
+        """Count marks that were kept back once their windows are closed, because their producer must have died."""
         for run, parts in list(self._held.items()):
             if min(int(times.min()) for _, _, times, _ in parts) + self._window_ms <= closed_ms:
                 self.release(run)

@@ -113,11 +113,11 @@ class Schema:
     """The types that the schema defines or was given, by full name."""
 
     def normalized(self) -> str:
-        """The text with custom attributes and aliases sorted, so that more spellings of one schema have equal texts."""
+        """Return the text with custom attributes and aliases sorted, so that more spellings of one schema are equal."""
         return render(self.root, external=self._external(), ordered=True)
 
     def standalone(self) -> str:
-        """The schema's text without references: each referenced type is defined where it is first used."""
+        """Return the schema's text without references: each referenced type is defined where it is first used."""
         return render(self.root)
 
     def _external(self) -> frozenset[str]:

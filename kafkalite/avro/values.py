@@ -1,7 +1,7 @@
 """Encode the defaults of an Avro schema in binary, for reader's fields that the writer's schema lacks.
 
-Defaults are JSON (specification, "Complex Types"). In bytes and fixed, each character up to code point 255 stands for
-one byte. A union's default belongs to the first branch that it matches.
+Defaults are JSON (specification, "Complex Types"). In bytes and fixed, each character is one byte, with a code point up
+to 255. A union's default belongs to the first branch that it matches.
 
 Pure.
 """

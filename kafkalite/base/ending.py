@@ -1,4 +1,4 @@
-"""Let a long-running command wait until it must end: by the first SIGTERM or Ctrl-C, or by a failure of its own.
+"""Let a long-running command wait until it must end: because of the first SIGTERM or Ctrl-C, or because it failed.
 
     signal ─▶ C handler ─▶ a byte into the socket pair ─▶ wait() returns its number
     failure ─▶ failed() ──▶ a byte 0 ───────────────────▶ wait() returns 0
@@ -29,7 +29,9 @@ class Ending:
     """A context manager that catches signals. On leaving it, the earlier handlers are restored."""
 
     def __init__(self, *, told: Iterable[signal.Signals] = ()) -> None:
-        """`told` are further signals that wait() returns; unlike SIGTERM, a second one does not end the process."""
+        """Create the context. wait() also returns the signals `told`, a second one of which does not end the
+        process.
+        """
         self._told = tuple(told)
         self._bell, self._ring = socket.socketpair()
         self._ring.setblocking(False)

@@ -55,7 +55,7 @@ class Worker(Protocol):
     def stop(self) -> None:
         """Wait until no turn runs. No turn begins after that, except one that is already scheduled.
 
-        Called from one of its own turns, it returns at once.
+        A call from one of the worker's turns returns at once.
         """
 
 

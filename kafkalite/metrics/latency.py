@@ -64,7 +64,7 @@ class Window:
     """Snapshots of earlier scrapes, by key. Any thread."""
 
     def __init__(self, now: float) -> None:
-        """`now` is the start of counting, in monotonic seconds, as all times here."""
+        """Create a window; counting began at `now`. All times here are in monotonic seconds."""
         self._lock = threading.Lock()
         self._looks: deque[tuple[float, Mapping[Hashable, Numbers]]] = deque([(now, {})])
 

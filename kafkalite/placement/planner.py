@@ -60,7 +60,7 @@ class _Board:
     """Broker → number of partitions whose preferred leader it is."""
 
     def rack(self, broker: int) -> object:
-        """Return a broker's rack. A broker without a rack counts as a rack of its own."""
+        """Return a broker's rack. A broker without a rack counts as a separate rack."""
         return self.racks.get(broker) or broker
 
     def racks_of(self, brokers: Iterable[int]) -> set[object]:

@@ -1,8 +1,8 @@
 """Parse and match subscriptions to clients' metrics (Kafka's resource CLIENT_METRICS, KIP-714).
 
-A subscription says which clients push which metrics, and how often. As in Kafka, `resolve` raises InvalidRequest for
-unknown names and intervals out of range, and ConfigError for values that cannot be parsed. Patterns are RE2's and must
-match the whole text.
+A subscription selects clients, the metrics that they push, and the interval. As in Kafka, `resolve` raises
+InvalidRequest for unknown names and intervals out of range, and ConfigError for values that cannot be parsed. Patterns
+are RE2's and must match the whole text.
 
 Frozen, so any thread may read them; a change creates a new object. Source: ClientMetricsConfigs of Kafka 4.1.
 """

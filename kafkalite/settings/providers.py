@@ -51,7 +51,7 @@ class EnvironmentProvider:
         self._allowed = re.compile(parameters.get("allowlist.pattern", ".*"), re.DOTALL)
 
     def value(self, path: str, key: str) -> str:
-        """The variable's value."""
+        """Return the variable's value."""
         if path:
             raise ValueError("environment variables have no path; use ${name:KEY}")
         if self._allowed.fullmatch(key) is None:
@@ -82,7 +82,7 @@ class FileProvider(_PathProvider):
     """`${name:/path:key}`: a key of a properties file (Kafka's FileConfigProvider)."""
 
     def value(self, path: str, key: str) -> str:
-        """The key's value."""
+        """Return the key's value."""
         try:
             found = read_properties(self._checked(path))
         except StartupError as error:

@@ -187,7 +187,7 @@ class Setting:
         return attribute_of(self.key)
 
     def parse(self, text: str) -> Value:
-        """Parse and validate a text. ConfigError says which values are valid."""
+        """Parse and validate a text. The message of a ConfigError lists the valid values."""
         text = text.strip()
         if not text and self.default is None:
             return None

@@ -318,7 +318,7 @@ def _above(descriptor: int) -> int:
 
 
 def _flags() -> list[str]:
-    """Return interpreter flags that stand for environment variables, because -I makes the interpreter ignore those."""
+    """Return interpreter flags equivalent to environment variables, because -I makes the interpreter ignore those."""
     prefix = [] if sys.pycache_prefix is None else ["-X", f"pycache_prefix={sys.pycache_prefix}"]
     return (["-B"] if sys.dont_write_bytecode else []) + prefix
 

@@ -37,7 +37,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress has no types
     """Parses the head of a request. A request line without HTTP/1.0 or HTTP/1.1 is answered with status 400.
 
     waitress would treat a request line without a version as HTTP/0.9, and would send the body without a response head.
-    A client of another protocol that an attacker has misled could mistake that body for a response of its own protocol
+    A client of another protocol that an attacker has misled could mistake that body for a response in that protocol
     (RFC 9112, 2.3 and A).
     """
 

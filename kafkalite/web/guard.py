@@ -104,7 +104,7 @@ class Guard:
     """The WSGI middleware of this module."""
 
     def __init__(self, application: Application, *, names: frozenset[str], sign_in: SignIn | None, realm: str) -> None:
-        """`names` is the result of `known_names`, and is used only without `sign_in`. Browsers show `realm`."""
+        """Create it. `names` is the result of `known_names`, used only without `sign_in`. Browsers show `realm`."""
         self._application = application
         self._names = names
         self._sign_in = sign_in

@@ -44,7 +44,7 @@ class SignIn:
         certificate_name: Callable[[bytes], str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`certificate_name` maps a certificate to its owner's name (`Tls.name_of`); `clock` returns seconds."""
+        """Create it. `certificate_name` maps a certificate to its owner (`Tls.name_of`); `clock` returns seconds."""
         self._users = users
         self._certificate_name = certificate_name
         self._clock = clock

@@ -7,7 +7,7 @@ assignments.
     subscription    int16 version · topics · user data · from 1: owned partitions · from 2: generation · from 3: rack
     assignment      int16 version · partitions by topic · user data
 
-Later versions only append fields (KIP-429, KIP-792, KIP-881), so each side reads the fields it knows, whatever the
+Later versions only append fields (KIP-429, KIP-792, KIP-881), so each side reads the fields that it knows, in any
 version, and ignores the rest. A negative version is invalid. Clients write subscription version 3 and assignment
 version 1; the broker writes an assignment in the version of the member's subscription.
 

@@ -9,7 +9,7 @@
 A repeated batch is not duplicated, because a task's rows and its marker are in one transaction. A repeated task first
 initializes its transactional id, so that the coordinator ends the open transactions of all older attempts and drivers.
 Then it reads the markers. If an older attempt has committed, its marker is found and nothing is written; otherwise that
-attempt can never commit. So each (query, batch, task) is committed once, whatever crashes occur.
+attempt can never commit. So each (query, batch, task) is committed once, after crashes in any order.
 
 If only some tasks of a batch were committed, the repeated batch must be divided into the same tasks; otherwise rows of
 one task would be repeated in another. This is checked before anything is committed: tasks compare rows and checksum,

@@ -1,4 +1,4 @@
-"""Serve Kafka 0.7's protocol: PRODUCE, FETCH, MULTIFETCH, MULTIPRODUCE and OFFSETS, on connections of its own listener.
+"""Serve Kafka 0.7's protocol: PRODUCE, FETCH, MULTIFETCH, MULTIPRODUCE and OFFSETS, on a separate listener.
 
     request   int32 size · int16 type · body                no version, no correlation id
     response  int32 size · int16 error code · body          only for types 1, 2 and 4

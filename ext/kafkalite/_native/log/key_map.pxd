@@ -2,8 +2,8 @@
 
 A key is represented by a hash of 128 bits, as in Kafka (which uses MD5). If two keys had the same hash, they would be
 treated as one key, and the older record would be lost. The hash is SipHash-2-4 with 128 bits of output and a random
-secret for each map. So collisions are negligible (among 2^32 keys, the probability of one is about 2^-65), and nobody
-who chooses keys can cause one.
+secret for each map. So collisions are negligible (among 2^32 keys, the probability of one is about 2^-65), and a client
+that chooses keys cannot cause one.
 
     slot, 24 bytes:  hash low u64 | hash high u64 | offset + 1 (0: free)         capacity = slots × load factor
 
