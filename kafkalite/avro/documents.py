@@ -1,4 +1,4 @@
-"""Decode messages in the registry's wire format to JSON documents, each with its writer schema, for display.
+"""Decode Avro messages in the registry's wire format to JSON documents, for display.
 
     binary column ─▶ schema ids ─▶ an AvroDecoder for each id ─▶ columns ─▶ documents, rows in their order
                                 └▶ without pyarrow, or if the schema contains itself:
@@ -11,7 +11,7 @@
 | date, times, timestamps | text in ISO 8601, timestamps with Z, local ones without; a number beyond year 9999 |
 | float, double | number; NaN, Infinity and -Infinity are text, since JSON has none |
 
-Thread rule: one thread at a time.
+Each message is decoded with the schema that it was written with. Thread rule: one thread at a time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Find the memory that this process can use: the machine's, or the limit of its container or service.
+"""Find the amount of memory that this process can use: the machine's, or the limit of its container or service.
 
 The sources are the kernel's files, as documented in proc(5) and the kernel's cgroup documentation.
 """

@@ -29,9 +29,7 @@ class Ending:
     """A context manager that catches signals. On leaving it, the earlier handlers are restored."""
 
     def __init__(self, *, told: Iterable[signal.Signals] = ()) -> None:
-        """Create the context. wait() also returns the signals `told`, a second one of which does not end the
-        process.
-        """
+        """Create the context. wait() also returns the signals `told`, and a second one of these does no harm."""
         self._told = tuple(told)
         self._bell, self._ring = socket.socketpair()
         self._ring.setblocking(False)

@@ -1,6 +1,6 @@
-"""Random bytes, ids and numbers from the system's source, or from a seed in a simulation.
+"""Generate random bytes, ids and numbers, from the system's source or, in a simulation, from a seed.
 
-Used for ids and names that must be unique, and for jitter.
+They are for ids and names that must be unique, and for jitter.
 """
 
 from __future__ import annotations

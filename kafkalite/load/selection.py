@@ -1,4 +1,4 @@
-"""Select the partitions that a load or query reads, and where it starts and ends, for both engines.
+"""Select the partitions that a load or a Spark query reads, and the offsets at which it starts and ends.
 
     Subscription ─▶ discover ─▶ partitions_of
     OffsetBound (earliest, offsets, times) ─▶ resolve ─▶ an offset in each partition

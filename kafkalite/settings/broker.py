@@ -97,8 +97,7 @@ class BrokerConfig(
     TABLE: ClassVar[Mapping[str, Setting]]
 
     def __init__(self, **values: object) -> None:
-        """Set fields by name, with values of the fields' types; others get their defaults. TypeError for an unknown
-        name.
+        """Set fields by name, with values of their types; others get their defaults. TypeError for an unknown name.
 
         A loop is used because the generated `__init__` of a dataclass with this many fields takes longer to create than
         all other generated methods together.

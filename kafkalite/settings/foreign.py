@@ -1,7 +1,7 @@
 """Handle Kafka's broker settings that have no effect here, so that a server.properties of Kafka can be used unchanged.
 
-Most are accepted with a log message, because clients cannot see a difference. A few promise protection or a policy that
-would silently be missing: those are rejected.
+Most are accepted with a log message, because clients cannot see a difference. A few are rejected: those that promise
+protection or a policy, which would silently be missing.
 """
 
 from __future__ import annotations

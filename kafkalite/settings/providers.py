@@ -10,8 +10,8 @@
     broker.rack=${mounted:/run/secrets:rack}        the content of the file /run/secrets/rack
 
 Parameters are Kafka's: `config.providers.<name>.param.allowlist.pattern` limits the names of the environment, and
-`...param.allowed.paths` the files and directories. Kafka keeps a variable without a value as literal text. Here it is a
-ConfigError, because no directory is meant to have such a name. Without config.providers nothing is replaced.
+`...param.allowed.paths` the files and directories. If a variable has no value, Kafka keeps it as literal text. Here it
+is a ConfigError, because it is hardly meant literally. Without config.providers nothing is replaced.
 
 Sources: KIP-297, KIP-421, KIP-632, KIP-887, KIP-993. Applied once, when a configuration is loaded; any thread.
 """

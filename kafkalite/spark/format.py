@@ -1,4 +1,4 @@
-"""Implement `format("kafkalite")`: PySpark calls it to read topics as DataFrames and to write rows to topics.
+"""Implement the Spark data source `format("kafkalite")`, which reads topics as DataFrames and writes rows to topics.
 
     planner process      KafkaliteReader.partitions ─▶ one InputPartition per piece
     process of a stream  KafkaliteStreamReader.latestOffset, partitions: one object while the query runs

@@ -1,6 +1,6 @@
 """Read and write a consumer group's nodes in ZooKeeper: subscriptions, owners, offsets, and the brokers.
 
-Nothing is cached, because a rebalance must see the current nodes. Every function may wait, and raises
+Nothing is cached, because a rebalance must see the current nodes. Every function waits for ZooKeeper, and may raise
 `ZooKeeperError`. Source: `kafkalite.classic`, facts 3 and 5.
 """
 

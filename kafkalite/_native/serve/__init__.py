@@ -1,4 +1,4 @@
-"""Serve connections natively: read frames, answer Produce and Fetch, and park what has to wait.
+"""Serve client connections in native code: read frames, answer Produce and Fetch, and park requests that must wait.
 
 Modules, from the bottom up:
 

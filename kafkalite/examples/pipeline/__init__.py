@@ -1,4 +1,4 @@
-"""A data pipeline on one machine, from web servers to loaded files; each part is a real program in its own process.
+"""A data pipeline on one machine, from web servers to loaded files. Each part is a program in its own process.
 
     front_end ×2 ─Avro, marks─▶ live broker ─▶ kafkalite mirror ─▶ offline broker ─▶ stream ─▶ Parquet
           │                          │                                   │                        │
