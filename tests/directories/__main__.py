@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import functools
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from tests.directories.content import Clients, differences
 from tests.kit.processes.broker import REPOSITORY, BrokerDidNotStart, BrokerProcess, free_port
 
 COMMIT = "793dff2"
+COMMIT_NAME = re.compile(r"[0-9a-f]{7,40}")
 SETTINGS = {
     "log.cleaner.backoff.ms": "300",
     "group.initial.rebalance.delay.ms": "0",
@@ -36,7 +38,10 @@ NOT_SEEN = {COMMIT: "group new-members:"}
 
 @functools.cache
 def tree_of(commit: str) -> Path:
-    """A worktree of a commit with its native modules built."""
+    """A worktree of a commit, a branch or a tag with its native modules built."""
+    if COMMIT_NAME.fullmatch(commit) is None:  # the name may mean another commit later
+        command = ["git", "rev-parse", "--short=10", f"{commit}^{{commit}}"]
+        commit = subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True, text=True).stdout.strip()
     tree = REPOSITORY / "build" / "trees" / commit
     if not tree.exists():
         subprocess.run(["git", "worktree", "add", "--detach", str(tree), commit], cwd=REPOSITORY, check=True)
