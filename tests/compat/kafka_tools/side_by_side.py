@@ -41,10 +41,9 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "tools.md"
 OPENING = f"""\
 # Apache Kafka's command line tools
 
-The same {KAFKA_VERSION} tools ran against a single-node Apache Kafka and against kafkalite, with the same calls in
-the same order. The table compares exit status and output, ignoring addresses, ids, times and the wording of broker
-errors. `python -m tests.compat.kafka_tools.side_by_side --write` generates this page from the calls in
-`tests/compat/kafka_tools/calls.py`.
+The tools of Apache Kafka {KAFKA_VERSION} ran with the same calls against a single-node Apache Kafka and against
+kafkalite. The table compares exit status and output, without addresses, ids, times and the wording of broker errors.
+`python -m tests.compat.kafka_tools.side_by_side --write` generates this page.
 
 | Tool | Calls | Same result | Difference |
 | --- | --- | --- | --- |
