@@ -26,19 +26,18 @@ BLOCK = re.compile(r"(<!-- matrix: make clients -->\n).*?(<!-- /matrix -->)", re
 
 CAPABILITIES = {
     "produce, consume": "every codec of the client, acks 0, 1 and all, keys, headers, nulls, empty and large records,"
-    " and reading from any offset; another client reads the records back with CRC checks",
+    " reading from any offset",
     "idempotent": "the idempotent producer leaves no gap and no duplicate",
-    "transactions": "a committed and an aborted transaction, each with a consumer's offsets; a `read_committed` reader"
-    " sees only the committed records",
-    "groups": "a group reads, a second member joins and leaves, and committed offsets are found again",
-    "seek by time": "the consumer finds the first record at or after a time and reads from there",
-    "admin": "what the client's admin API offers: topics, settings, partitions, records, groups, offsets",
-    "KIP-848": "the same as groups, with the consumer protocol of Kafka 4",
-    "TLS": "idempotent writes, a transaction and a group over TLS, with the broker's certificate and name verified",
-    "client certificates": "the same, with a required client certificate",
-    "PLAIN": "the same, with name and password",
-    "SCRAM": "the same, with SCRAM-SHA-256 and SCRAM-SHA-512",
-    "OAUTHBEARER": "the same, with a bearer token",
+    "transactions": "a committed and an aborted transaction with a consumer's offsets, and a `read_committed` reader",
+    "groups": "a second member joins and leaves, and committed offsets are found again",
+    "seek by time": "the consumer reads from the first record at or after a time",
+    "admin": "topics, settings, partitions, records, groups, offsets, as far as the client supports them",
+    "KIP-848": "groups with the consumer protocol of Kafka 4",
+    "TLS": "idempotent writes, a transaction and a group over TLS, with the broker's certificate verified",
+    "client certificates": "the same tests with a required client certificate",
+    "PLAIN": "the same tests with name and password",
+    "SCRAM": "the same tests with SCRAM-SHA-256 and SCRAM-SHA-512",
+    "OAUTHBEARER": "the same tests with a bearer token",
 }
 """Column → what its tests show."""
 
@@ -119,13 +118,13 @@ def states(record: Mapping[str, Any], folder: str) -> list[str]:
 def reasons(record: Mapping[str, Any]) -> Iterator[str]:
     """Explain empty cells, once per client and reason, and partial support."""
     classic = [client.name for client in CLIENTS.values() if CLASSIC_ALONE in client.absent.values()]
-    yield f"- {', '.join(classic)}, KIP-848: — {CLASSIC_ALONE}."
+    yield f"- {', '.join(classic)} (KIP-848): {CLASSIC_ALONE}."
     for folder, client in CLIENTS.items():
         for capability, why in client.absent.items():
             if why != CLASSIC_ALONE:
-                yield f"- {client.name}, {capability}: — {why}."
+                yield f"- {client.name} ({capability}): {why}."
         for capability, what in client.partly.items():
-            yield f"- {client.name}, {capability}: {what}."
+            yield f"- {client.name} ({capability}): {what}."
         cells = record["clients"].get(folder, {}).get("cells", {})
         for why in sorted({cell["why"] for cell in cells.values() if "why" in cell}):
             yield f"- {client.name}: not run: {why}."
@@ -144,10 +143,10 @@ def table(record: Mapping[str, Any]) -> str:
     count = sum(cell["tests"] for row in record["clients"].values() for cell in row["cells"].values())
     lines += [
         "",
-        f"{count} tests, run against {record['broker']}. A cell is `{WORKS}` if all of its tests passed in",
+        f"{count} tests, run against {record['broker']}. A cell is `{WORKS}` if all of its tests passed,",
     ]
     lines += [
-        f"that run, `{FAILS}` if one failed, `{NOT_RUN}` if one did not run, and — if the client lacks the feature.",
+        f"`{FAILS}` if one failed, `{NOT_RUN}` if one did not run, and — if the client lacks the feature.",
         "",
     ]
     lines += [f"- **{name}**: {text}." for name, text in CAPABILITIES.items()]

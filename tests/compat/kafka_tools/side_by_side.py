@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 from collections import defaultdict
 from pathlib import Path
@@ -42,11 +43,8 @@ OPENING = f"""\
 # Apache Kafka's command line tools
 
 The tools of Apache Kafka {KAFKA_VERSION} ran with the same calls against a single-node Apache Kafka and against
-kafkalite. The table compares exit status and output, without addresses, ids, times and the wording of broker errors.
+kafkalite. The comparison covers exit status and output, without addresses, ids, times and the wording of broker errors.
 `python -m tests.compat.kafka_tools.side_by_side --write` generates this page.
-
-| Tool | Calls | Same result | Difference |
-| --- | --- | --- | --- |
 """
 SETTINGS = {"offsets.topic.replication.factor": "1", "group.initial.rebalance.delay.ms": "0"}
 ONE_CALL_S = 120
@@ -206,11 +204,14 @@ def page(compared: Sequence[Compared]) -> str:
     by_tool: dict[str, list[Compared]] = defaultdict(list)
     for one in compared:
         by_tool[one.call.tool].append(one)
-    lines = OPENING.splitlines()
+    counts = ", ".join(f"`{tool}` ({len(ones)})" for tool, ones in sorted(by_tool.items()))
+    wrapped = textwrap.wrap(f"Calls of each tool: {counts}.", 140, break_on_hyphens=False)
+    lines = [*OPENING.splitlines(), "", *wrapped, ""]
+    lines += ["All results are the same, except:", "", "| Tool | Calls | Difference |", "| --- | --- | --- |"]
     for tool, ones in sorted(by_tool.items()):
-        alike = sum(not one.differences and not one.call.on_purpose for one in ones)
+        different = sum(bool(one.differences or one.call.on_purpose) for one in ones)
         reasons = list(dict.fromkeys(one.call.on_purpose for one in ones if one.call.on_purpose))
-        lines.append(f"| `{tool}` | {len(ones)} | {alike} | {'; '.join(reasons)} |")
+        lines += [f"| `{tool}` | {different} | {'; '.join(reasons)} |"] if different else []
     lines += ["", "Not tested:", "", "| Tools | Reason |", "| --- | --- |"]
     lines += [f"| {names} | {why} |" for names, why in NOT_CALLED.items()]
     return "\n".join([*lines, ""])

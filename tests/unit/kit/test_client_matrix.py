@@ -95,7 +95,7 @@ def test_the_table_shows_each_state_and_the_reasons() -> None:
     assert (row["groups"], row["idempotent"], row["seek by time"], row["admin"]) == ("not run", "works", "not run", "—")
     text = matrix.table(record)
     assert "- kcat: not run: no kcat." in text
-    assert "- kcat, admin: — kcat produces" in text
+    assert "- kcat (admin): kcat produces" in text
 
 
 def test_a_run_against_another_broker_makes_no_page() -> None:
