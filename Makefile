@@ -25,6 +25,8 @@ SEEDS ?= 1-5
 STATES ?= 600
 ACKS ?= 50000
 KILLS ?= 200
+ENGINE ?= native
+PLACE ?= local
 FAULTS ?= 200
 BROKERS ?= kafkalite
 CONTROLLERS ?= 1
@@ -163,15 +165,16 @@ bench-spark: $(VENV)/.built $(VENV)/.bench $(VENV)/.spark packages  ## beside Sp
 	$(BIN)/python -m benchmarks.spark $(BENCH_ARGS)
 
 # Goes on where an earlier run of the same commit was stopped.
-prove: $(VENV)/.built $(VENV)/.tested  ## many seeds of one family of tests, counted by commit in docs/proof.md (FAMILY=power SEEDS=1-5 STATES=600, FAMILY=kills KILLS=200, FAMILY=cluster FAULTS=200 BROKERS=kafkalite CONTROLLERS=1 MINUTES=30, FAMILY=fuzz MINUTES=30 BUILT=debug, FAMILY=failures SEEDS=0-9999, FAMILY=upgrades)
+prove: $(VENV)/.built $(VENV)/.tested  ## many seeds of one family of tests, counted by commit in docs/proof.md (FAMILY=power SEEDS=1-5 STATES=600, FAMILY=kills KILLS=200, FAMILY=loads ENGINE=native PLACE=local KILLS=200, FAMILY=cluster FAULTS=200 BROKERS=kafkalite CONTROLLERS=1 MINUTES=30, FAMILY=fuzz MINUTES=30 BUILT=debug, FAMILY=failures SEEDS=0-9999, FAMILY=upgrades)
 	@case "$(FAMILY)" in \
 	power) $(BIN)/python -m tests.power prove --seeds $(SEEDS) --states $(STATES) --acks $(ACKS) --jobs $(JOBS) ;; \
 	fuzz) $(BIN)/python -m tests.fuzz --minutes $(MINUTES) --build $(BUILT) ;; \
 	kills) $(BIN)/python -m tests.kills --kills $(KILLS) ;; \
+	loads) $(BIN)/python -m tests.kills.loads --engine $(ENGINE) --place $(PLACE) --kills $(KILLS) ;; \
 	cluster) $(BIN)/python -m tests.cluster --faults $(FAULTS) --brokers $(BROKERS) --controllers $(CONTROLLERS) --minutes $(MINUTES) ;; \
 	failures) $(BIN)/python -m tests.simulation.failures $(SEEDS) --count ;; \
 	upgrades) $(BIN)/python -m tests.directories.upgrade $(OLD) ;; \
-	*) echo "FAMILY=$(FAMILY): there are power, kills, cluster, fuzz, failures and upgrades" >&2; exit 2 ;; \
+	*) echo "FAMILY=$(FAMILY): there are power, kills, loads, cluster, fuzz, failures and upgrades" >&2; exit 2 ;; \
 	esac
 
 # Continues where it was stopped: what SOAK holds decides.

@@ -8,7 +8,7 @@ compat        other projects' clients
 spark         in a Spark session
 reliability   a broker's process: crashes, damage, full disks, hostile clients, by scenario
 power         power cuts: states that a recorded run may leave; `replicas`: of a broker in a cluster
-kills         kill -9 by the hundred while users, ACLs and quotas change
+kills         kill -9 by the hundred: of brokers while users, ACLs and quotas change, and of loads
 cluster       a replicated cluster whose brokers, links and controllers fail
 simulation    logs, groups and transactions on one thread, by a seed, on disks in memory
 directories   data directories of other commits and of each release

@@ -1,1 +1,1 @@
-"""kill -9 by the hundred, under a storm of changes of who may do what: rules, users, quotas."""
+"""kill -9 by the hundred: of a broker while ACLs, users and quotas change, and of loads."""

@@ -38,6 +38,12 @@ FAMILIES = {
     "fuzz": Family("Mutated input before authentication", TESTS / "fuzz" / "proof.json", "build", ("debug", "asan")),
     "failures": Family("Failing records and members killed at any step", TESTS / "simulation" / "failures.json"),
     "upgrades": Family("Upgrade and rollback under load", TESTS / "directories" / "proof.json", "older", ("0.1.0",)),
+    "loads": Family(
+        "kill -9 of loads",
+        TESTS / "kills" / "loads.json",
+        "load",
+        ("native, local", "spark, local", "native, hdfs", "spark, hdfs"),
+    ),
 }
 PAGE = REPOSITORY / "docs" / "proof.md"
 
@@ -159,6 +165,23 @@ UPGRADES_TABLE = """\
 | commit | older | turns | acknowledged | read | transactions | aborted | given again | findings |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 """
+LOADS = """
+## kill -9 of loads
+
+`make prove FAMILY=loads ENGINE=native PLACE=local KILLS=200` loads a growing topic into Parquet files, kills the load
+and runs it again. The first half of the kills is at steps of storage, reading and dead letters, the rest at random
+moments. With `ENGINE=spark`, Python and Java die together. After each kill, DuckDB must find each record below the
+published positions once. After every 20 kills the load ends, and DuckDB must find all records once in the listed
+directories; each bad record must be one dead letter. In HDFS (`PLACE=hdfs`), DuckDB reads copies fetched over HTTP.
+
+- **steps**: different steps at which a load died. **ended**: loads between the kills that ended before they were
+  killed.
+- **counted**: records that DuckDB counted after kills, in all.
+
+"""
+LOADS_TABLE = """| commit | load | kills | steps | at random | ended | counted | findings |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+"""
 NONE = "No run has been recorded yet.\n"
 
 
@@ -170,7 +193,7 @@ def posix_of(states: dict[str, int]) -> int:
     return states.get("posix", 0) + states.get("series", 0)
 
 
-def page(power: Rows, kills: Rows, cluster: Rows, fuzz: Rows, failures: Rows, upgrades: Rows) -> str:
+def page(power: Rows, kills: Rows, cluster: Rows, fuzz: Rows, failures: Rows, upgrades: Rows, loads: Rows) -> str:
     """The page."""
     rows = [
         f"| `{row['commit']}` | {row['seeds']} | {posix_of(row['states']):,} | {row['states'].get('ext4', 0):,} "
@@ -201,12 +224,18 @@ def page(power: Rows, kills: Rows, cluster: Rows, fuzz: Rows, failures: Rows, up
         f"| {row['transactions']:,} | {row['aborted']:,} | {row['given_again']:,} | {row['findings']} |\n"
         for row in upgrades
     ]
+    load_rows = [
+        f"| `{row['commit']}` | {row['load']} | {row['kills']} | {row['steps']} "
+        f"| {row['at_random']} | {row['completed']} | {row['checked']:,} | {row['findings']} |\n"
+        for row in loads
+    ]
     found = HEAD + (TABLE + "".join(rows) if rows else NONE)
     found += KILLS + (KILLS_TABLE + "".join(kill_rows) if kill_rows else NONE)
     found += CLUSTER + (CLUSTER_TABLE + "".join(cluster_rows) if cluster_rows else NONE)
     found += FUZZ + (FUZZ_TABLE + "".join(fuzz_rows) if fuzz_rows else NONE)
     found += FAILURES + (FAILURES_TABLE + "".join(failure_rows) if failure_rows else NONE) + FAILURES_KILLS
-    return found + UPGRADES + (UPGRADES_TABLE + "".join(upgrade_rows) if upgrade_rows else NONE)
+    found += UPGRADES + (UPGRADES_TABLE + "".join(upgrade_rows) if upgrade_rows else NONE)
+    return found + LOADS + (LOADS_TABLE + "".join(load_rows) if load_rows else NONE)
 
 
 def load(family: str) -> list[dict[str, Any]]:

@@ -84,6 +84,9 @@ def test_page_has_a_row_a_commit() -> None:
     turns = {"turns": 5, "acknowledged": 70_000, "read": 70_000, "transactions": 900, "aborted": 300, "given_again": 40}
     row = {"commit": "pqr", "older": "0.1.0", "findings": 0, **turns}
     assert "| `pqr` | 0.1.0 | 5 | 70,000 | 70,000 | 900 | 300 | 40 | 0 |" in a_page(upgrades=row)
+    loads = {"kills": 200, "steps": 80, "at_random": 100, "completed": 30, "checked": 80_000, "findings": 0}
+    row = {"commit": "stu", "load": "native, hdfs", **loads}
+    assert "| `stu` | native, hdfs | 200 | 80 | 100 | 30 | 80,000 | 0 |" in a_page(loads=row)
     assert a_page().count(proof.NONE) == len(proof.FAMILIES)
 
 

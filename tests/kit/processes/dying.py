@@ -7,7 +7,7 @@ side is `steps_of`, or `runs_of` for a program that ends otherwise.
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 
 from tests.kit.processes.broker import REPOSITORY
@@ -30,7 +30,7 @@ def serve(function: Callable[[int], None]) -> None:
         print(os.waitstatus_to_exitcode(ended), flush=True)
 
 
-def runs_of(module: str, folder: Path, numbers: Iterable[int], *words: str) -> Iterator[tuple[int, str]]:
+def runs_of(module: str, folder: Path, numbers: Iterable[int], *words: str) -> Generator[tuple[int, str], None, None]:
     """Each number with the status of the run that a program that `serve`s made of it: "-9" or "0"."""
     errors = folder / "errors"
     with errors.open("ab") as sink, subprocess.Popen(

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,24 @@ def load(servers: str, topic: str, letter_topic: str, storage: Storage, *, commi
         )
 
 
+def count_producer_steps(step: Callable[[str], None]) -> None:
+    """Make the calls of every producer steps."""
+
+    def counting(name: str) -> None:
+        real = getattr(Producer, name)
+
+        def counted(producer: Producer, *given: object, **named: object) -> object:
+            step(f"before {name}")
+            answer = real(producer, *given, **named)
+            step(f"after {name}")
+            return answer
+
+        setattr(Producer, name, counted)
+
+    for name in ("init_transactions", "begin_transaction", "send", "commit_transaction"):
+        counting(name)
+
+
 def end_at(servers: str, topic: str, letter_topic: str, place: str, names: str, last_step: int) -> None:
     """See the module."""
     target = DyingStorage(storage_of(place), last_step, Path(names))
@@ -65,19 +84,7 @@ def end_at(servers: str, topic: str, letter_topic: str, place: str, names: str, 
         def step(self, name: str = "") -> None:
             target.step(f"{name} in staging")
 
-    def counting(name: str) -> None:
-        real = getattr(Producer, name)
-
-        def counted(producer: Producer, *given: object, **named: object) -> object:
-            target.step(f"before {name}")
-            answer = real(producer, *given, **named)
-            target.step(f"after {name}")
-            return answer
-
-        setattr(Producer, name, counted)
-
-    for name in ("init_transactions", "begin_transaction", "send", "commit_transaction"):
-        counting(name)
+    count_producer_steps(target.step)
     parquet.storage_of = lambda path: Staging(storage_of(path), NEVER)
     records_of = native.records_of
 
