@@ -217,7 +217,7 @@ def _hold_request(source: str, request: str, name: str) -> int:
             os.ftruncate(fd, 0)
             os.pwrite(fd, name.encode(), 0)
             return fd
-        os.close(fd)  # the broker took it for an abandoned one
+        os.close(fd)  # the broker removed it as abandoned
 
 
 def _await_cut(source: str, fd: int, path: str) -> None:

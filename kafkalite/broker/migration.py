@@ -106,7 +106,7 @@ _TWICE: Final = 2
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """The migrated data, and what was left out and why."""
+    """The result of a migration: the migrated data, and the data that was left out, with the reason."""
 
     topics: int = 0
     partitions: int = 0

@@ -1,6 +1,6 @@
 """Detect system functions that a test tool has replaced, before a broker starts in this process.
 
-A broker on fake files would lose acknowledged records, and its threads cannot wait in gevent's loop. Time functions are
+On fake files a broker would lose acknowledged records, and with gevent its threads could not wait. Time functions are
 not checked, because the broker uses native ones (kafkalite._native.base.native_time).
 """
 

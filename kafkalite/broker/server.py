@@ -149,7 +149,7 @@ class Broker:
         return {bound.name: bound.endpoint for bound in self._listeners}
 
     def reload_certificates(self) -> None:
-        """Load the certificates of every TLS listener again. If that fails, log it and keep the present ones."""
+        """Load the certificates of every TLS listener again. If that fails, log it and keep the current ones."""
         self._check_own()
         if self._parts is not None:
             self._parts.reload_certificates()

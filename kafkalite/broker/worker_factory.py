@@ -1,4 +1,4 @@
-"""Make network workers, each with its own buffers and servers on top of the parts that all workers share.
+"""Build network workers. Each has its own buffers and request servers; other parts are shared by all workers.
 
     WorkerFactory.make(number, count) ─▶ Worker ─▶ WorkerResources: produce, fetch, dispatcher, sign-in, 0.7
 
@@ -83,7 +83,7 @@ class WorkerFactory:
         self._on_connection_closed = on_connection_closed
 
     def make(self, number: int, worker_count: int) -> Worker:
-        """Return one of `worker_count` workers, not started."""
+        """Return a new worker, not started; `worker_count` is the number of workers that share the limits."""
         config, logs, pool, mailbox = self._config, self._logs, self._pool, Mailbox()
 
         def make_io(

@@ -45,7 +45,7 @@ From start to stop:
    this broker has and leads. The first time, logs are opened, and partition directories that belong to no partition of
    this broker are set aside. Later, logs begin or stop to lead. If no other broker has a replica, the high watermark
    is at the log end. A partition without a replica here is an `Elsewhere`: Produce and Fetch look it up like any other
-   one, and it refuses them as a log does that this broker does not lead.
+   one, and it refuses them, like a log that this broker does not lead.
 6. `AssignedTopics` changes the logs under their locks, publishes them, and calls `replica_listeners`: the `Fetchers`
    start or stop fetching from a leader. A log itself rejects records from a leader of another epoch.
 7. A broker that becomes the leader of a partition of a coordinator's topic first reads the whole partition. It serves

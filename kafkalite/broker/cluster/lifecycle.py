@@ -6,8 +6,8 @@
 Registration gives the broker its epoch. A heartbeat has the offset of the applied metadata. Until the controllers
 report that the metadata has caught up, the broker asks to stay fenced and sends heartbeats at short intervals. When it
 is also ready to serve, it asks to be unfenced. If the controllers get no heartbeat for broker.session.timeout.ms (their
-setting), they fence the broker; it continues to send heartbeats and is unfenced again. A broker that stops requests it
-in its heartbeats, and serves clients until it leads no partition.
+setting), they fence the broker; it continues to send heartbeats and is unfenced again. To stop, the broker asks for a
+controlled shutdown in its heartbeats, and serves clients until it leads no partition.
 
 Only one process may use a node id: a process whose registration is replaced by another process's fails.
 
@@ -123,7 +123,7 @@ class Lifecycle:
         self._ready = False
         self._register_by = now + times.registration_max
         self._next = now
-        self._last_beat = now  # that was answered
+        self._last_beat = now  # the last heartbeat that was answered
         self._stop_by = 0.0
         self._handing_over = 0
         self._last_error = "no controller responded"
@@ -293,8 +293,8 @@ class Lifecycle:
 
 
 def unsupported_features(levels: Mapping[str, int]) -> str:
-    """Return a sentence that explains why a cluster with these features refuses this broker, and how to format its
-    controllers instead.
+    """Return a sentence that explains why a cluster with these features refuses this broker, and how its controllers
+    must be formatted.
     """
     unknown = [f"{name}={level}" for name, level in sorted(levels.items()) if name not in FEATURES and level > 0]
     other = [name for name, level in sorted(levels.items()) if name in FEATURES and not _is_done(name, level)]

@@ -126,7 +126,7 @@ def _uniform_mixed(members: Mapping[str, Subscriber], counts: Mapping[bytes, int
             free[topic].remove(number)
             held[member_id].setdefault(topic, set()).add(number)
         load[member_id] = sum(map(len, held[member_id].values()))
-    for topic in sorted(free, key=lambda topic: (len(subscribers[topic]), topic)):  # the least choice first
+    for topic in sorted(free, key=lambda topic: (len(subscribers[topic]), topic)):  # fewest subscribers first
         waiting = [(load[member_id], member_id) for member_id in subscribers[topic]]
         heapq.heapify(waiting)
         for number in sorted(free[topic]):

@@ -115,7 +115,7 @@ class GroupBase(Outbox, ABC):
     @property
     @abstractmethod
     def protocol_type(self) -> str | None:
-        """The protocol type that its members use, such as `consumer`; None: it never had members."""
+        """The protocol type that the group's members use, such as `consumer`; None if it never had members."""
 
     @property
     @abstractmethod
@@ -125,7 +125,7 @@ class GroupBase(Outbox, ABC):
     @property
     @abstractmethod
     def dead(self) -> bool:
-        """Whether it was deleted, or replaced by a group of the other protocol."""
+        """Whether the group was deleted, or replaced by a group of the other protocol."""
 
     @property
     @abstractmethod
@@ -135,7 +135,7 @@ class GroupBase(Outbox, ABC):
     @property
     @abstractmethod
     def empty(self) -> bool:
-        """Whether it exists and has no members."""
+        """Whether the group is not dead and has no members."""
 
     @abstractmethod
     def commit_error_locked(
@@ -147,7 +147,8 @@ class GroupBase(Outbox, ABC):
         *,
         transactional: bool = False,
     ) -> int:
-        """Return why this member may not commit now, or 0. `version` is OffsetCommit's: KIP-848 needs 9 or later.
+        """Return the error code if this member may not commit now, else 0. `version` is OffsetCommit's; members of the
+        consumer protocol (KIP-848) need 9 or later.
 
         In a transaction (TxnOffsetCommit) a commit without a member id is always allowed.
         """
@@ -159,11 +160,12 @@ class GroupBase(Outbox, ABC):
 
     @abstractmethod
     def fetch_error_locked(self, member_id: str | None, member_epoch: int) -> int:
-        """Return why this member may not fetch offsets (OffsetFetch 9+), or 0."""
+        """Return the error code if this member may not fetch offsets (OffsetFetch 9+), else 0."""
 
     @abstractmethod
     def offset_delete_error_locked(self) -> int:
-        """Return why an administrator may not delete any offset, or 0 if those of unsubscribed topics may be."""
+        """Return the error code if an administrator may delete no offset at all; 0 if offsets of unsubscribed topics
+        may be deleted."""
 
     @abstractmethod
     def subscribes_locked(self, topic: str) -> bool:

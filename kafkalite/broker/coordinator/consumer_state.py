@@ -9,7 +9,7 @@
       │                                   ▼
       └───all of the target── gets the free partitions ──others have owners──▶ Unreleased ──owner revoked──▶ (again)
 
-A partition has one owner at a time, from its assignment until that member has revoked it or left.
+A partition has one owner at a time: the member to which it was assigned, until this member revokes it or leaves.
 
 A classic member takes the same steps, one with each JoinGroup; its generation is its member epoch.
 

@@ -235,7 +235,7 @@ class Group(GroupBase):
         return 0 if self.empty or self.protocol_type == CONSUMER_PROTOCOL else ErrorCode.NON_EMPTY_GROUP
 
     def subscribes_locked(self, topic: str) -> bool:
-        """Return whether members subscribe to a topic; if subscriptions cannot be decoded, every topic counts."""
+        """Return whether members subscribe to a topic; True for every topic if subscriptions cannot be decoded."""
         if self.empty:
             return False
         if self._classic.subscribed is None:

@@ -75,7 +75,7 @@ class GroupOffsets:
     def __init__(self) -> None:
         self._committed: dict[str, dict[int, Committed]] = {}
         self._pending: dict[int, dict[TopicPartition, Committed]] = {}  # producer id → what it commits
-        self._pending_count: Counter[TopicPartition] = Counter()  # producers that have one pending
+        self._pending_count: Counter[TopicPartition] = Counter()  # number of producers with a pending offset
         self.open_transactional: Counter[TopicPartition] = Counter()
         """Transactional commits that were passed to the log and are not durable yet."""
         self.order = 0

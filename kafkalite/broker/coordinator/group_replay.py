@@ -44,7 +44,7 @@ class GroupReplay:
         self.consumers = ConsumerReplay()
         self.end_offset = 0
         self.skipped = 0
-        self._open: dict[int, list[GroupOffsets]] = {}  # producer id → where it has commits open
+        self._open: dict[int, list[GroupOffsets]] = {}  # producer id → groups with its pending commits
         self._newest: dict[bytes, Stored] = {}  # commits outside transactions that are not decoded yet, by key
 
     def group_ids(self) -> set[str]:

@@ -1,7 +1,7 @@
 """Keep the groups of this broker in memory: find them, create them within max.groups, and forget them.
 
-Thread rule: any thread. `lock` guards the table and what other modules keep consistent with it. It is a leaf: it may be
-taken under a group's lock, never the other way round.
+Thread rule: any thread. `lock` guards the table, and state of other modules that must be consistent with it. It is a
+leaf: it may be taken under a group's lock, never the other way round.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class GroupTable:
         return replace(self._environment, write=partial(self._shards.log.write, home=home), home=home)
 
     def put(self, group: GroupBase) -> GroupBase | None:
-        """Add a group that was read; return the previous one of this id."""
+        """Add a group that was read from the log; return the group that had this id before, or None."""
         with self.lock:
             early = self.groups.get(group.group_id)
             if early is not None:

@@ -165,11 +165,11 @@ class GroupCoordinator:
         self.timers.stop()
 
     def error_of(self, group_id: str, *, may_be_empty: bool = False) -> int:
-        """Return why a group cannot be served now, or 0."""
+        """Return the error code if a group cannot be served now, else 0."""
         return self.table.error_of(group_id, may_be_empty=may_be_empty)
 
     def lookup(self, group_id: str, *, may_be_empty: bool = False) -> tuple[GroupBase | None, int]:
-        """Return a group or None, and the code if it cannot be served now."""
+        """Return (a group or None, the error code if it cannot be served now, else 0)."""
         return self.table.lookup(group_id, may_be_empty=may_be_empty)
 
     # --- members ------------------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ class GroupCoordinator:
         (GroupCoordinator.scala); GroupCoordinatorService.syncGroup of 4.x returns COORDINATOR_LOAD_IN_PROGRESS."""
         group, code = self.table.lookup(request.group_id)
         if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            code = ErrorCode.REBALANCE_IN_PROGRESS  # clients do not expect the other one here
+            code = ErrorCode.REBALANCE_IN_PROGRESS  # clients do not expect the loading error here
         if isinstance(group, ConsumerGroup):
             return completed(group.sync(request))
         if not isinstance(group, Group):
@@ -228,7 +228,7 @@ class GroupCoordinator:
         """Handle Heartbeat. While the group is loading the code is 0 (Kafka's GroupCoordinatorService.heartbeat)."""
         group, code = self.table.lookup(group_id)
         if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return 0  # clients do not expect it here, and some end
+            return 0  # clients do not expect the loading error here, and some end
         if code:
             return code
         if isinstance(group, ConsumerGroup):

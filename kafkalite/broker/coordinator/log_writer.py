@@ -180,7 +180,7 @@ def when_safe(
     """Call callback(0) when the records below `end_offset`, appended in this leader epoch, are safe; else
     callback(code).
 
-    Later, replicas may leave the in-sync set: enough had the records when the high watermark passed them.
+    Replicas that leave the in-sync set later do not matter, since enough replicas had the records at that time.
     """
 
     def flush_alone(code: int) -> None:

@@ -138,7 +138,7 @@ class MarkerWriter:
         UNKNOWN_TOPIC_OR_PARTITION is one of them only if the partition is deleted as far as this broker knows: another
         may not know a new topic yet."""
         topic = self._logs.topics.get(partition.topic)
-        gone = topic is None or partition.partition >= len(topic.partitions)  # made again with fewer
+        gone = topic is None or partition.partition >= len(topic.partitions)  # or created again with fewer partitions
         return _OUTDATED | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if gone else _OUTDATED
 
     def write_one(self, mark: RemoteMarker, partition: TopicPartition, callback: Callable[[int], object]) -> None:
@@ -196,7 +196,7 @@ class MarkerWriter:
 def _fields(
     mark: RemoteMarker, partition: TopicPartition, code: int, trouble: Trouble | None = None
 ) -> Mapping[str, Any]:
-    known = code in ErrorCode.__members__.values()  # another broker may have said one that this release has not
+    known = code in ErrorCode.__members__.values()  # another broker may return a code that this release does not know
     error = ErrorCode(code).name if known else code
     more = {} if trouble is None else {"failures": trouble.failures, "seconds": round(trouble.seconds, 1)}
     return fields(

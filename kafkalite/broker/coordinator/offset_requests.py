@@ -111,7 +111,7 @@ class CommittedOffsets:
                     member_id, instance_id, generation, version, transactional=producer is not None
                 )
                 if watch is not None and watch.home != group.environment.home:
-                    code = code or ErrorCode.NOT_COORDINATOR  # it has not seen all
+                    code = code or ErrorCode.NOT_COORDINATOR  # the watch has not seen all markers
                 if not code:
                     codes = refused
                 if not code and wanted:
@@ -385,7 +385,8 @@ class CommittedOffsets:
                     self.erase_locked(group, [TopicPartition(name, number) for number in sorted(numbers)])
 
     def erase_foreign(self, group: GroupBase) -> None:
-        """Delete offsets of an earlier topic of the same name, whose tombstones had not been written."""
+        """Delete offsets that belong to an earlier topic of the same name, by topic id. They remain if a crash
+        prevented their tombstones."""
         topics = self._logs.topics
         with group.changing():
             foreign = [

@@ -123,7 +123,7 @@ class OperationQueue:
             self._run_batch()
 
     def refuse_all_locked(self) -> None:
-        """Close the queue and refuse what is queued or being written."""
+        """Close the queue, and refuse the operations that are queued or being written."""
         self.closed = True
         operations, self._queued = [*self._writing, *self._queued], []
         self._end(operations, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -1,4 +1,4 @@
-"""Track member ids that were issued (MEMBER_ID_REQUIRED, KIP-394) and have not joined yet.
+"""Track member ids that were issued (MEMBER_ID_REQUIRED, KIP-394) but whose clients have not joined yet.
 
 Thread rule: guarded by the group's lock; its timers call `forget` without it.
 """

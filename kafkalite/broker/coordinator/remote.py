@@ -168,7 +168,7 @@ def _markers(items: Sequence[_MarkerTo]) -> object:
 
 
 def _tell(callback: Callable[[int], object], code: int) -> None:
-    """Call back, and log an exception, so that the other callbacks still run."""
+    """Call `callback(code)`; log its exception, so that the other callbacks still run."""
     try:
         callback(code)
     except Exception:

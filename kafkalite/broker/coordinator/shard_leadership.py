@@ -90,7 +90,7 @@ class LedPartitions:
         self._worker.stop()
 
     def error_of(self, number: int) -> int:
-        """Return why the keys of a partition cannot be served now, or 0."""
+        """Return the error code if the owners in a partition cannot be served now, else 0."""
         led = self._led.get(number)
         return int(ErrorCode.NOT_COORDINATOR) if led is None else led.code
 

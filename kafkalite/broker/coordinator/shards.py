@@ -99,7 +99,7 @@ class Shards:
         return self.loaded.wait(timeout_s)
 
     def error_of(self, owner: str) -> int:
-        """Return why an owner cannot be served now, or 0."""
+        """Return the error code if an owner (a group or transactional id) cannot be served now, else 0."""
         if self.stopped:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not self.loaded.is_set():
@@ -112,7 +112,7 @@ class Shards:
 
     @property
     def loading_error(self) -> int:
-        """Return why not all owners can be listed now, or 0."""
+        """Return the error code if the list of owners would be incomplete now, else 0."""
         if self.stopped:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if self.log.led is not None and self.log.led.loading:
@@ -120,7 +120,7 @@ class Shards:
         return 0 if self.loaded.is_set() else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def home_of(self, owner: str) -> ShardEpoch | None:
-        """In a cluster: return an owner's partition, and the leader epoch in which it is served now."""
+        """In a cluster: return an owner's partition with the leader epoch in which it is served now."""
         return None if self.log.led is None else self.log.home_of(owner)
 
     # --- implements `shard_leadership.Coordinator` --------------------------------------------------------------------

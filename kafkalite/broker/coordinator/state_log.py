@@ -170,7 +170,7 @@ class StateLog:
         return max(size_max - BATCH_ROOM, 1)
 
     def home_of(self, owner: str) -> ShardEpoch:
-        """Return an owner's partition, and, in a cluster, the leader epoch in which it is served now."""
+        """Return an owner's partition; in a cluster with the leader epoch in which it is served now."""
         number = self.partition_of(owner)
         return ShardEpoch(number, NO_EPOCH) if self.led is None else self.led.home(number)
 

@@ -68,7 +68,7 @@ class StaticMembers:
         old_leader: str,
     ) -> None:
         if member.awaiting_join is not answer or self._classic.state is not State.STABLE:
-            return  # a rebalance came first, and answers; or the next holder of the id did
+            return  # a rebalance or another client with the instance id was faster and answers
         member.awaiting_join = None
         member_id = member.member_id
         if code:

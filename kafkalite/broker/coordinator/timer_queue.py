@@ -98,7 +98,7 @@ class TimerQueue:
         self._worker = executors.worker("kafkalite-timers", self._turn)
         self._lock = self._worker.lock
         self._heap: list[tuple[float, int, Timer]] = []  # guarded by _lock, as what follows
-        self._cancelled = 0  # timers since the last purge, some of them set again: an estimate
+        self._cancelled = 0  # timers cancelled since the last purge; an estimate, since some were set again
         self._numbers = itertools.count()
         self._started = not threaded  # or never will be
         self._stopping = False

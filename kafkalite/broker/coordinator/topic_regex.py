@@ -1,8 +1,8 @@
 """Match topic names against regular-expression subscriptions in RE2's syntax (KIP-848).
 
 An expression matches a topic if it matches the whole name. Kafka's broker uses RE2/J, so Java consumers send the same
-syntax. Clients choose the expressions, and each is tried on every topic name, so matching must not take exponential
-time, and in RE2 it does not.
+syntax. Clients choose the expressions, and each is tried on every topic name. So matching must not take exponential
+time; in RE2 it does not.
 
 The results for the last few expressions are cached, by topic name, so later only new topics are tried. A request can
 fill the cache before it takes its group's lock (`prepare`).
@@ -33,7 +33,7 @@ REMEMBERED_MAX: Final = 8
 
 
 class _Meaning(NamedTuple):
-    """The topic names that an expression was tried on, and those that it matches."""
+    """The topic names that an expression was tried on, and those that it matched."""
 
     tried: frozenset[str]
     meant: frozenset[str]

@@ -181,7 +181,7 @@ class TransactionCoordinator:
                 self._refuse_waiting_locked(transaction, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def error_of(self, transactional_id: str) -> int:
-        """Return why an id cannot be served now, or 0."""
+        """Return the error code if an id cannot be served now, else 0."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         return self.shards.error_of(transactional_id)
@@ -193,7 +193,7 @@ class TransactionCoordinator:
         return self._transactions.get(transactional_id)
 
     def lookup(self, transactional_id: str) -> tuple[Transaction | None, int]:
-        """Return an id or None, and the code if it cannot be served now."""
+        """Return (an id or None, the error code if it cannot be served now, else 0)."""
 
         def ask() -> tuple[Transaction | None, int]:
             code = int(self.error_of(transactional_id))

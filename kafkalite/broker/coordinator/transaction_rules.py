@@ -15,8 +15,8 @@ Two protocols coexist; the version of each request selects one:
     TV2   (KIP-890) a write adds its partition; each EndTxn raises the epoch by one and returns the new epoch, so a late
           request has an old epoch. A retried EndTxn has the epoch before the current one
 
-No producer gets the last epoch, 32767: before that, the transactional id switches to a new producer id. In TV2 the
-markers of the last transaction then have epoch 32767, and the new producer id is used after Complete.
+No producer gets the last epoch, 32767: the transactional id switches to a new producer id instead. In TV2 the markers
+of the old id's last transaction have epoch 32767, and the new id is used after Complete.
 
 Thread rule: immutable values and pure functions, without locks, clocks or I/O.
 """
@@ -190,7 +190,7 @@ def verify(now: Metadata, producer_id: int, epoch: int, partition: TopicPartitio
 
 def _identity_error(now: Metadata, producer_id: int, epoch: int) -> int:
     if now.state in PREPARED and now.next_producer_id != NO_PRODUCER_ID and producer_id == now.next_producer_id:
-        return 0 if epoch == 0 else ErrorCode.PRODUCER_FENCED  # it rotates; the producer has the new id already
+        return 0 if epoch == 0 else ErrorCode.PRODUCER_FENCED  # the producer already has its new id
     if producer_id != now.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
     return 0 if epoch == now.epoch > NO_EPOCH else ErrorCode.PRODUCER_FENCED

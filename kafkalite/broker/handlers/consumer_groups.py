@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat 0-1, ConsumerGroupDescribe 0-1: groups of the newer protocol (KIP-848).
+"""ConsumerGroupHeartbeat 0-1, ConsumerGroupDescribe 0-1: groups of the consumer protocol (KIP-848).
 
     ConsumerGroupHeartbeat  epoch 0 joins, -1 leaves, -2 leaves and reserves a static member's place for a session
                             timeout; a null field is unchanged · v1 subscriptions by regular expression; the client

@@ -177,7 +177,8 @@ class SignIn:
         return self._session_ends and self._shared.clock.monotonic() - self._began >= AGAIN_S_MIN
 
     def request(self, key: int, version: int, correlation_id: int, body: bytes) -> bytes | None:
-        """Return the response frame; None if there is none, or if it comes later."""
+        """Handle a request before authentication; return the response frame, or None if there is none or it follows
+        later."""
         connection = self._connection
         if self._state is State.OPEN:
             if key != api.SASL_HANDSHAKE or not self.may_begin_again():

@@ -43,7 +43,7 @@ class Peer(Protocol):
     def fd(self) -> int: ...
 
 
-class Stopped(BaseException):  # as SystemExit, it passes all handlers of errors
+class Stopped(BaseException):  # like SystemExit, so that `except Exception` does not catch it
     """The response is no longer needed: the client has disconnected, or the broker stops."""
 
 

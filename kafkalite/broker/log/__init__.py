@@ -34,11 +34,17 @@ A starting replica keeps the longest intact prefix of its log and takes leader e
 quarantines damage only if no other replica is in sync or eligible to lead (KIP-966). A segment gets its file name only
 after the names of all earlier segments are durable.
 
-Terms: an *offset* is a record's number in its partition, a *position* a byte's place in a file, a *size* is in bytes, a
-*count* is a number of things, an *index* starts at 0. The *active* segment is the last one. To *roll* is to close it
-and begin the next; to *seal* is to trim, sync and index a closed one. A *marker* is the control batch that ends a
-transaction; the *gate* is the coordinator that admits a transaction's first batch. *Dirty* bytes were written since the
-last compaction. After the *delete horizon* compaction may remove a tombstone or marker. *Group commit* is one
-`fdatasync` for all waiting producers. A *classic* topic has Kafka 0.7's format; a classic group uses Kafka's older
-protocol. The *leader epoch* rises with every unclean start, so that clients notice a truncated log.
+Terms:
+
+    offset, position    the number of a record in its partition; the place of a byte in a file
+    size, count         a number of bytes; a number of other things
+    active segment      the last segment of a log, to which records are appended
+    roll, seal          close the active segment and begin the next one; trim, sync and index a closed segment
+    marker              the control batch that ends a transaction
+    gate                the transaction coordinator, which admits a transaction's first batch to a log
+    dirty               written since the last compaction
+    delete horizon      the time after which compaction may remove a tombstone or marker
+    group commit        one `fdatasync` for all waiting producers
+    classic topic       a topic in Kafka 0.7's format (but a classic group uses Kafka's older group protocol)
+    leader epoch        of a standalone broker: rises with every unclean start, so that clients notice a truncated log
 """

@@ -54,7 +54,7 @@ class AssignedTopic:
 
 
 class AssignedTopics:
-    """The topics of a cluster, in the data directory of one of its brokers."""
+    """The topics of a cluster as one broker sees them, with the logs of its replicas."""
 
     def __init__(self, logs: LogManager) -> None:
         self.leadership: dict[str, Callable[[int, int | None], None]] = {}
@@ -286,7 +286,7 @@ class AssignedTopics:
             return
         led = log.led and not fresh
         if fresh and wanted.directory == LOST:
-            log.behind = True  # the replica was given up, and how much was copied since is unknown
+            log.behind = True  # the replica was lost; it is unknown how much was copied since
         changes.append(ReplicaChange(log, before, wanted))
         if wanted.leads:
             log.lead(wanted)

@@ -178,7 +178,8 @@ class LinkedLog:
         self._sizes = [segment.size for segment in self._segments]
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the backup needs. `segments`: [base offset, size in bytes, whether it is a sealed file] each."""
+        """Return the log's entry in the file for the backup. `segments`: a list of [base offset, size in bytes, whether
+        it is a sealed segment with a file]."""
         return {
             "topic": self.log.topic,
             "partition": self.log.partition,

@@ -70,7 +70,8 @@ class Finding:
 
 @dataclass(slots=True)
 class Partition:
-    """A partition directory and what the data directory knows about it; the check fills in the rest."""
+    """A partition directory, and the facts about it in the data directory's files; the check fills in the other
+    fields."""
 
     directory: str
     topic: str

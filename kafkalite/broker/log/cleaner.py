@@ -302,7 +302,7 @@ class LogCleaner:
         )
 
     def _clean(self, chosen: LogToClean, now_ms: int) -> bool:
-        """Compact the chosen log; return whether more of it is clean now."""
+        """Compact the chosen log; return whether its cleaner offset rose."""
         log = chosen.log
         compaction = Compaction(
             log,

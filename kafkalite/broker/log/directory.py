@@ -184,7 +184,7 @@ def write_identity(directory: str, cluster_id: str, node_id: int, *, in_cluster:
 
 
 def take_clean_marker(directory: str) -> bool:
-    """Return whether the last stop was clean, and remove the marker: until a clean stop, a start counts as unclean."""
+    """Return whether the last stop was clean, and remove its marker, so that a crash from now on counts as unclean."""
     path = f"{directory}/{files.CLEAN_SHUTDOWN_NAME}"
     if not disk.exists(path):
         return False

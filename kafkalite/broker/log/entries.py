@@ -54,7 +54,7 @@ class DirectoryEntries:
         self._made += 1
 
     def removal_began(self) -> None:
-        """Note a removal in progress; until it is durable, the files may come back."""
+        """Note that a removal of files begins. Until it is durable, a power cut may restore the files."""
         self._removals += 1
 
     def removal_ended(self) -> None:

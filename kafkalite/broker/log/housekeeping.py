@@ -12,7 +12,7 @@
     expiry time         as checkpoint, at most STORE_INTERVAL_MAX   stores the trusted time (see expiry_checkpoint)
     removal             when due                                    unlinks files renamed a while ago
 
-A checkpoint syncs logs without waiting for the system to write the pages: so a start after a crash reads less.
+A checkpoint syncs logs instead of waiting until the system writes the pages, so that a start after a crash reads less.
 Intervals use the monotonic clock. A failed chore is logged and retried at its next turn; the thread continues. Tests
 call `run_due` with their own clock.
 """

@@ -84,7 +84,7 @@ class SegmentIndexes:
         return segment.index
 
     def loaded_locked(self, segment: Segment) -> SegmentIndex:
-        """Return the same as loaded(), for a caller that holds the log's lock."""
+        """Return the index of a segment like loaded(), for a caller that holds the log's lock."""
         if segment.index is None:
             self._load(segment, locked=True)
         assert segment.index is not None, "the index was just loaded"

@@ -285,7 +285,7 @@ def _recover(
 ) -> tuple[tuple[Segment, ...], int, int]:
     """Walk everything that may not be durable; return (segments, log end, flushed offset)."""
     covered = [_covered_end(plan, segment) for segment in segments]
-    believed = plan.replicated or not foreign  # whether the recovery point belongs to these files
+    believed = plan.replicated or not foreign  # whether the recovery point was written for these files
     known = max(start, (plan.recovery_point or 0) if believed else 0)
     flushed = _flushed_end(segments, covered, known, sparse=plan.sparse)
     keep = foreign and not plan.mended

@@ -172,7 +172,7 @@ def _cut(log: TruncatableLog, offset: int) -> None:
     file_ops.unlink(index_file.path_of(old), missing_ok=True)
     log.forget_foreign_indexes(old)
     log.producer_state.cut_locked(end)
-    file_ops.sync_directory(log.directory)  # a snapshot that came back would vouch for the shorter file
+    file_ops.sync_directory(log.directory)  # a snapshot that a power cut restored would be trusted for the shorter file
     transaction_index.cut(log.directory, old.base_offset, end)
     start = min(log.log_start_offset, end)
     if old.path_suffix or not _cut_in_place(log, old, position, segments[:i], start, end):
@@ -209,7 +209,7 @@ def _place(log: TruncatableLog, segment: Segment, offset: int) -> tuple[int, int
 
 
 def _walk(segment: Segment, position: int, offset: int) -> tuple[int, int] | None:
-    """Return the same as _place(), walking from a batch boundary; None if there is no batch."""
+    """Return the result of _place() by reading batches from a batch boundary on; None if there is no batch."""
     end = None
     while headers := batch_headers(segment, position, segment.size):
         for header in headers:
@@ -332,7 +332,7 @@ def _begin_anew(log: TruncatableLog, offset: int) -> None:
     if disk.is_directory(log.directory):
         log.producer_state.cut_locked(-1)
         file_ops.sync_directory(log.directory)
-        log.epochs.clear()  # if a start finds the old log, it reads all of it: no snapshot vouches for it
+        log.epochs.clear()  # without snapshots, a start that finds the old log reads all of it
     log.replica.last_epoch = log.epochs.latest
     new = Segment(log.services.cache, log.format, log.directory, offset, map_reserve=log.core.segment_size_max)
     log.replica.publish_cut((new,), offset, offset, anew=True)

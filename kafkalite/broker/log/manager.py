@@ -294,7 +294,7 @@ class LogManager:
     def abandon(self) -> None:
         """Stop as if the process died, without flushing, trimming or writing anything. For tests.
 
-        The next start is unclean, and finds what is in the page cache.
+        The next start is unclean, and finds the files as they are in the page cache.
         """
         with self.lock:
             if not self._started:

@@ -1,4 +1,4 @@
-"""PartitionLog: the log of one partition. Rolls, flushes, closes and handles storage failures.
+"""Operate the log of one partition (`PartitionLog`): append, roll, flush, close, and handle storage failures.
 
     create file ─▶ append … append ─▶ roll: new active segment; the old one goes to the sealer
                                               └▶ trim, fdatasync, save index and producer snapshot

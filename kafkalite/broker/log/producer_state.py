@@ -218,7 +218,7 @@ class ProducerState:
         return grown > WALK_SIZE_MAX or (table.dirty and stopping)
 
     def capture_locked(self) -> CapturedProducers:
-        """Return the current state, encoded. The table counts as clean afterwards."""
+        """Return the current state, encoded. The table is then marked as saved (clean)."""
         log = self._log
         table = log.producers
         assert table is not None, "there is no state to capture before it was loaded"

@@ -4,10 +4,10 @@
                {"version": 1, "ranges": [[position, end, offset, next offset, CRC-32C of the bytes], ...]}
 
 In a damaged range, the bytes [position, end) are not readable as batches; they held the offsets [offset, next offset).
-A range of zero bytes stands at the end of the segment and lists missing offsets there. The CRC covers the first
-SAMPLE_SIZE bytes of the range. If it no longer matches, an intact copy of the segment was restored, and its records are
-served. If the file is missing, invalid or of another version, the bytes are checked again before they are served. Kafka
-ignores the file.
+An empty range (no bytes) means that offsets are missing at the end of the segment. The CRC covers the first SAMPLE_SIZE
+bytes of the range. If it no longer matches, an intact copy of the segment was restored, and its records are served. If
+the file is missing, invalid or of another version, the bytes are checked again before they are served. Kafka ignores
+the file.
 
 It is removed with its segment. Everything here may block.
 """

@@ -90,7 +90,8 @@ def ends_in_zeros(segment: Segment, position: int) -> bool:
 
 
 def may_end_in_zeros(segment: Segment, covered_size: int) -> bool:
-    """Return whether a durable segment may end in zeros and needs a walk. False if its saved index covers all of it."""
+    """Return whether a durable segment may end in zeros and has to be read; False if its saved index covers all of
+    it."""
     if covered_size == segment.size or segment.format.positional:
         return False
     return ends_in_zeros(segment, max(0, segment.size - HEADER_SIZE))

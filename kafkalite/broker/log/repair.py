@@ -1,4 +1,5 @@
-"""Repair what kafkalite.broker.log.checking finds; every damaged file or range is kept under another name.
+"""Repair the problems that kafkalite.broker.log.checking finds, and keep every damaged file or range under another
+name.
 
     derived file     renamed to NAME.damaged; an index is rebuilt here, other files by the next start
     unflushed tail   copied to NNN.log.damaged-FIRST-NEXT, then truncated

@@ -89,7 +89,7 @@ class ReplicaChange(NamedTuple):
 
 
 class ReplicaLog(log_truncation.TruncatableLog):
-    """The log of one of a partition's replicas."""
+    """The log of this broker's replica of a partition in a cluster."""
 
     __slots__ = ("assignment", "behind", "walked")
 
@@ -291,8 +291,8 @@ class ReplicaLog(log_truncation.TruncatableLog):
 
     # --- as a follower ------------------------------------------------------------------------------------------------
     #
-    # With `leader_epoch`, each of these acts for a leader that was asked in this epoch. If the log no longer follows in
-    # it, LeaderChanged is raised and nothing is done.
+    # With `leader_epoch`, each of these methods applies the response of a leader to a request in this epoch. If the log
+    # no longer follows a leader in this epoch, it raises LeaderChanged and does nothing.
 
     def append_as_follower(
         self, records: bytes | bytearray | memoryview, leader_epoch: int, high_watermark: int = -1

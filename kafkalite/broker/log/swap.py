@@ -182,7 +182,7 @@ def finish(directory: str, record_format: RecordFormat, cache: FileCache) -> Non
     for name in uncounted:
         file_ops.unlink(f"{directory}/{name}", missing_ok=True)
     if uncounted and cleaned:
-        file_ops.sync_directory(directory)  # a `.swap` that came back without its `.cleaned` files would count
+        file_ops.sync_directory(directory)  # a power cut must not restore a `.swap` without its `.cleaned` files
     for name in cleaned:
         file_ops.unlink(f"{directory}/{name}", missing_ok=True)
     for base in sorted(whole):

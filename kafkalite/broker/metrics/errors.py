@@ -1,4 +1,4 @@
-"""Count error codes in the responses of APIs that Python serves, when they are encoded."""
+"""Count the error codes in responses, as they are encoded, for the APIs that are not served in C."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEPTH_MAX: Final = 3
 
 
 class ErrorCounts:
-    """Counts of error codes in the responses of APIs that Python serves. Any thread."""
+    """Counts the error codes in responses of APIs that are not served in C. Any thread."""
 
     def __init__(self, rows: Iterable[table.Row] = table.ROWS) -> None:
         self._lock = threading.Lock()

@@ -4,8 +4,8 @@
        ▲                                              │
        └──────── nearest deadline of a parked fetch ◀─┘
 
-The loop only selects ready connections; their Cython objects do everything else. Another thread reaches a worker
-through `mailbox.put` alone.
+The loop only selects ready connections; the Cython objects of the connections do everything else. Other threads pass
+work to a worker only through `mailbox.put`.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class Worker:
                 elif sasl:
                     connection.await_sign_in()  # type: ignore[attr-defined]  # SaslConnection has it
             except Exception:
-                connection.close()  # never served without its listener's TLS or SASL
+                connection.close()  # a connection is never served without its listener's TLS or SASL
                 raise
 
         self._dealt_count += 1

@@ -49,9 +49,9 @@ class Users:
 
     def find(self, mechanism: str, name: str) -> ScramCredential:
         """Return a user's credential; for an unknown user, one that matches no password."""
-        # The work is the same for existing and unknown users, so that it takes the same time: make a decoy, look up two
-        # users and a name that does not exist, read a user, copy both, and release those of the previous call
-        # (benchmarks/enumeration.py).
+        # Do the same work for existing and unknown users, so that it takes the same time (benchmarks/enumeration.py):
+        # make a decoy, look up two users and a name that does not exist, read a user, copy both, and release those of
+        # the previous call.
         decoy = scram.decoy(mechanism, self._secret, name)
         asked, unknown = (mechanism, name), (mechanism, "")
         one, other = self._somebody(decoy.salt[-5:]), self._somebody(decoy.salt[-10:-5])

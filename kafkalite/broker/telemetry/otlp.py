@@ -126,7 +126,7 @@ class _Reader:
         return key, text
 
     def value(self, data: memoryview) -> str:
-        """Return an AnyValue as text; lists and bytes give ""."""
+        """Return an AnyValue as text; "" for lists and bytes."""
         text = ""
         for number, wire, content, value in self.fields(data):
             if number == 1 and wire == _BYTES:
