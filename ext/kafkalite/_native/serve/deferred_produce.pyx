@@ -8,25 +8,26 @@
       │                  │                      │                                                  │
       └──no──────────────┴──the pool stopped────┴──refused, or no flush is wanted──────────────────┘
 
-A part starts as ASKED, AFTER_ANOTHER, QUEUED or FLUSHING, or as DONE if other parts are not. From APPENDING a part may
-also go back. It goes to ASKED if the append would begin a transaction, and to AFTER_ANOTHER if an earlier batch of its
-producer began to wait for the gate meanwhile.
+A part is one partition's batch in a request; the drawing shows its states. It starts as ASKED, AFTER_ANOTHER, QUEUED or
+FLUSHING, or as DONE if other parts are not. From APPENDING a part may also go back. It goes to ASKED if the append
+would begin a transaction, and to AFTER_ANOTHER if an earlier batch of its producer began to wait for the gate
+meanwhile.
 
 With acks=all, in a log with followers, a part is REPLICATING after APPENDING, or from the start. That state ends when
 the high watermark has passed the part, leadership is lost, or the request times out. Then the part is FLUSHING if no
 other replica was in sync, else DONE.
 
-The gate, which is the transaction coordinator, has to admit the first batch of a transaction in a partition:
+The gate is the transaction coordinator. It has to admit the first batch of a transaction in a partition:
 
     append ─▶ APPEND_ASK ─▶ gate.admit ─┬─ 0 ─▶ append ─▶ ...
                                         ├─ an error code: the partition's
                                         └─ Deferred: ASKED. The part leads an `Admission`; batches of that producer for
                                            that log which come meanwhile follow it (LogCore.admissions), others pass
 
-With the answer the part goes to the I/O pool, whose thread appends it and then its followers, in order of arrival. A
-part that needs the gate there waits in the same way, so no thread of the pool waits for another. The part may be queued
-again, for example because the log has to create a file. Later batches of that producer that are already on the pool
-then find that it is not appended yet, and follow it: none overtakes it.
+With the answer the part goes to the I/O pool, whose thread appends it and then the batches that follow it, in order of
+arrival. A part that needs the gate there waits in the same way, so no thread of the pool waits for another. The part
+may be queued again, for example because the log has to create a file. Later batches of that producer that are already
+on the pool then find that it is not appended yet, and follow it: none overtakes it.
 
 Thread rule: one thread at a time owns a part, which its state identifies; states and counters change under the GIL.
 """
