@@ -1,19 +1,19 @@
-"""Copy topics from one cluster to another, exactly once: records and progress are in the same transactions.
+"""Copy topics from one cluster to another, exactly once: each transaction contains records and the mirror's progress.
 
     mirror.py     Mirror: copies fetched batches unchanged if possible, otherwise record by record
     progress.py   Progress: the offset up to which each source partition is copied, stored in the target
-    upstream.py   Upstream: which of the source's topics are copies themselves
+    upstream.py   Upstream: finds topics of the source that are copies themselves
     topics.py     TopicFilter: which topics are copied; TargetTopics: creates the target's topics and their settings
     offsets.py    OffsetMap: maps source offsets to target offsets, stored in the target
     sync.py       SyncOptions, Synchroniser: periodically synchronizes everything but records
-    groups.py     GroupOffsets: committed offsets of consumer groups
-    rules.py      ACLs, quotas, and the users that need a password
+    groups.py     GroupOffsets: copies committed offsets of consumer groups
+    rules.py      copies ACLs and quotas; reports users that need a password
     status.py     MirrorStatus: health and metrics of a mirror
-    states.py     TopicStates: topics that are left behind, and when they are retried
+    states.py     TopicStates: topics that cannot be copied at the moment, and when they are retried
     reports.py    reports on mirrors from the progress in a target
     embedded.py   EmbeddedMirror: a mirror inside a broker
 
-It uses only the columnar client, `kafkalite.client`.
+The package uses only the columnar client, `kafkalite.client`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Run a mirror inside a broker: a replica that pulls from the live cluster (section 4 of Kafka's paper, NetDB '11).
 
-    live cluster ─▶ Mirror, on its own thread ─▶ the broker around it, through its listener, like any client
+    live cluster ─▶ Mirror, on its own thread ─▶ the broker that runs the mirror, through its listener, like any client
 
-It copies what `kafkalite mirror` copies, exactly once and from its last position, and runs as long as the broker. While
-the source is unreachable it retries with increasing delays, and the broker serves what it has. It ends early if another
-mirror with its name starts. A broker without a mirror imports nothing of this.
+Like `kafkalite mirror`, it copies exactly once and continues at its last position. It runs as long as the broker. While
+the source is unreachable, the mirror retries with increasing delays, and the broker serves the records it has. The
+mirror ends early if another mirror with its name starts. A broker without a mirror does not import this module.
 
 Settings have MirrorMaker 2's names where those exist, in a properties file together with the source client's settings.
-Settings with `target.` belong to the client of the broker itself, if its listeners require authentication.
+Settings that begin with `target.` are for the client that writes to this broker, if its listeners require
+authentication.
 
 Threads: one, which `start` starts and `stop` ends.
 """
@@ -103,21 +104,24 @@ class EmbeddedOptions:
         )
 
     def pattern(self, key: str, default: str | None = None) -> str | None:
-        """Return a list of regular expressions as one, or the default if it is not set; None if there is neither."""
+        """Join the regular expressions of a setting into one.
+
+        Return the default if it is not set; None if neither exists.
+        """
         text = self.values.get(key)
         return default if text is None else "|".join(parts_of(text)) or None
 
     def on(self, key: str) -> bool:
-        """Return whether a switch is on."""
+        """Return the value of a boolean setting."""
         return self.values.get(key, "false").lower() == "true"
 
     def seconds(self, key: str) -> float:
-        """Return an interval in seconds."""
+        """Return the value of a setting that is an interval, in seconds."""
         return float(self.values.get(key, INTERVALS[key]))
 
 
 def parts_of(text: str) -> list[str]:
-    """Split at commas, except those inside brackets, as in [,]."""
+    """Split a text at commas, except commas inside brackets, as in [,]."""
     return [part.strip() for part in re.split(r",(?![^\[\]]*\])", text) if part.strip()]
 
 
@@ -173,7 +177,7 @@ class EmbeddedMirror:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop, after committing the open transaction if that is quick. Idempotent."""
+        """Stop the mirror. It commits the open transaction first if that is quick. Idempotent."""
         self._stop.set()
         if self._thread.ident is None:
             return
@@ -191,7 +195,7 @@ class EmbeddedMirror:
         return self.status.families()
 
     def notes(self) -> list[str]:
-        """Return notes for the broker's health page."""
+        """Return the mirror's notes for the broker's health page."""
         return self.status.not_ready() + self.status.left_behind()
 
     # --- its thread ---------------------------------------------------------------------------------------------------
@@ -206,7 +210,7 @@ class EmbeddedMirror:
             self._stop.wait(pause_s)
 
     def _went_well(self) -> bool:
-        """Run a mirror; return False if it should be restarted."""
+        """Run one mirror and log its error; return False if it should be restarted."""
         try:
             self._mirror_once()
         except ProducerFenced as error:

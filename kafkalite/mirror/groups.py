@@ -1,11 +1,11 @@
-"""Synchronize committed offsets of consumer groups to the target (KIP-545's `sync.group.offsets`), exactly.
+"""Copy committed offsets of consumer groups to the target, translated to its offsets (KIP-545's `sync.group.offsets`).
 
     the source's groups ─▶ their offsets in mirrored topics ─▶ OffsetMap ─▶ OffsetCommit in the target
 
-A group's offsets are changed in the target only while it has no members there, and only forward, unless they are still
-those that this mirror has committed. So a group that has read in the target is never set back, and no group skips
-records that it has not read. Both protocols (classic, KIP-848) are supported; in the target a group has the protocol
-that its members use.
+A group's offsets in the target are changed only while the group has no members there. They move backward only if they
+are still the offsets that this mirror committed. So a group that has read in the target is never set back, and no group
+skips records that it has not read. Both group protocols (classic, KIP-848) are supported; in the target a group gets
+the protocol of its members there.
 
 Thread rule: one thread at a time, that of the Clients.
 """
@@ -50,12 +50,12 @@ class GroupFilter:
         self._exclude = compiled(exclude)
 
     def takes(self, group_id: str) -> bool:
-        """Return whether this group's offsets are synchronized."""
+        """Return whether this group's offsets are copied."""
         return self._include.fullmatch(group_id) is not None and self._exclude.fullmatch(group_id) is None
 
 
 class GroupOffsets:
-    """Synchronizes group offsets; see the module."""
+    """Copies group offsets to the target; see the module."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class GroupOffsets:
         """The target offsets that equal the source's, by group."""
 
     def sync(self) -> None:
-        """Synchronize the groups' offsets. After a KafkaError or ClientError the rest waits for the next time."""
+        """Copy the offsets of all groups. After a KafkaError or ClientError the other groups wait for the next call."""
         lowest: dict[TopicPartition, int] = {}
         starts = self._starts()
         for listing in self._source.groups.list():
@@ -96,7 +96,7 @@ class GroupOffsets:
         self._offsets.thin(lowest)
 
     def _starts(self) -> dict[TopicPartition, int]:
-        """Return the first offsets of the target's partitions: an earlier committed offset would be out of range."""
+        """Return the log start offsets of the target's partitions: earlier committed offsets would be out of range."""
         known = self._offsets.partitions
         names = {self._named(key.topic) for key in known}
         counts = self._target.with_retries(lambda: self._target.partition_counts(names))
@@ -109,7 +109,7 @@ class GroupOffsets:
         return TopicPartition(self._named(key.topic), key.partition)
 
     def _carry(self, group_id: str, starts: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Synchronize a group's offsets; return its source offsets in mirrored partitions."""
+        """Copy a group's offsets; return its source offsets in mirrored partitions."""
         positions = {
             key: row
             for key, row in self._source.groups.committed(group_id).items()

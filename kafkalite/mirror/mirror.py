@@ -1,21 +1,21 @@
-"""Mirror: copy topics from one cluster to another, with partition, key, value, headers and timestamp, exactly once.
+"""Copy the records of topics from one cluster to another, exactly once. Only the offsets of records change.
 
-    source ─▶ fetched batches ─▶ unchanged except producer and CRC, or     ─▶ transaction ─▶ target
-                    │            decoded and re-encoded: small, cut,             ▲
-                    ▼            compacted, old formats, log append time         │
-              next offsets ──────────────────────────────────────────────── progress
+    source ─▶ fetched batches ─▶ sent unchanged except producer and CRC, or     ─▶ transaction ─▶ target
+                    │            decoded and re-encoded if they are small, cut,       ▲
+                    ▼            compacted, in old formats or with LogAppendTime      │
+              next offsets ──────────────────────────────────────────────────────── progress
 
-A transaction contains records and their progress (and, if groups are synchronized, their offsets). If a mirror is
-killed, the next one with its name takes the transactional id, which aborts the open transaction, reads the progress and
-continues. So read_committed consumers miss nothing and see nothing twice. Offsets differ from the source's, because
-transaction markers occupy some.
+A transaction contains records and the progress: the next source offsets to copy. If group offsets are copied, it also
+contains the target offsets of the records. If a mirror is killed, the next mirror with its name initializes the
+transactional id, which aborts the open transaction, reads the progress and continues. So read_committed consumers see
+every record once. Offsets differ from the source's, because transaction markers occupy offsets.
 
 The source is read with read_committed: aborted records and markers are not copied, and transactions of the source are
 not preserved.
 
-Memory holds one fetch of each of the source's brokers, and at most five batches in flight to each of the target's.
+The mirror has in memory one fetch of each source broker, and at most five batches in flight to each target broker.
 
-Thread rule: one thread at a time; `stop` is an Event, set from anywhere.
+Thread rule: one thread at a time. `stop` is an Event that any thread may set.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class FetchedReader(Reader):
 
 @dataclass(slots=True)
 class Copied:
-    """What was copied and committed, by topic."""
+    """The number of records that were copied and committed, by topic."""
 
     topics: set[str] = field(default_factory=set)
     """The topics being mirrored, with or without records."""
@@ -207,7 +207,7 @@ class Copier:
 
 
 def next_of_today(view: memoryview, position: int) -> BatchInfo | None:
-    """Return the header of the batch at `position`, or None for a message set of magic 0 or 1."""
+    """Return the header of the batch at `position` if it has magic 2; None for a message set of magic 0 or 1."""
     try:
         return next_whole(view, position)
     except BatchError:
@@ -215,7 +215,7 @@ def next_of_today(view: memoryview, position: int) -> BatchInfo | None:
 
 
 def may_pass(info: BatchInfo, offset: int, end: int) -> bool:
-    """Return whether a batch can be sent unchanged and is large enough for its own request."""
+    """Return whether a batch can be sent unchanged, and is large enough to be sent alone."""
     return (
         info.base_offset >= offset
         and info.last_offset < end
@@ -226,17 +226,17 @@ def may_pass(info: BatchInfo, offset: int, end: int) -> bool:
 
 
 def is_recreated(topic: TopicDescription, key: TopicPartition, row: CopiedUpTo) -> bool:
-    """Return whether the topic was recreated since this partition's progress was written."""
+    """Return whether the topic was recreated after the progress row of this partition was written."""
     return key.topic == topic.name and any(topic.topic_id) and row.topic_id not in {topic.topic_id, ZERO_UUID}
 
 
 def refusal_of(error: KafkaError) -> str:
-    """Return the reason for leaving a topic behind."""
+    """Return the text that says why a topic is not copied."""
     return f"{error} ({error.name})"
 
 
 def check_prefix(prefix: str) -> None:
-    """Raise ValueError for a prefix that no topic name may begin with."""
+    """Raise ValueError if no topic name may begin with this prefix."""
     wrong = topic_name_error(prefix + "x")
     if wrong is not None or prefix.startswith(OWN_PREFIXES):
         raise ValueError(
@@ -249,16 +249,16 @@ class Mirror:
 
     `name`               determines the progress topic and the transactional id
     `topics`             which topics are copied
-    `prefix`             precedes the source's topic names in the target; as in MirrorMaker 2 it keeps two mirrors of
-                         opposite directions from copying each other's copies
+    `prefix`             is put before the source's topic names in the target. As in MirrorMaker 2, it keeps two
+                         mirrors of opposite directions from copying each other's copies
     `commit_interval_s`, `commit_size`   when a transaction ends: its age, the bytes fetched for it
     `refresh_s`          interval of the checks for new topics and partitions
-    `sync`               what to synchronize besides records; None: nothing
+    `sync`               what to copy besides records; None: nothing
     `config_exclude`     regular expressions for topic settings that are not copied
-    `on_data_loss`       reaction to a restored or truncated source: STOP, REWIND to where its log diverges from
-                         what was copied, or RESTART from its beginning
+    `on_data_loss`       reaction to a restored or truncated source: STOP, REWIND to the offset from which its log
+                         differs from what was copied, or RESTART from its beginning
     `on_commit`          called after each transaction with what was copied so far
-    `on_note`            called with each message for the operator, once
+    `on_note`            called once with each message for the operator
     """
 
     def __init__(
@@ -319,7 +319,7 @@ class Mirror:
         self._prepare()
 
     def _prepare(self) -> None:
-        """Initialize the state of a run."""
+        """Initialize the clients and the state of a run."""
         self._reader = self._make_reader(await_topics=False)
         self._to_end = False
         self._ids: dict[str, bytes] = {}
@@ -366,7 +366,7 @@ class Mirror:
 
     @property
     def created_topics(self) -> list[str]:
-        """The topics that were created in the target."""
+        """The topics that this mirror created in the target."""
         return self._targets.created
 
     @property
@@ -376,11 +376,17 @@ class Mirror:
 
     @property
     def failing(self) -> Exception | None:
-        """Why the mirror makes no progress: the source cannot be read, or no transaction be committed. Any thread."""
+        """The reason why the mirror makes no progress: an error of reading the source or committing.
+
+        Any thread may read it.
+        """
         return self._aborted or self._reader.failing
 
     def lags(self) -> dict[str, int]:
-        """Return the number of offsets not copied yet, by topic, as of the source's last responses. Any thread."""
+        """Return the number of offsets not copied yet, by topic, as of the source's last responses.
+
+        Any thread may call it.
+        """
         found: dict[str, int] = {}
         for key, offset in list(self._committed.items()):
             try:
@@ -418,8 +424,8 @@ class Mirror:
         """Copy until `stop` is set or, with `to_end`, until everything the source has now is copied.
 
         Raises ProducerFenced if a newer mirror of this name starts, TransactionAborted if no transaction can be
-        committed for GIVE_UP_S, LogTruncated if the source was restored or truncated, and MirrorLoop if it would copy
-        copies of the target's topics.
+        committed for GIVE_UP_S, LogTruncated if the source was restored or truncated, and MirrorLoop if the mirror
+        would copy copies of the target's topics.
         """
         self._to_end = to_end
         self._reader.close()
@@ -442,7 +448,10 @@ class Mirror:
                 self._step_over(error)
 
     def _begun(self, stop: threading.Event) -> bool:
-        """Begin once the target allows it. A run to the end does not wait for that. Returns False if stopped before."""
+        """Begin, and retry while the target is unavailable, except in a run to the end.
+
+        Return False if stopped before.
+        """
         began, pause_s = time.monotonic(), RETRY_PAUSE_S
         while not stop.is_set():
             try:
@@ -461,7 +470,7 @@ class Mirror:
         return False
 
     def _begin(self) -> None:
-        """Take the transactional id, then load the progress of the last mirror of the name."""
+        """Initialize the transactional id, then load the progress of the last mirror with this name."""
         self._progress.create()
         self._producer.init_transactions()
         self._reached = self._progress.load()
@@ -473,7 +482,7 @@ class Mirror:
         self._failing_since = time.monotonic()
 
     def _step(self, stop: threading.Event) -> bool:
-        """Run one round and what is due before and after it; return whether it was the last."""
+        """Run one round of copying, and the checks and synchronization that are due; return whether it was the last."""
         if self._looks():
             self._commit()
             self._take_topics()
@@ -492,19 +501,23 @@ class Mirror:
         return False
 
     def _looks(self) -> bool:
-        """Return whether to check for topics now, or to retry one."""
+        """Return whether it is time to check for new topics or to retry a topic."""
         interval_s = math.inf if self._to_end and self._looked > 0 else self._refresh_s
         return time.monotonic() - self._looked > interval_s or self.states.is_due()
 
     def _at_end(self) -> bool:
-        """Return whether a run to the end has copied everything; topics left behind are retried a few times."""
+        """Return whether a run to the end has copied everything.
+
+        Topics that could not be copied are retried a few times first.
+        """
         return self._to_end and self._reader.done and not self.states.untried(TRIES_AT_END)
 
     def _after_abort(self, error: TransactionAborted, stop: threading.Event) -> None:
         """Handle a failed transaction.
 
-        If the target refuses a topic, the topic is left behind; otherwise the transaction is repeated after a growing
-        pause. Raises the error if none could be committed for GIVE_UP_S.
+        If the target refuses a topic, the topic is left behind: it is not copied until it is retried. Otherwise the
+        transaction is repeated after a growing pause. Raises the error if no transaction could be committed for
+        GIVE_UP_S.
         """
         refused = self._refused(error)
         if refused is not None:
@@ -535,7 +548,7 @@ class Mirror:
     # --- topics that are left behind ----------------------------------------------------------------------------------
 
     def _leave(self, name: str, reason: str) -> None:
-        """Leave a topic behind until it is retried."""
+        """Stop copying a topic that cannot be copied, until it is retried."""
         if name in self._ids:
             self._forget(name)
         self._targets.forget(name)
@@ -544,14 +557,14 @@ class Mirror:
         self._write_if_possible(lambda: self._progress.write_state(self._producer, name, row))
 
     def _recover(self, names: Iterable[str]) -> None:
-        """Note that these topics are copied again."""
+        """Clear the left-behind state of topics that are copied again."""
         keys = [TopicPartition(name, WHOLE_TOPIC) for name in names]
         if keys:
             self._write_if_possible(lambda: self._progress.withdraw(self._producer, keys))
             self.states.forget(names)
 
     def _recover_idle(self) -> None:
-        """Recover retried topics that have nothing to copy."""
+        """Clear the left-behind state of retried topics that have no new records."""
         idle = set()
         for name in self.states.tried:
             keys = [key for key in self._committed if key.topic == name]
@@ -560,14 +573,14 @@ class Mirror:
         self._recover(idle)
 
     def _write_if_possible(self, send: Callable[[], object]) -> None:
-        """Write as `_write`, but tolerate failure: the topic's state is kept in memory in any case."""
+        """Write as `_write` does, but tolerate failure: the topic's state is in memory in any case."""
         try:
             self._write(send)
         except TransactionAborted:
             self._roll_back()
 
     def _synchronise(self) -> None:
-        """Synchronize everything besides records, for topics that are being copied."""
+        """Copy settings, ACLs, quotas and group offsets as `sync` says, for the topics that are being copied."""
         there = self._source.with_retries(self._source.topics)
         self.carried.sync([topic for name, topic in there.items() if name in self._ids])
 
@@ -608,7 +621,10 @@ class Mirror:
         self._reader.add({key: self._committed[key] for key in fresh}, ends)
 
     def _is_ready(self, topic: TopicDescription) -> bool:
-        """Return whether the target has the topic and the source its partitions; otherwise leave it behind."""
+        """Return whether a topic can be copied: the target has it, and the source has all its partitions.
+
+        If not, leave it behind.
+        """
         away = [partition.partition for partition in topic.partitions if partition.leader < 0]
         if away and not all(TopicPartition(topic.name, number) in self._committed for number in away):
             self._leave(topic.name, f"partition {away[0]} has no leader in the source")
@@ -634,7 +650,7 @@ class Mirror:
     ) -> list[TopicDescription]:
         """Return the topics to copy, without those that another mirror copied from the target under a prefix.
 
-        Raises MirrorLoop for a copy that has the same name in the target.
+        Raises MirrorLoop for a topic that is a copy of the target topic to which it would be copied.
         """
         self._upstream.refresh(there)
         target_id = self._target.cluster_id
@@ -661,7 +677,8 @@ class Mirror:
     def _claim(self, fresh: dict[TopicPartition, int], taken: list[TopicDescription]) -> None:
         """Write the progress of new partitions before their first record, then check for loops again.
 
-        So of two mirrors of opposite directions that start together, at least one sees the other. Raises MirrorLoop.
+        So if two mirrors of opposite directions start together, at least one of them sees the other's progress. Raises
+        MirrorLoop.
         """
         new = {key: CopiedUpTo(at, self._ids[key.topic]) for key, at in fresh.items() if key not in self._reached}
         known = self._progress.origins
@@ -689,7 +706,7 @@ class Mirror:
         self._open = False
 
     def _begin_offsets(self, offsets: OffsetMap, fresh: dict[TopicPartition, int]) -> None:
-        """Record the offsets of these partitions from here on."""
+        """Begin to record the target offsets of these partitions."""
         in_target = {key: TopicPartition(self._targets.named(key.topic), key.partition) for key in fresh}
         names = {key.topic for key in in_target.values()}
         rows = self._target.with_retries(lambda: self._target.refresh(names)).topics
@@ -700,7 +717,7 @@ class Mirror:
             offsets.begin(key, self._committed[key], ids, ends[in_target[key]].offset, from_start=offset == 0)
 
     def _starts(self, topic: TopicDescription) -> Iterator[tuple[TopicPartition, int]]:
-        """Yield partitions that are not being copied yet, with their first offset to copy."""
+        """Yield the partitions of a topic that are not being copied yet, with their first offset to copy."""
         for partition in topic.partitions:
             key = TopicPartition(topic.name, partition.partition)
             if key in self._committed:
@@ -713,13 +730,16 @@ class Mirror:
             yield key, 0 if found is None else found.offset
 
     def _forget_old(self, topic: TopicDescription) -> None:
-        """Restart a topic that was recreated under its name."""
+        """If a topic was recreated under its name, forget its progress, so that it is copied from its beginning."""
         if self._ids.get(topic.name, topic.topic_id) != topic.topic_id:
             self._forget(topic.name)
         self._ids[topic.name] = topic.topic_id
 
     def _forget(self, name: str) -> None:
-        """Stop copying a topic. Its progress stays known, in case it is only temporarily invisible."""
+        """Stop copying a topic.
+
+        Its progress stays in memory, in case the topic is only temporarily missing from metadata.
+        """
         old = [key for key in self._committed if key.topic == name]
         self._reader.drop(old)
         for key in old:
@@ -729,7 +749,7 @@ class Mirror:
     def _some_are_others(self) -> bool:
         """Return whether a topic of this transaction was recreated since the transaction began.
 
-        It is checked after the last fetch. Ids are never reused, so an unchanged id was unchanged all the time.
+        The check comes after the last fetch. Topic ids are never reused, so an unchanged id was unchanged all the time.
         """
         wanted = {key.topic for key in self._pending}
         answer = self._source.with_retries(lambda: self._source.refresh(wanted))
@@ -747,8 +767,8 @@ class Mirror:
     def _is_same_history(self, reached: Mapping[TopicPartition, CopiedUpTo]) -> bool:
         """Return whether the transaction continues the history of what was copied before.
 
-        It is checked after the source was unreachable or a leader has changed: both positions must be in the present
-        log.
+        The check is made after the source was unreachable or a leader has changed: the log must still have the records
+        before both the old and the new position.
         """
         if not self._shaken or self._reader.failing is not None:
             return True
@@ -762,8 +782,8 @@ class Mirror:
     def _check_history(self, reached: Mapping[TopicPartition, CopiedUpTo]) -> bool:
         """Return whether the source still has the history of these positions.
 
-        If not, raise LogTruncated or, depending on `on_data_loss`, set the positions back; the next check for topics
-        then copies from there.
+        If not, raise LogTruncated or, depending on `on_data_loss`, set the positions back. After the next check for
+        topics, copying continues there.
         """
         positions = {key: Position(row.offset, row.mark) for key, row in reached.items() if row.offset > 0}
         found = find_divergences(self._source, positions)
@@ -789,7 +809,7 @@ class Mirror:
         return not found
 
     def _step_over(self, error: OffsetOutOfRange) -> None:
-        """Skip records that the source has deleted. Raises the error if that is not the cause."""
+        """Skip records that the source has deleted. Raises the error if it has another cause."""
         if not self._check_history({key: self._reached[key] for key in self._committed if key in self._reached}):
             self._take_topics()
             return
@@ -805,7 +825,7 @@ class Mirror:
     # --- copying ------------------------------------------------------------------------------------------------------
 
     def _round(self) -> None:
-        """Copy the responses of one or more leaders, and commit if it is time."""
+        """Copy the fetch responses of one or more leaders, and commit if the transaction is old or large enough."""
         for fetched in self._answers():
             if not self._open:
                 self._producer.begin_transaction()
@@ -839,8 +859,9 @@ class Mirror:
             raise TopicFailed(failed.topic, refusal_of(error)) from error
 
     def _copied(self, fetched: Fetched) -> int:
-        """Send a response's records; return their number. Raises TopicFailed if they are unreadable or the topic is
-        refused.
+        """Send the records of a response; return their number.
+
+        Raises TopicFailed if they are unreadable or the target refuses the topic.
         """
         try:
             return self._copier.copy(fetched)
@@ -905,7 +926,7 @@ class Mirror:
         return True
 
     def _roll_back(self) -> None:
-        """Abort the transaction; every partition continues where the last one ended."""
+        """Abort the transaction; every partition continues where the last committed transaction ended."""
         if self._open:
             self._producer.abort_transaction()
             self._open = False

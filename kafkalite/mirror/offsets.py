@@ -1,26 +1,27 @@
 """Map source offsets to target offsets, so that consumer groups can continue in the target.
 
-A mirror keeps the order of records but not their offsets: the source has gaps (markers, aborted transactions,
-compaction), the target has others (the mirror's markers and aborted transactions). Copied records are stored as runs,
-whose offsets are consecutive on both sides:
+A mirror keeps the order of records but not their offsets. Source and target have gaps at different offsets: the source
+from transaction markers, aborted records and compaction, the target from the mirror's markers and aborted transactions.
+The map consists of runs of records whose offsets are consecutive on both sides:
 
     source   0 1 2 3 M 5 6 7 . . 10 11          M a marker, . compacted away
-    target   0 1 2 3   4 5 6 M    8  9          runs (0, 0, 4)  (5, 4, 3)  (10, 8, 2)
+    target   0 1 2 3   4 5 6 M    8  9          runs (source, target, count): (0, 0, 4)  (5, 4, 3)  (10, 8, 2)
 
     translate(6) = 5     translate(4) = 4, the next record     translate(12) = 10, the end
 
-Runs are stored in spans: a range of the source that was copied without a hole, with all its runs. Old spans are stored
-without runs, and their offsets are translated to the span's beginning. So a translated offset is never beyond what the
-group has read. If a mirror ran without recording offsets, an offset in that hole becomes the hole's beginning; before
-the first span nothing is known.
+Runs are stored in spans. A span is a range of source offsets that was copied without a hole, with all its runs. Old
+spans lose their runs; their offsets are translated to the beginning of the span. So a translated offset is never beyond
+what the group has read. Holes arise if a mirror runs without recording offsets: an offset in a hole is translated to
+its beginning. Before the first span nothing is known.
 
     topic    kafkalite.mirror-offsets.NAME, one partition, cleanup.policy=compact
     key      ["source cluster id", "topic", partition, first source offset of the span]      JSON
     value    {"next": end in the source, "target": first offset in the target, "end": end there,
               "ids": [the topic's in the source, in the target], "runs": [gap, gap, count, …] or null}
 
-A run's gaps are those before it, in the source and in the target. Spans are written in the transactions that they
-describe, the last one again with each transaction until it is full. Version 1; a reader ignores unknown fields.
+The two gaps of a run are those before it, in the source and in the target. A span is written in the transactions that
+it describes; the last span is rewritten with each transaction until it is full. This is version 1; a reader ignores
+unknown fields.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -77,8 +78,9 @@ class OffsetUnknown(Exception):
 
 @dataclass(slots=True)
 class Span:
-    """The source from `first` to before `next`, and the target from `target` to before `end`. Without runs no more is
-    known.
+    """A span: source offsets from `first` to before `next`, and target offsets from `target` to before `end`.
+
+    An old span has no runs.
     """
 
     first: int
@@ -89,7 +91,7 @@ class Span:
     """Source, target and count of each run, one after the other."""
 
     def translate(self, offset: int) -> int:
-        """Translate an offset in the span."""
+        """Translate a source offset in the span to a target offset."""
         if self.runs is None:
             return self.target
         at = bisect_right(self.runs[::3], offset) - 1
@@ -124,7 +126,7 @@ def runs_to_numbers(span: Span) -> list[int] | None:
 
 
 def runs_from_numbers(numbers: list[int] | None, source: int, target: int) -> array[int] | None:
-    """Decode the runs in a value of the topic, starting at a span's first offsets."""
+    """Decode the runs in a value of the topic; `source` and `target` are the span's first offsets."""
     if numbers is None:
         return None
     runs = array("q")
@@ -138,7 +140,7 @@ def runs_from_numbers(numbers: list[int] | None, source: int, target: int) -> ar
 
 
 class PartitionOffsets:
-    """The spans of one partition, in order. `ids` are the topic's, in the source and in the target."""
+    """The spans of one partition, in order. `ids` are the topic ids in the source and in the target."""
 
     def __init__(self, ids: tuple[bytes, bytes], spans: Iterable[Span] = ()) -> None:
         self.ids = ids
@@ -146,9 +148,9 @@ class PartitionOffsets:
         self._exact_from = next((i for i, span in enumerate(self.spans) if span.runs is not None), len(self.spans))
 
     def translate(self, offset: int) -> int | None:
-        """Return the target offset of the first copied record at or after this offset, as far as is known.
+        """Translate a source offset to the target offset of the first copied record at or after it.
 
-        Returns None before the first span.
+        In an old span without runs, it becomes the span's beginning. Returns None before the first span.
         """
         at = bisect_right(self.spans, offset, key=lambda span: span.first) - 1
         if at < 0:
@@ -157,9 +159,9 @@ class PartitionOffsets:
         return span.translate(offset) if offset < span.next else span.end
 
     def forgets(self, below: int) -> Iterator[tuple[Span, bool]]:
-        """Drop runs that no group at or after `below` needs, and surplus ones. Yields changed spans and whether they
-        are
-        gone.
+        """Drop runs that no group at or after offset `below` needs, and those above the limit.
+
+        Yield each changed span, and whether it was dropped.
         """
         while (exact := len(self.spans) - self._exact_from) > EXACT_SPANS_KEPT:
             span = self.spans[self._exact_from]
@@ -181,7 +183,7 @@ class PartitionOffsets:
 class OffsetMap:
     """The offsets of all partitions, and the additions of the open transaction; see the module.
 
-    sent(…), acknowledged(…) as batches are sent and answered ─▶ write(…) into the transaction ─▶ settle() or forget()
+    sent_run, sent_offsets, acknowledged, for each batch ─▶ write, into the transaction ─▶ settle (committed) or forget
     """
 
     def __init__(self, target: Client, name: str, source_id: str) -> None:
@@ -204,7 +206,7 @@ class OffsetMap:
         self._target.admin.create_topic_if_missing(self.topic, 1, configs=SETTINGS)
 
     def load(self) -> None:
-        """Load what the last transaction left; see Progress.load."""
+        """Load the offsets as of the last transaction; see Progress.load."""
         end = self._target.end_offset(self.topic, 0)
         reader = ColumnReader(self._target, isolation_level="read_committed", columns=["key", "value"])
         batches = reader.read_numpy(self.topic, 0, self._target.start_offset(self.topic, 0), end)
@@ -228,9 +230,9 @@ class OffsetMap:
                 self.partitions[where] = PartitionOffsets(ids, [span for own, span in kept.values() if own == ids])
 
     def begin(self, key: TopicPartition, offset: int, ids: tuple[bytes, bytes], end: int, *, from_start: bool) -> None:
-        """Start recording a partition at this offset, which is copied to the target's `end` or after it.
+        """Start recording a partition at this source offset; its copy gets the target offset `end` or a later one.
 
-        With `from_start` no earlier record remains to be copied.
+        `from_start` says that the source has no earlier records.
         """
         known = self.partitions.get(key)
         if known is not None and (known.ids != ids or (known.spans and known.spans[-1].next > offset)):
@@ -243,11 +245,11 @@ class OffsetMap:
     # --- a transaction ------------------------------------------------------------------------------------------------
 
     def sent_run(self, key: TopicPartition, first: int, count: int) -> None:
-        """Note that `count` records from this source offset on, without gaps, were handed to the producer."""
+        """Note that `count` records with consecutive source offsets from `first` on were passed to the producer."""
         self._sent.setdefault(key, deque()).append((first, count))
 
     def sent_offsets(self, key: TopicPartition, offsets: NDArray[np.int64]) -> None:
-        """Note that records with these source offsets were handed to the producer."""
+        """Note that records with these source offsets were passed to the producer."""
         ends = np.flatnonzero(np.diff(offsets) != 1) + 1
         starts = [0, *ends.tolist()]
         queue = self._sent.setdefault(key, deque())
@@ -255,7 +257,7 @@ class OffsetMap:
             queue.append((int(offsets[start]), end - start))
 
     def acknowledged(self, key: TopicPartition, base_offset: int, count: int) -> None:
-        """Note the target offset of an acknowledged batch. Batches without a `sent` are ignored."""
+        """Note the target offset of an acknowledged batch. Batches that were not noted as sent are ignored."""
         queue = self._sent.get(key)
         if queue is None:
             return
@@ -277,9 +279,9 @@ class OffsetMap:
             count -= taken
 
     def write(self, producer: Producer, reached: Mapping[TopicPartition, int]) -> None:
-        """Write the offsets copied by the open transaction, whose batches are all acknowledged.
+        """Write the offsets of the open transaction's records, after all its batches were acknowledged.
 
-        Raises OffsetUnknown if the transaction must be repeated.
+        Raises OffsetUnknown if a batch's offset is unknown; then the transaction must be repeated.
         """
         if self._unknown:
             raise OffsetUnknown
@@ -293,7 +295,7 @@ class OffsetMap:
         producer.send(self.topic, 0, records)
 
     def settle(self) -> None:
-        """Apply the committed transaction."""
+        """Apply the offsets of the transaction, after its commit."""
         for key, spans in self._written.items():
             known = self.partitions[key].spans
             known[-1:] = spans
@@ -301,14 +303,14 @@ class OffsetMap:
         self.forget()
 
     def forget(self) -> None:
-        """Forget the transaction."""
+        """Forget the offsets of the transaction, after its abort."""
         self._sent.clear()
         self._runs.clear()
         self._written.clear()
         self._unknown = False
 
     def thin(self, lowest: Mapping[TopicPartition, int]) -> None:
-        """Drop offsets that no group at or after `lowest` needs; the next transaction records that."""
+        """Drop offsets that no group needs (those below `lowest`); the next transaction writes the change."""
         for key, known in self.partitions.items():
             for span, gone in known.forgets(lowest.get(key, known.spans[-1].next)):
                 record = self._record(key, known.ids, span)
@@ -327,7 +329,7 @@ class OffsetMap:
 
 
 def grown(last: Span, runs: list[Run], following: int) -> list[Span]:
-    """Return the replacement of the last span when these runs follow it: extended, or with more spans if it is full."""
+    """Return the last span extended by these runs; if it is full, return it with further spans."""
     held = 0 if last.runs is None else len(last.runs) // 3
     if last.runs is None or held >= RUNS_FULL:
         spans = [last, Span(last.next, last.next, last.end, last.end)]
@@ -346,7 +348,7 @@ def grown(last: Span, runs: list[Run], following: int) -> list[Span]:
 
 
 def span_from(first: int, value: bytes) -> tuple[tuple[bytes, bytes], Span]:
-    """Decode a value of the topic into the topic's ids and the span."""
+    """Decode a value of the topic; return the topic ids and the span."""
     fields = json.loads(value)
     runs = runs_from_numbers(fields["runs"], first, fields["target"])
     source_id, target_id = fields["ids"]
@@ -356,5 +358,5 @@ def span_from(first: int, value: bytes) -> tuple[tuple[bytes, bytes], Span]:
 
 
 def as_json(value: object) -> bytes:
-    """Encode a value without spaces."""
+    """Encode a value as JSON without spaces."""
     return json.dumps(value, separators=(",", ":")).encode()

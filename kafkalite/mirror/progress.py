@@ -3,18 +3,18 @@
     topic    kafkalite.mirror.NAME, one partition, cleanup.policy=compact
     key      ["source cluster id", "topic", partition]                          JSON; partition -1: the whole topic
     value    {"offset": next offset to copy, "topic_id": "of the source's topic"}   JSON, and if applicable
-             "epoch": leader epoch, "batch": [first offset, CRC]     of the batch before the offset, see Mark
+             "epoch": leader epoch, "batch": [first offset, CRC]     of the batch before the offset (client.read.marks)
              "target": "the target's topic"              if it has another name: the mirror has a prefix
              "origins": [["cluster id", "topic"], …]     the topics of which the source's topic is a copy
-             "left_behind": "why", "since": ms, "tries": n       of a whole topic that is not copied, with offset 0
+             "left_behind": "why", "since": ms, "tries": n       for a topic that cannot be copied, with partition -1
 
-A partition's row is written before its first record is copied. So a new mirror finds, in its source, which topics a
-mirror in the opposite direction copies, whichever of the two started first: see upstream.py.
+A partition's row is written before its first record is copied. So a mirror finds in its source which topics a mirror in
+the opposite direction copies, even if both start at the same time: see upstream.py.
 
 Records and progress become visible together, so a mirror killed at any time continues where its last transaction ended.
-Progress is a topic and not a group's offsets, because those expire when a mirror is stopped for a week.
+Progress is stored in a topic and not as a group's offsets, because those expire when a mirror is stopped for a week.
 
-Version 1. A reader ignores fields that it does not know.
+This is version 1; a reader ignores unknown fields.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -43,14 +43,14 @@ WHOLE_TOPIC: Final = -1
 
 
 class Origin(NamedTuple):
-    """A topic of a cluster from which another topic was copied."""
+    """The original of a copied topic: a cluster id and a topic."""
 
     cluster_id: str
     topic: str
 
 
 class CopiedUpTo(NamedTuple):
-    """A source partition is copied up to before `offset`; the topic had this id at that time."""
+    """The progress of a source partition: it is copied up to before `offset`. The topic had this id at that time."""
 
     offset: int
     topic_id: bytes
@@ -62,7 +62,7 @@ class Progress:
     """Reads and writes the progress of one mirror; see the module."""
 
     def __init__(self, target: Client, name: str, source_id: str, prefix: str | None = "") -> None:
-        """`prefix` precedes the names of the target's topics; None, for readers only, accepts any.
+        """`prefix` begins the names of the target's topics. None accepts any prefix, for objects that only read.
 
         Raises ValueError for an invalid mirror name.
         """
@@ -83,7 +83,10 @@ class Progress:
         self._target.admin.create_topic_if_missing(self.topic, 1, configs=SETTINGS)
 
     def load(self) -> dict[TopicPartition, CopiedUpTo]:
-        """Return the last transaction's progress. Take the transactional id first, so that no other mirror writes."""
+        """Return the progress as of the last transaction.
+
+        Initialize the transactional id first, so that no other mirror writes.
+        """
         found: dict[TopicPartition, CopiedUpTo] = {}
         start = self._target.start_offset(self.topic, 0)
         end = self._target.end_offset(self.topic, 0)
@@ -129,8 +132,9 @@ class Progress:
             self.left_behind[topic] = left_behind_of(fields)
 
     def write_state(self, producer: Producer, topic: str, row: LeftBehind) -> None:
-        """Record in the producer's open transaction that a topic is left behind. `withdraw` its key once it is copied
-        again.
+        """Write in the producer's open transaction that a topic cannot be copied.
+
+        Call `withdraw` when it is copied again.
         """
         fields = {"offset": 0, "topic_id": uuid_text(ZERO_UUID)}  # fields that older releases require
         fields |= {"left_behind": row.reason, "since": row.since_ms, "tries": row.tries}
@@ -140,7 +144,7 @@ class Progress:
         producer.send(self.topic, 0, [Record(-1, -1, self._key(TopicPartition(topic, WHOLE_TOPIC)), text)])
 
     def withdraw(self, producer: Producer, keys: Iterable[TopicPartition]) -> None:
-        """Delete rows in the producer's open transaction."""
+        """Write tombstones for these rows in the producer's open transaction."""
         producer.send(self.topic, 0, [Record(-1, -1, self._key(key), None) for key in keys])
 
     def _key(self, key: TopicPartition) -> bytes:

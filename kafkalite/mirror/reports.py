@@ -1,4 +1,4 @@
-"""Report on a cluster's mirrors from their progress topics: copied offsets per topic, and the reasons of failures.
+"""Report on the mirrors that copy to a cluster, from their progress topics: copied offsets and errors per topic.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class TopicReport:
-    """One topic of one mirror."""
+    """The progress of one topic of one mirror."""
 
     mirror: str
     source_id: str
@@ -77,7 +77,7 @@ def reports_of(target: Client, progress: str) -> list[TopicReport]:
 
 
 def add_lags(reports: list[TopicReport], source: Client) -> None:
-    """Add the lags of the source's topics; topics of other clusters and deleted ones keep None."""
+    """Add the lag of each topic of this source. The lag of deleted topics and other clusters' topics stays None."""
     source.refresh([])
     for report in reports:
         if report.source_id != (source.cluster_id or ""):

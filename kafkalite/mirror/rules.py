@@ -1,8 +1,8 @@
 """Copy ACLs and quotas to the target, and report users that the target lacks.
 
-ACLs and quotas of the source are copied, and other ones of the target stay. If the source deletes one that this mirror
-has copied, it is deleted in the target, too. Passwords cannot be copied, because no cluster returns them, salted or not
-(KIP-554); so users that need a password are only reported.
+ACLs and quotas of the source are copied. Other ACLs and quotas of the target stay. If one that this mirror has copied
+is deleted in the source, it is also deleted in the target. Passwords cannot be copied, because no cluster returns them,
+salted or not (KIP-554). So users that need a password are only reported.
 
 Thread rule: one thread at a time, that of the Clients.
 """
@@ -108,7 +108,7 @@ class QuotasCopy:
 
 
 class UsersMissing:
-    """Reports users that can authenticate by SCRAM in the source but not in the target."""
+    """Finds users that can authenticate by SCRAM in the source but not in the target."""
 
     def __init__(self, source: Client, target: Client, note: Callable[[str], object]) -> None:
         self._source = source

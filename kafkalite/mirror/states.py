@@ -1,8 +1,8 @@
-"""State of the topics that a mirror has left behind: the reason, since when, and the next retry.
+"""Topics that a mirror has left behind, because they cannot be copied at the moment: the reason and the next retry.
 
-    copied ──refused──▶ left behind ──its pause is over──▶ tried ──a commit, or nothing to copy──▶ copied
-                             ▲                               │
-                             └────── refused, twice the pause┘
+    copied ──refused──▶ left behind ──after a pause──▶ retried ──a commit, or nothing to copy──▶ copied
+                             ▲                            │
+                             └── refused: double the pause┘
 
 Threads: the mirror's thread changes it; any thread may read `rows`.
 """
@@ -22,7 +22,7 @@ PAUSE_S_MAX: Final = 60.0
 
 
 class TopicFailed(Exception):
-    """One topic cannot be copied now; the others can."""
+    """One topic cannot be copied at the moment; the others can."""
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(f"topic {topic}: {reason}")
@@ -32,7 +32,7 @@ class TopicFailed(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftBehind:
-    """A topic that is not copied. `since_ms` is a time since 1970, `tries` the number of refusals."""
+    """A topic that cannot be copied. `since_ms` is in ms since 1970, `tries` the number of refusals."""
 
     reason: str
     since_ms: int
@@ -63,7 +63,7 @@ class TopicStates:
         self._retry_at.update(dict.fromkeys(rows, 0.0))
 
     def leave(self, topic: str, reason: str) -> LeftBehind:
-        """Note that a topic was refused, possibly again."""
+        """Note that a topic was refused, for the first time or again."""
         before = self._rows.get(topic)
         tries = 1 if before is None else before.tries + 1
         since_ms = int(time.time() * 1000) if before is None else before.since_ms
@@ -73,7 +73,7 @@ class TopicStates:
         return row
 
     def begin(self, topic: str) -> bool:
-        """Return whether a topic may be copied now; a topic left behind counts as retried from here on."""
+        """Return whether a topic may be copied now. A topic left behind then becomes a retried one."""
         if topic not in self._rows or topic in self._tried:
             return True
         if self._retry_at[topic] > time.monotonic():
@@ -87,7 +87,7 @@ class TopicStates:
         return any(at <= now and topic not in self._tried for topic, at in self._retry_at.items())
 
     def untried(self, tries: int) -> bool:
-        """Return whether a topic was tried fewer times than this."""
+        """Return whether a topic left behind was tried fewer than `tries` times."""
         return any(row.tries < tries and topic not in self._tried for topic, row in self._rows.items())
 
     def forget(self, topics: Iterable[str]) -> None:

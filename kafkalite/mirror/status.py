@@ -1,6 +1,6 @@
-"""Health and metrics of a mirror: records copied, lag and errors.
+"""The health and metrics of a mirror: records copied, lag and errors.
 
-A status outlives its mirrors: after a failure a new mirror continues it.
+The status continues over restarts: after a failure, a new Mirror object reports to the same status.
 
 Threads: the mirror's thread writes; any thread may call `families` and `not_ready`.
 """
@@ -26,7 +26,7 @@ class MirrorStatus:
     """The status of one mirror across restarts; see the module."""
 
     def __init__(self, name: str, source: str) -> None:
-        """`source` is the source's address, as the operator knows it."""
+        """`source` is the address of the source, for display."""
         self._name = name
         self._source = source
         self._mirror: Mirror | None = None
@@ -42,7 +42,7 @@ class MirrorStatus:
         """Why the mirror has ended for good, or ""."""
 
     def follows(self, mirror: Mirror) -> None:
-        """Set the mirror that runs now."""
+        """Report on this mirror from now on."""
         self._mirror = mirror
 
     def lost(self, error: BaseException | None) -> None:
@@ -68,13 +68,13 @@ class MirrorStatus:
 
     @property
     def seconds_since_success(self) -> float:
-        """Since the last transaction was committed or there was nothing new; since the start before the first."""
+        """Seconds since a transaction was committed or there was nothing new to copy; before that, since the start."""
         mirror = self._mirror
         last = self._last_success if mirror is None else mirror.last_success or self._last_success
         return time.monotonic() - (self._made if last is None else last)
 
     def not_ready(self) -> list[str]:
-        """Return reasons why the mirror does not copy, if any."""
+        """Return the reasons why the mirror does not copy; none if it does."""
         mirror = self._mirror
         what = f"mirror {self._name} of {self._source}"
         if self.ended:
@@ -85,7 +85,7 @@ class MirrorStatus:
         return [f"{what} has copied nothing for {stale:.0f} s: {self.error or 'busy'}"] if stale > STALE_S else []
 
     def left_behind(self) -> list[str]:
-        """Return a sentence for each topic that is left behind."""
+        """Return a sentence for each topic that cannot be copied."""
         mirror = self._mirror
         rows = {} if mirror is None else mirror.states.rows
         return [

@@ -1,4 +1,4 @@
-"""Synchronize everything but records (settings, ACLs, quotas, users, group offsets), periodically and at the end.
+"""Copy everything but records (settings, ACLs, quotas, group offsets) to the target, periodically and at the end.
 
 A part that fails is reported and retried the next time; copying records does not wait for it.
 
@@ -29,7 +29,7 @@ INTERVAL_S: Final = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncOptions:
-    """What to synchronize besides records. Topics are created with their settings in any case."""
+    """The parts to copy besides records. Topics are created with their settings in any case."""
 
     topic_configs: bool = False
     """Changes of topics' settings (MirrorMaker 2: sync.topic.configs.enabled)."""
@@ -44,7 +44,7 @@ class SyncOptions:
 
 
 class Synchroniser:
-    """Runs the enabled parts; see the module."""
+    """Copies the enabled parts; see the module."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Synchroniser:
         self.users = UsersMissing(source, target, note) if options.users else None
 
     def sync(self, topics: Iterable[TopicDescription]) -> None:
-        """Synchronize all enabled parts; `topics` are the mirrored ones."""
+        """Copy all enabled parts; `topics` are the mirrored topics."""
         if self._topics is not None:
             for topic in topics:
                 self._part(f"settings of {topic.name}", lambda name=topic.name: self._follow(name))  # type: ignore[misc]

@@ -1,9 +1,9 @@
-"""Select the topics to mirror, and create the target's topics: same name and settings, at least as many partitions.
+"""Select the topics to mirror, and create them in the target: same settings, and at least as many partitions.
 
 A missing topic is created with the settings set on the source's topic, as far as the target supports them. An existing
-topic gets missing partitions and keeps its settings unless it should `follow` the source's. Settings that belong to a
-cluster and not to its data are not copied: MirrorMaker 2's default `config.properties.exclude`, the replication factor,
-and the format of Kafka 0.7, whose topics become ordinary ones.
+topic gets missing partitions; its settings change only if `follow` is called. Some settings describe a cluster and not
+its data, and are not copied: MirrorMaker 2's default `config.properties.exclude`, the replication factor, and the
+format of Kafka 0.7, whose topics become ordinary ones.
 
 Thread rule: one thread at a time, that of the Clients.
 """
@@ -79,9 +79,10 @@ class TargetTopics:
         config_exclude: Iterable[str] = CONFIG_EXCLUDE,
         note: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """`sample_topic` is a topic of the target whose settings show which ones it supports. `prefix` precedes the
-        source's names in the target. `config_exclude` are regular expressions for settings that are not copied; an
-        invalid one raises ValueError. `note` is called with messages for the operator.
+        """`sample_topic` is a topic of the target whose settings show which ones it supports.
+
+        `prefix` is put before the source's topic names in the target. `config_exclude` are regular expressions for
+        settings that are not copied; an invalid one raises ValueError. `note` is called with messages for the operator.
         """
         self._source = source
         self._target = target
@@ -97,7 +98,10 @@ class TargetTopics:
         """Settings changed in the target to the source's values, by topic; None: removed."""
 
     def ensure(self, topic: TopicDescription) -> None:
-        """Ensure that the target has the topic with at least as many partitions. Raises KafkaError if it refuses."""
+        """Ensure that the target has the topic with at least as many partitions as the source.
+
+        Raises KafkaError if the target refuses.
+        """
         wanted = len(topic.partitions)
         if self._counts.get(topic.name, 0) >= wanted:
             return

@@ -1,10 +1,10 @@
-"""Find which topics of a mirror's source are copies themselves, so that two mirrors never copy each other's copies.
+"""Find topics of a mirror's source that are copies themselves, so that two mirrors never copy each other's copies.
 
     the source's kafkalite.mirror.* ─▶ Upstream ─▶ "orders" is a copy of cluster B's "orders"
 
 Every mirror stores its progress in its target, so a cluster's progress topics list the topics that were copied into it.
-A row also contains the origins of its source's topic, so a ring of three clusters is detected like one of two, once
-each mirror has seen the row of the previous one.
+A progress row also contains the origins of the source's topic: the topics of which it is a copy. So a ring of three
+clusters is detected like a ring of two, once each mirror has seen the row of the previous mirror.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -37,7 +37,7 @@ class Copy(NamedTuple):
 
 
 class Upstream:
-    """Reads the progress topics in the source; see the module."""
+    """Reads the progress topics in a mirror's source; see the module."""
 
     def __init__(self, source: Client, note: Callable[[str], object]) -> None:
         """`note` is called if a progress topic cannot be read."""
@@ -49,7 +49,7 @@ class Upstream:
         """By progress topic and key."""
 
     def refresh(self, topics: Mapping[str, TopicDescription]) -> None:
-        """Read new progress of mirrors; `topics` are all topics of the source."""
+        """Read new rows of the progress topics; `topics` are all topics of the source."""
         present = {name: topic.topic_id for name, topic in topics.items() if name.startswith(PREFIX)}
         for name in [name for name, (topic_id, _) in self._read.items() if present.get(name) != topic_id]:
             del self._read[name]
@@ -85,7 +85,7 @@ class Upstream:
             rows[text.decode()] = Copy(fields.get("target", topic), origins)
 
     def origins(self, topic: str) -> frozenset[Origin]:
-        """Return the topics of other clusters of which this source topic is a copy; empty if it is none."""
+        """Return the topics of other clusters of which this source topic is a copy; empty if it is not a copy."""
         found: set[Origin] = set()
         for rows in self._copies.values():
             for copy in rows.values():
