@@ -1,12 +1,13 @@
-"""Find records by an id, over topics and time, and their state in each consumer group.
+"""Find records that contain an id, across topics and time, and their state in each consumer group.
 
-    front.py        the entry point: `search`, and the arguments of a search in one object
-    path.py, verdicts.py    hits in order, copies after their originals; a verdict per group
-    following.py    the same search for later records
-    searches.py     slices, workers, hits as they are found
-    snapshot.py     selects the topics, and where each partition begins and ends
-    questions.py, document_paths.py, tracking_file.py    the id to find, and where in a record
-    reach.py        how far each partition was read
+    front.py        the entry point: `search`, and Inquiry, the arguments of a search
+    path.py         orders the records found (hits), copies after their originals
+    verdicts.py     determines the state of each record in each group
+    following.py    continues a search with later records
+    searches.py     runs a search with several workers
+    snapshot.py     selects the topics, and the offset range of each partition
+    questions.py, document_paths.py, tracking_file.py    the id to find, and the places in a record to search
+    reach.py        accounts for the offsets that were read
 
 Each module uses only those below it. Names are imported when first used.
 

@@ -1,7 +1,7 @@
-"""Parse paths and select values of JSON or Avro documents.
+"""Parse paths such as `$.order.id`, and select the values at a path in a JSON or Avro document.
 
     $.order.id     nested names                   $['odd name'].id     a name of any characters
-    $.items[0]     an item, from 0                $.items[*].id        every item; of an object, every value
+    $.items[0]     an item, from 0                $.items[*].id        every item of a list, every value of an object
 
 The `$` and the dot after it are optional. Thread rule: functions are pure.
 """
@@ -24,7 +24,7 @@ _STEP: Final = re.compile(
 
 
 def parse_path(text: str) -> Path:
-    """Parse a path. Raises ValueError with the reason in one sentence."""
+    """Parse a path into its steps. Raises ValueError with the reason in one sentence."""
     rest = text.removeprefix("$")
     if rest and rest[0] not in ".[":
         rest = f".{rest}"

@@ -1,4 +1,4 @@
-"""Continue a search: match records as they arrive, from exactly where the search ends.
+"""Continue a search with records as they arrive, from exactly the offsets where the search ended.
 
 Topics and partitions created meanwhile are followed from their beginning. Thread rule: one thread at a time.
 """
@@ -43,9 +43,7 @@ def follow(
     trouble: Callable[[str], None] = print,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[Hit]:
-    """Yield hits as they arrive, until `stopped`. `trouble` is called with a sentence about records that cannot be
-    read.
-    """
+    """Yield hits as they arrive, until `stopped`. Call `trouble` with a sentence about records that cannot be read."""
     hunt = Hunt(questions, Window(), open_registry)
     starts = {key: asked.end for key, asked in seen.asked.items()}
     known = {*starts, *(TopicPartition(row.topic, row.partition) for row in seen.refused)}
@@ -67,7 +65,7 @@ def follow(
 
 
 def step_over(client: Client, reader: Reader, error: Exception, trouble: Callable[[str], None]) -> None:
-    """Continue after deleted or damaged offsets; a partition with any other error is dropped."""
+    """Continue after deleted or damaged offsets; stop reading a partition that has any other error."""
     key = reader.failed
     if key is None:
         raise error

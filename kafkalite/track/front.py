@@ -1,6 +1,6 @@
-"""The entry point of a search: its text, topics and time range in one object that can be run repeatedly.
+"""The entry point of a search: `search`, and Inquiry, which has the arguments of a search and can be run repeatedly.
 
-Thread rule: an Inquiry is immutable; what it starts belongs to one thread.
+Thread rule: an Inquiry is immutable; a search that it starts belongs to one thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ EVERY_TOPIC: Final = ".*"
 
 
 class TooLarge(ValueError):
-    """A search would read more bytes than allowed. `size` is the approximate number."""
+    """A search would read more bytes than allowed. `size` is their approximate number."""
 
     def __init__(self, size: int, size_max: int) -> None:
         super().__init__(
@@ -92,7 +92,7 @@ class Inquiry:
         return cls(TopicFilter(topics), questions, window, isolation_level, registry, limits, size_max)
 
     def search(self, client: Client) -> Search:
-        """Take the snapshot and return the search. Raises UnknownTopicOrPartition without a topic, and TooLarge."""
+        """Take the snapshot of topics and offsets, and return the search. Raises UnknownTopicOrPartition, TooLarge."""
         isolation = ISOLATIONS[self.isolation_level]
         seen = snapshot(client, self.topics, isolation, self.window.since)
         if seen.size > self.size_max:
@@ -115,7 +115,7 @@ class Inquiry:
         trouble: Callable[[str], None] = print,
         stopped: Callable[[], bool] = lambda: False,
     ) -> Iterator[Hit]:
-        """Yield hits as they arrive, from exactly where that search ends."""
+        """Yield hits as they arrive, from exactly the offsets where the search `after` ended."""
         return follow(
             client,
             self.topics,
@@ -141,9 +141,10 @@ class Inquiry:
 
 
 def whole_path(client: Client, hits: Sequence[Hit], remark: Callable[[str], object] | None = None) -> list[Step]:
-    """Return the steps of the hits with the originals of their letters and the letters of their originals, in order.
+    """Return the records found (hits), the originals of letters among them, and all letters of originals, in order.
 
-    `remark` is called with a sentence if not all letters could be examined.
+    A letter is a copy in a retry or dead-letter topic. Calls `remark` with a sentence if not all letters could be
+    examined.
     """
     found = [*hits, *origins_of(client, hits)]
     return steps_of([*found, *letters_of(client, found, remark=remark)])

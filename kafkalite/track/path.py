@@ -1,11 +1,11 @@
 """Order the records that were found about an event: copies come after their originals.
 
-    orders-3-1842 ──▶ retry.billing.orders.10s-3-77   attempt 1, ValueError
-                  └─▶ dlq.billing.orders-3-12         dead
+    orders-3-1842 ──▶ retry.billing.orders.10s-3-77   copy for a retry: attempt 1, ValueError
+                  └─▶ dlq.billing.orders-3-12         copy as a dead letter
 
 A letter (a record in a retry or dead-letter topic) names its original in its headers, in any known format
-(`kafkalite.failures.headers`). The letters of the hits are searched for too, because a letter without a value lacks the
-id.
+(`kafkalite.failures.headers`). Letters of the records found are searched separately, because a letter without a value
+does not contain the id.
 
 Thread rule: functions are pure except `letters_of` and `origins_of`, which belong to the Client's thread.
 """
@@ -50,10 +50,10 @@ ORIGINS_MAX: Final = 1000
 
 
 class Step(NamedTuple):
-    """A record of an event's path.
+    """A record of an event's path: an original or one of its copies.
 
-    `letter` describes the record of which it is a copy. `after_ms` is the time since the previous step, negative if
-    clocks differ.
+    `letter` describes the original if this record is a letter. `after_ms` is the time since the previous step, negative
+    if clocks differ.
     """
 
     hit: Hit
@@ -69,7 +69,10 @@ class Step(NamedTuple):
 
 
 def steps_of(hits: Iterable[Hit]) -> list[Step]:
-    """Return the steps by time, each record once, and no copy before its original even if clocks differ."""
+    """Return the records found as steps, by time, each record once.
+
+    A copy never comes before its original, even if clocks differ.
+    """
     unique = {(hit.partition, hit.record.offset): hit for hit in hits}
     letters = {where: found_letter(hit.record.headers) for where, hit in unique.items()}
 
@@ -94,7 +97,7 @@ def originals(steps: Iterable[Step]) -> list[Hit]:
 
 
 def origins_of(client: Client, hits: Sequence[Hit]) -> list[Hit]:
-    """Return the originals of letters among the hits that are not hits themselves and still exist."""
+    """Return the original records of the letters found. Leave out originals that were found or no longer exist."""
     known = {(hit.partition, hit.record.offset) for hit in hits}
     wanted: dict[Origin, None] = {}
     for hit in hits:
@@ -117,10 +120,10 @@ def letters_of(
     topics: str = LETTER_TOPICS,
     remark: Callable[[str], object] | None = None,
 ) -> list[Hit]:
-    """Return the letters of these records, found by the origin in their headers, in topics with such names and in those
-    that policies chose.
+    """Return the letters of these records: those whose headers name one of them as the original.
 
-    `remark` is called with a sentence if not all letters could be examined.
+    They are searched in topics with names of retry and dead-letter topics, and in topics that policies choose. Calls
+    `remark` with a sentence if not all letters could be examined.
     """
     origins = {(hit.partition, hit.record.offset): hit for hit in hits if found_letter(hit.record.headers) is None}
     if not origins:

@@ -1,4 +1,4 @@
-"""Match records against a question: a text to find, and the places in a record to search.
+"""Match records against a question: the text to find, and the places in a record where to look for it.
 
     header:correlation-id   the value of a header with that name; header:* for any
     key                     the key
@@ -14,12 +14,12 @@
 | begins, contains | its text | its text | its text; Avro numbers match only as a whole |
 | regex | RE2 matches within its text | the same | the same |
 
-The 4 or 8 bytes of a number are big-endian, as Kafka's serializers write them. A word is not adjacent to a letter,
-digit or underscore.
+The 4 or 8 bytes of a number are big-endian, as Kafka's serializers write them. A word is text that is not adjacent to a
+letter, digit or underscore.
 
-A question gives the bytes that a matching record must contain (`Question.rows`), so that a reader need not decode the
-other records. JSON text may be escaped, so an escape is one of these; an Avro number is its varint. For a regular
-expression and a negated question there are no such bytes, and every record is decoded.
+A needle is bytes that a matching record must contain. A question lists its needles (`Question.rows`), so that the
+reader decodes only records with one of them. Needles include JSON escapes, because JSON text may be escaped, and the
+varint of an Avro number. A regular expression or negated question has no needles; every record is decoded.
 
 Thread rule: questions are immutable; a Matcher belongs to one thread at a time.
 """
@@ -56,7 +56,7 @@ PLACES_TEXT: Final = "header:NAME, key, value, json:PATH, avro:PATH, key-json:PA
 
 
 class Kind(StrEnum):
-    """Parts of a record."""
+    """The kinds of places in a record."""
 
     KEY = "key"
     VALUE = "value"
@@ -74,7 +74,7 @@ FIELDS: Final = {Kind.KEY: IN_KEY, Kind.KEY_JSON: IN_KEY, Kind.KEY_AVRO: IN_KEY,
 
 
 class How(StrEnum):
-    """The comparison of a value with the text to find."""
+    """How a value is compared with the text to find."""
 
     IS = "is"
     BEGINS = "begins"
@@ -83,7 +83,7 @@ class How(StrEnum):
 
 
 class Place(NamedTuple):
-    """A place in a record. `name` is a header's; `path` is for JSON and Avro."""
+    """A place in a record to search. `name` is that of a header; `path` is for JSON and Avro."""
 
     kind: Kind
     name: str = ""
@@ -94,17 +94,17 @@ class Place(NamedTuple):
 
     @property
     def is_json(self) -> bool:
-        """Whether it is inside a JSON document."""
+        """Whether the place is inside a JSON document."""
         return self.kind in JSON_KINDS
 
     @property
     def is_avro(self) -> bool:
-        """Whether it is inside an Avro document."""
+        """Whether the place is inside an Avro document."""
         return self.kind in AVRO_KINDS
 
     @property
     def in_key(self) -> bool:
-        """Whether it is the key or inside it."""
+        """Whether the place is the key or inside the key."""
         return FIELDS.get(self.kind) == IN_KEY
 
 
@@ -113,7 +113,7 @@ EVERYWHERE: Final = (Place(Kind.HEADER, ANY_HEADER), Place(Kind.KEY), Place(Kind
 
 
 def split_names(text: str) -> list[str]:
-    """Split at commas, except those inside brackets or quotes."""
+    """Split a text at commas, except commas inside brackets or quotes."""
     parts, depth, quoted, start = [], 0, False, 0
     for place, character in enumerate(text):
         if character == "'":
@@ -172,7 +172,10 @@ class Question:
         self.number = number if how is How.IS and fits else None
 
     def rows(self) -> list[tuple[bytes, int, int]] | None:
-        """Return the needles for a reader, or None if every record must be decoded."""
+        """Return the needles: byte strings of which a matching record contains one.
+
+        None if every record must be decoded.
+        """
         if self.negated or self.how is How.REGEX:
             return None
         rows: list[tuple[bytes, int, int]] = []
@@ -238,7 +241,7 @@ def needles_of(questions: Iterable[Question]) -> Needles:
 
 
 def _binary(text: str) -> tuple[bytes, ...]:
-    """Return a UUID as 16 bytes, and an integer as Kafka's serializers of int and long write it."""
+    """Return the binary forms of a text: a UUID as 16 bytes, an integer as Kafka's int and long serializers do."""
     found: list[bytes] = []
     with contextlib.suppress(ValueError):
         found.append(uuid.UUID(text).bytes)
@@ -252,7 +255,7 @@ def _binary(text: str) -> tuple[bytes, ...]:
 
 
 def _escapes(text: str) -> list[bytes]:
-    """Return escapes of which one is in every JSON document that contains this text without its bytes."""
+    """Return JSON escapes: a document that contains this text in other bytes must contain one of them."""
     found = [b"\\u"]
     if "/" in text:
         found.append(b"\\/")
@@ -281,7 +284,7 @@ def zigzag_varint(number: int) -> bytes:
 
 
 class Number(str):
-    """A number of a JSON document, as it is written there."""
+    """A number in a JSON document, as text, as it is written there."""
 
     __slots__ = ()
 
@@ -303,7 +306,7 @@ class Matcher:
         """Number of keys and values that could not be decoded."""
 
     def found(self, columns: RecordColumns) -> Iterator[tuple[Record, int, tuple[Place, ...]]]:
-        """Yield (record, timestamp type, places) of each matching record; negated: no places."""
+        """Yield (record, timestamp type, matching places) of each matching record. A negated question has no places."""
         decoded: dict[bool, Sequence[object]] = {}
         for in_key in self._avro if len(columns) else ():
             assert self._documents is not None, "checked when it was made"
@@ -326,7 +329,7 @@ class Matcher:
                 yield record, types[row] if types else 0, places
 
     def _parsed(self, raw: bytes | None) -> tuple[object, ...]:
-        """Return the JSON document in a tuple, or () if it is not one."""
+        """Return the JSON document in a tuple; () if the bytes are not JSON."""
         if raw is None:
             return ()
         try:
@@ -371,8 +374,9 @@ class Matcher:
         return isinstance(leaf, str) and self._is_text(leaf)
 
     def _is_avro(self, leaf: object, raw: bytes) -> bool:
-        """Return whether an Avro value matches. The text of an enum, or of bytes, is not in the record and does not
-        count.
+        """Return whether an Avro value matches.
+
+        An enum or bytes value never matches: the record does not contain its text.
         """
         question = self._question
         if isinstance(leaf, int) and not isinstance(leaf, bool):

@@ -1,11 +1,10 @@
-"""Account for every offset that a search covers, one row per partition, so that an empty result can be trusted.
+"""Account for every offset that a search covers, per partition, so that users can trust an empty result.
 
     requested offsets = records seen + markers + aborted + damaged + aged out + not seen + missing
 
-Missing offsets were compacted, or never had a record. Offsets that were not seen have a reason.
+Missing offsets were compacted or never had a record. For offsets that were not seen, a reason is given.
 
-Thread rule: a Slice belongs to the worker that has it; a Reach is built from finished slices, or from their present
-state.
+Thread rule: a Slice belongs to the worker that reads it. A Reach is built from slices in their current state.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Slice:
-    """A part of a partition, from `start` to before `end`, and how far it was read."""
+    """A part of a partition, from offset `start` to before `end`, with the counts of what was read."""
 
     key: TopicPartition
     start: int
@@ -50,9 +49,9 @@ class Slice:
 
 
 class Asked(NamedTuple):
-    """The requested offsets of a partition when the search began, from `start` to `end`.
+    """The offset range of a partition that the search covers, from `start` to before `end`.
 
-    `open_to` is the high watermark, which is above `end` while a transaction is open, else -1. `size` is the
+    `open_to` is the high watermark if it is above `end`, because a transaction is open; else -1. `size` is the
     approximate number of bytes, or -1 if unknown.
     """
 
@@ -65,12 +64,13 @@ class Asked(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """The result for one partition: offsets and their counts. `damaged` are ranges; partition -1: no partition is
-    known.
+    """The account of one partition: the numbers of offsets of each kind. `damaged` are offset ranges.
 
-    `open_from`   where an open transaction begins, whose outcome is unknown; -1: there is none
+    Partition -1 means that no partition of the topic is known.
+
+    `open_from`   first offset of an open transaction, whose outcome is unknown; -1 if there is none
     `unseen`      requested offsets that were not read; `problem` is the reason
-    `deleted_to`  where the partition begins, if the search begins there too: earlier records are deleted
+    `deleted_to`  log start offset, if the search begins there because earlier records were deleted
     """
 
     topic: str
@@ -92,11 +92,11 @@ class Reach(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether every existing record was examined and readable."""
+        """Whether every existing record was readable and examined."""
         return not (self.aged_out or self.unseen or self.damaged or self.problem or self.open_from >= 0)
 
     def remarks(self) -> list[str]:
-        """Return sentences that a reader of the result must know."""
+        """Return sentences about records that could not be examined."""
         found = []
         if self.problem:
             found.append(f"{self.unseen} offsets were not read: {self.problem}" if self.unseen else self.problem)
@@ -122,7 +122,7 @@ class Reach(NamedTuple):
 
 
 def reach_of(asked: Asked, slices: list[Slice]) -> Reach:
-    """Return the sum of a partition's slices."""
+    """Sum up the counts of a partition's slices."""
     key, start, end, open_to = asked.key, asked.start, asked.end, asked.open_to
     unseen = sum(part.end - part.position for part in slices)
     damaged = sorted(span for part in slices for span in part.damaged)

@@ -1,12 +1,12 @@
-"""Run a search: partitions are cut into slices that workers read; hits come as they are found, with a full accounting.
+"""Run a search: workers read slices of partitions, and hits are yielded as they are found.
 
-    snapshot ─▶ slices, newest first ─▶ workers: a client and a reader with needles each ─▶ hits ─▶ the iterating thread
+    snapshot ─▶ slices, newest first ─▶ workers, each with a client and a reader ─▶ hits ─▶ the iterating thread
                                                      └▶ records seen, markers, gaps, damage ─▶ reach
 
-The end is fixed before anything is read. So a search over a topic that is being written ends, and a continuation (see
-`kafkalite.track.following`) begins exactly there.
+The end offsets are fixed before anything is read. So a search of a topic that is being written ends, and
+`kafkalite.track.following` can continue exactly there.
 
-Thread rule: a Search belongs to one thread; `cancel` may be called from any.
+Thread rule: a Search belongs to one thread; any thread may call `cancel`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ RETRY_S: Final = 10.0
 
 
 class Hit(NamedTuple):
-    """A matching record. `places` are the matching places; `timestamp_type` 1 is log append time."""
+    """A matching record. `places` are the matching places; `timestamp_type` is 0 (CreateTime) or 1 (LogAppendTime)."""
 
     partition: TopicPartition
     record: Record
@@ -99,7 +99,7 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 class Hunt:
-    """Matches chunks for one worker, with a matcher per topic."""
+    """Matches the records of chunks for one worker, with a Matcher per topic."""
 
     def __init__(
         self, questions: Questions, window: Window, open_registry: Callable[[], RegistryClient] | None = None
@@ -141,8 +141,9 @@ class Hunt:
 
 
 class Search:
-    """A running search; see the module. Iterate over it for hits, in the order in which they are found; then check
-    `reach`.
+    """A running search; see the module.
+
+    Iterate over it to get hits in the order in which they are found; then check `reach`.
 
     1. Nothing is read before the first iteration.
     2. Use it as a context manager, or `close` it: its threads and connections end within POLL_S.
@@ -185,11 +186,11 @@ class Search:
         self.close()
 
     def cancel(self) -> None:
-        """End the search from any thread; the iteration then ends."""
+        """End the search, and so its iteration. Any thread may call it."""
         self._end_by("it was cancelled")
 
     def close(self) -> None:
-        """Stop, and wait for the workers. Idempotent."""
+        """Stop the search and wait for the workers. Idempotent."""
         self._stopped.set()
         while any(thread.is_alive() for thread in self._threads):
             self._drain()
@@ -213,7 +214,7 @@ class Search:
 
     @property
     def reach(self) -> list[Reach]:
-        """The result of each partition, sorted, including those that could not be read."""
+        """The account of each partition, sorted, including partitions that could not be read."""
         rows = [reach_of(asked, self._slices[key]) for key, asked in self.snapshot.asked.items()]
         return sorted([*rows, *self.snapshot.refused])
 
@@ -225,7 +226,7 @@ class Search:
     # --- iterating ----------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Hit]:
-        """Yield hits. Errors that concern no single partition are raised after all workers have ended."""
+        """Yield hits. An error that concerns no single partition is raised after all workers have ended."""
         deadline = time.monotonic() + self._limits.time_max_s
         self._begin()
         running, count = len(self._threads), 0
@@ -312,7 +313,7 @@ class Search:
                     reader.drop([key])
 
     def _refill(self, reader: Reader, held: dict[TopicPartition, Slice]) -> None:
-        """Take the newest slices of partitions that this worker does not hold."""
+        """Take the newest slices, of partitions of which this worker does not read a slice yet."""
         with self._lock:
             passed: list[Slice] = []
             while self._waiting and len(held) < HELD_MAX and len(passed) < HELD_MAX:
@@ -367,7 +368,7 @@ class Search:
 
 
 def cut(asked: Asked, total: int) -> list[Slice]:
-    """Return a partition's slices; `total` is the size of the whole search in bytes, or -1 if unknown."""
+    """Cut a partition's range into slices. `total` is the size of the whole search in bytes, or -1 if unknown."""
     length = asked.end - asked.start
     if length <= 0:
         return []

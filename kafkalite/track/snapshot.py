@@ -1,7 +1,7 @@
-"""Select the topics of a search, and where each partition begins and ends when the search starts.
+"""Select the topics of a search, and fix the offset range of each partition before the search starts.
 
-Errors do not stop it: a topic without permission and a partition without a leader become rows with the reason. Thread
-rule: one thread at a time, that of the Client.
+Errors do not stop the search: a topic without permission or a partition without a leader is reported with the reason.
+Thread rule: one thread at a time, that of the Client.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ INTERNAL: Final = "__"
 
 
 class Snapshot(NamedTuple):
-    """The requested offsets by partition, and what cannot be read."""
+    """The offset ranges to search by partition, and the partitions that cannot be read."""
 
     asked: dict[TopicPartition, Asked]
     refused: list[Reach]
 
     @property
     def size(self) -> int:
-        """Approximate size in bytes, or -1 if a broker does not report it."""
+        """The approximate size in bytes; -1 if a broker does not report it."""
         sizes = [row.size for row in self.asked.values() if row.end > row.start]
         return -1 if any(size < 0 for size in sizes) else sum(sizes)
 
@@ -73,8 +73,9 @@ class TopicFilter:
 
 
 def topics_of(client: Client, topics: TopicFilter) -> tuple[dict[str, TopicDescription], list[Reach]]:
-    """Return the selected topics, and those that may not be read. Raises UnknownTopicOrPartition if a part matches
-    none.
+    """Return the selected topics, and those that may not be read.
+
+    Raises UnknownTopicOrPartition if a name or expression matches no topic.
     """
     known = client.with_retries(client.topics)
     found = {name: row for name, row in known.items() if topics.matches(name)}
@@ -92,10 +93,10 @@ def topics_of(client: Client, topics: TopicFilter) -> tuple[dict[str, TopicDescr
 
 
 def snapshot(client: Client, topics: TopicFilter, isolation: int, since: int | None = None) -> Snapshot:
-    """Return where each partition's search begins and ends.
+    """Return the offset range to search in each partition.
 
-    With `since`, in ms since 1970, it begins at the first record that is not older, or at the beginning if no record
-    has a timestamp. It always ends at the partition's end: a record with an earlier timestamp may follow any later one.
+    With `since` (ms since 1970), it begins at the first record that is not older, or at the log start if no record has
+    a timestamp. It always ends at the partition's end, because timestamps need not increase with offsets.
     """
     found, refused = topics_of(client, topics)
     keys, faults = reachable(client, found)
@@ -112,7 +113,7 @@ def snapshot(client: Client, topics: TopicFilter, isolation: int, since: int | N
         begin, end, top = starts[key], ends[key], tops.get(key, ends[key])
         start = firsts.get(key, -1)
         if start < 0:
-            start = begin if key in timeless else end  # nothing is that new
+            start = begin if key in timeless else end  # no record is that new
         start = min(start, end)
         share = (end - start) / max(top - begin, 1)
         size = round(sizes[key] * min(share, 1.0)) if key in sizes else -1
@@ -133,7 +134,7 @@ def without_times(
 def reachable(
     client: Client, topics: Mapping[str, TopicDescription]
 ) -> tuple[list[TopicPartition], dict[TopicPartition, str]]:
-    """Return partitions with a leader, and those without one with the reason."""
+    """Return the partitions with a leader, and the reason for each partition without one."""
     keys: list[TopicPartition] = []
     faults: dict[TopicPartition, str] = {}
     brokers = {broker.node_id for broker in client.brokers()}
@@ -168,7 +169,7 @@ def offsets_at(
 
 
 def parted(keys: list[TopicPartition]) -> list[list[TopicPartition]]:
-    """Split partitions by topic, or those of one topic one by one."""
+    """Split partitions by topic; if they are all of one topic, into single partitions."""
     by_topic: dict[str, list[TopicPartition]] = {}
     for key in keys:
         by_topic.setdefault(key.topic, []).append(key)
@@ -183,7 +184,7 @@ def fault_of(error: Exception) -> str:
 
 
 def sizes_of(client: Client, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Return the bytes on the leaders' disks; empty without the permission."""
+    """Return the bytes of partitions on their leaders' disks; empty without the permission."""
     try:
         return client.admin.partition_sizes(keys)
     except (KafkaError, ClientError):

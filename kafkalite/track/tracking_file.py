@@ -1,8 +1,8 @@
-"""Load tracking.toml, which lists the places of the ids in each topic.
+"""Load tracking.toml, which lists for each topic the places in a record where ids are.
 
-    places = "header:correlation-id,key"        # of all other topics (default: any header, the key, the value)
+    places = "header:correlation-id,key"        # for all other topics (default: any header, the key, the value)
 
-    [topics]                                    # a whole name or a regular expression: the first that fits counts
+    [topics]                                    # topic names or regular expressions; the first that matches is used
     orders = "json:$.order.id"
     "events\\..*" = "avro:order.id,key"
 

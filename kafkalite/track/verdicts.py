@@ -2,15 +2,15 @@
 
 | state | meaning |
 | --- | --- |
-| processed, read | the group is past it; with a ledger it was processed, without one it was only read |
+| processed, read | the group's offset is after it: processed if the group has a ledger, else only known to be read |
 | waiting | the group has not reached it yet; the lag is the maximum number of records before it |
-| waits for GROUP | waiting, and its policy lets that group decide first, which has not |
-| trying, retrying, parked, redriven | a letter of it is in a retry topic, or it is being processed |
-| dead, unreadable, skipped, ignored, lost | the group has given it up, for the reason given |
-| redriven, then processed | it was a dead letter, and is no longer |
+| waits for GROUP | waiting, because the policy lets that group handle the record first, and it has not yet |
+| trying, retrying, parked, redriven | a copy of it is in a retry topic, or it is being processed |
+| dead, unreadable, skipped, ignored, lost | the group has given it up |
+| redriven, then processed | it was a dead letter, was sent back to the group and processed |
 
-Committed offsets are read before the ledger is read to its end, so that a record moved meanwhile is not reported as
-processed.
+The ledger is the group's topic of failed records (`kafkalite.failures`). Committed offsets are read before the ledger.
+Otherwise a record that fails in between could be reported as processed.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -44,10 +44,10 @@ AFTER_DEATH: Final = "redriven, then processed"
 
 
 class Verdict(NamedTuple):
-    """The state of a record, such as `orders-3-1842`, in a group. Times in ms since 1970, or 0.
+    """The state of a record, such as `orders-3-1842`, in a group. Times are in ms since 1970, or 0.
 
-    `lag`      offsets before it that a waiting group has not reached; -1 otherwise or if unknown
-    `attempt`  failures so far
+    `lag`      for a waiting group: offsets to read before the record; -1 otherwise or if unknown
+    `attempt`  number of failures so far
     `due`      time of the next attempt
     `since`    time of the last failure
     """
@@ -75,7 +75,7 @@ class Verdict(NamedTuple):
 
 
 class Groups:
-    """The groups that read some topics, as they are now. `remarks` say what could not be read."""
+    """The consumer groups that read some topics, and their offsets. `remarks` are sentences about failed requests."""
 
     def __init__(self, client: Client, topics: Iterable[str]) -> None:
         wanted = set(topics)
@@ -114,11 +114,11 @@ class Groups:
         return [name.removeprefix(f"{LEDGER}.") for name in topics if name.startswith(f"{LEDGER}.")]
 
     def verdicts(self, steps: Sequence[Step]) -> list[Verdict]:
-        """Return a verdict for each original record and each group that reads its topic."""
+        """Return the state of each original record in each group that reads its topic."""
         letters: dict[tuple[str, str], Step] = {}
         for step in steps:
             if step.letter is not None and step.letter.letter.group:
-                letters[step.origin, step.letter.letter.group] = step  # the last letter counts
+                letters[step.origin, step.letter.letter.group] = step  # the last letter decides
         found: list[Verdict] = []
         for step in steps:
             if step.letter is None:
@@ -129,7 +129,7 @@ class Groups:
         return found
 
     def _readers(self, hit: Hit, letters: Mapping[tuple[str, str], Step]) -> set[str]:
-        """Return the groups that read the topic of a record or have a letter of it."""
+        """Return the groups that read the topic of a record or have written a letter of it."""
         named = {group for origin, group in letters if origin == str(hit)}
         reading = {
             group
@@ -160,7 +160,7 @@ class Groups:
         return Verdict(str(hit), group, self._waits_for(group, hit) or WAITING, lag=lag)
 
     def _waits_for(self, group: str, hit: Hit) -> str:
-        """Return "waits for GROUP" if the policy says so and that group has not decided, else ""."""
+        """Return "waits for GROUP" if the group's policy says so and that group has not handled the record, else ""."""
         ledger = self.ledgers.get(group)
         for other in () if ledger is None or ledger.policy is None else ledger.policy.get("after", ()):
             committed = self.committed.get(other, {}).get(hit.partition)
@@ -171,7 +171,7 @@ class Groups:
 
 
 def by_row(record: str, group: str, row: Row, letter: Step | None) -> Verdict:
-    """Return the verdict from the group's ledger."""
+    """Determine a record's state from its row in the group's ledger."""
     where = f"{row.letter_topic}-{row.letter_partition}" if row.letter_topic else ""
     if letter is not None and (not where or str(letter.hit.partition) == where):
         where = str(letter.hit)
@@ -182,7 +182,7 @@ def by_row(record: str, group: str, row: Row, letter: Step | None) -> Verdict:
 
 
 def by_letter(record: str, group: str, step: Step) -> Verdict:
-    """Return the verdict of a group without a ledger, from its last letter."""
+    """Determine a record's state in a group without a ledger, from the record's last retry or dead letter."""
     assert step.letter is not None, "a step with a letter"
     letter, reason = step.letter.letter, step.letter.reason
     retried = compiled(RETRY_TOPICS).fullmatch(step.hit.partition.topic) is not None
