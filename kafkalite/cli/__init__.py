@@ -105,7 +105,7 @@ class Parser(argparse.ArgumentParser):
         kwargs["formatter_class"] = functools.partial(formatter_class, width=80)
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]  # argparse's own parameters
         self._help_formatter = formatter_class
-        # A word that looks like a negative number is a value, not a flag; so is a time such as -1h.
+        # A word that looks like a negative number is a value, not a flag. A time such as -1h is a value, too.
         self._negative_number_matcher = VALUE_LIKE_A_FLAG
 
     def format_help(self) -> str:

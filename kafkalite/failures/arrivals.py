@@ -151,7 +151,7 @@ class Arrivals:
         for offset, row in sorted(lane.rows.items()):
             here = (row.letter_topic, row.letter_partition) == lane.partition
             if not self._nonce and main is not None and offset >= main.committed:
-                continue  # the record itself comes again
+                continue  # the source record is read again
             if row.state in WAITING and here and row.id not in lane.seen:
                 self._counts["lost", ""] += 1
                 text = f"the retry of {origin_text(lane.origin, offset)} is missing from {lane.partition}"

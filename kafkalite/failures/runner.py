@@ -487,7 +487,7 @@ class Runner:
             return
         if self._looking is None:
             self._looking = self._client.twin()
-            self._looking.retry_timeout_s = STUCK_S  # without a broker, records in hand are still handled
+            self._looking.retry_timeout_s = STUCK_S  # without a broker, records that were read are still handled
         client = self._looking
         try:
             ends = client.list_offsets(wanted, isolation=READ_COMMITTED)

@@ -413,7 +413,7 @@ class Reader:
         now = time.monotonic()
         retries = [position.retry_at - now for position in self._positions.values() if position.retry_at > now]
         if timeout_s is None and wake is None and len(self._sent) == 1 and not retries:
-            return list(self._sent)  # receiving waits
+            return list(self._sent)  # `receive` waits
         limit_s = self._client.request_timeout_s + self._max_wait_ms / 1000 if timeout_s is None else timeout_s
         limit_s = min([limit_s, *retries])
         with selectors.DefaultSelector() as selector:
@@ -500,7 +500,7 @@ class Reader:
             self._start_over(position)
             return False
         if row.error_code:
-            # A leader that does not know a partition which metadata shows is no leader of it (any more).
+            # Metadata shows the partition, so a broker that does not know it is not its leader (any more).
             unknown = row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER if unknown else row.error_code
             said = "the broker reports a corrupt batch" if code == ErrorCode.CORRUPT_MESSAGE else "cannot fetch"
