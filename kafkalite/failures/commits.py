@@ -82,7 +82,7 @@ class Commits:
     def end(self, event: CommitEnded, now_ms: float) -> None:
         """Process the end of a commit.
 
-        After a failure, the partitions' then current offsets are committed after AGAIN_MS.
+        After a failure, the next commit follows after AGAIN_MS, with the offsets of that time.
         """
         if event.failed:
             self._not_before = now_ms + AGAIN_MS

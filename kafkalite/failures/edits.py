@@ -1,4 +1,4 @@
-"""Edit the values of dead letters before they are redriven, by a JSON Patch (RFC 6902) or a user's function.
+"""Edit dead letters before they are sent back to their group: by a JSON Patch (RFC 6902) or a user's function.
 
 Thread rule: functions are pure, except for a user's function.
 """

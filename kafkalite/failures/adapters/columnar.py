@@ -1,4 +1,4 @@
-"""Let a member read and write with kafkalite's columnar client.
+"""Let a group member of `kafkalite.failures` read and write with kafkalite's columnar client.
 
 Thread rule: everything belongs to the runner's thread, except `transact` and `write`, which use a separate client.
 """

@@ -1,4 +1,4 @@
-"""Let a member read and write with confluent-kafka.
+"""Let a group member of `kafkalite.failures` read and write with confluent-kafka.
 
 librdkafka's position is the offset after the last record that it returned, even if only transaction markers follow. So
 the adapter enables the end-of-partition event, which reports the real end.

@@ -1,4 +1,4 @@
-"""Let a member read and write with kafka-python.
+"""Let a group member of `kafkalite.failures` read and write with kafka-python.
 
 The adapter works around a fault of kafka-python 3.0.12. If a poll ends during a join, the client may forget that it is
 joining: a group leader marks new metadata as seen before its assignment arrives. The client then sends neither
