@@ -104,8 +104,8 @@ exactly-once copier. Brokers and the controller are killed, stopped and frozen; 
   findings.
 
 The finding of `ff97358232`: two librdkafka groups committed nothing for three minutes after their coordinator had
-moved to another broker and back within eight seconds. Nothing was lost. A Java group whose
-offsets are in the same partition continued. This has not happened again. `tests/cluster/README.md` explains a part of it.
+moved to another broker and back within eight seconds. Nothing was lost. A Java group whose offsets are in the same
+partition continued. This has not happened again. `tests/cluster/README.md` explains a part of it.
 
 """
 CLUSTER_TABLE = """\
