@@ -177,6 +177,7 @@ DISTANCES = {
     "aaaaaaaaaa": pages.Distance(40, 12),
     "bbbbbbbbbb": pages.Distance(7, 3),
     "eeeeeeeeee": pages.Distance(2, 0),
+    "ffffffffff": pages.Distance(9, 1),
 }
 CHANGELOG = """# Changelog
 
@@ -215,19 +216,24 @@ def test_evidence_names_the_newest_run_of_each_campaign() -> None:
         "| Power | `bbbbbbbbbb` | 1-5 | 2026-01-02 | 2 × Xeon | 7 | 3 |",
         "| Seeds | `eeeeeeeeee` | not recorded | not recorded | not recorded | 2 | 0 |",
     ]
-    assert found["Findings of campaigns"].splitlines() == ["- Power, `aaaaaaaaaa`: 2", "- Seeds, `eeeeeeeeee`: 1"]
+    assert found["Findings of campaigns"].splitlines() == [
+        "- Power, `aaaaaaaaaa`: 2; the newest run found nothing",
+        "- Seeds, `eeeeeeeeee`: 1; the newest run found 1",
+    ]
     assert found["Power"] == "| counts |"
 
 
 def test_evidence_names_what_was_not_run_on_the_released_code() -> None:
     found = evidence(
         pages.Campaign("Power", [{"commit": "aaaaaaaaaa", "findings": 0}]),
+        pages.Campaign("Single", [{"commit": "ffffffffff", "findings": 0}]),
         pages.Campaign("Kills", [{"commit": "cccccccccc", "findings": 1}]),
         pages.Campaign("Fuzz", []),
         pages.Campaign("Seeds", [{"commit": "eeeeeeeeee", "findings": 0}]),
     )
     assert found["Not run on this code"].splitlines() == [
-        "- Power: not since `aaaaaaaaaa`; 12 later commits changed the code.",
+        "- Power: not since `aaaaaaaaaa`; 12 later commits changed it.",
+        "- Single: not since `ffffffffff`; 1 later commit changed it.",
         "- Kills: no run is recorded in the history of this commit.",
         "- Fuzz: no run is recorded in the history of this commit.",
     ]

@@ -36,8 +36,8 @@ SUMS: Final = "SHA256SUMS"
 SIGNATURE: Final = f"{SUMS}.asc"
 DEBIAN_PYTHON: Final = "311"
 """Of Debian 12, for which the package and the image are."""
-RELEASED: Final = ("kafkalite", "ext")
-"""The directories whose code is released."""
+RELEASED: Final = ("kafkalite", "ext", ":(exclude)kafkalite/version.py")
+"""The paths whose code is released, for git. The commit that cuts a release changes only the version."""
 COMPILED_IN: Final = {"cython": "Apache-2.0", "numpy": "BSD-3-Clause"}
 """Whose code the compiler puts into native modules: Cython's support code, numpy's headers."""
 

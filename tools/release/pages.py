@@ -61,17 +61,20 @@ def evidence(
     found: list[str] = []
     for campaign in campaigns:
         known = [(far, row) for row in campaign.rows if (far := distance(row["commit"])) is not None]
-        found += [_finding(campaign.title, row) for _, row in known if _count(row)]
         if not known:
             not_run.append(f"- {campaign.title}: no run is recorded in the history of this commit.")
             continue
         far, row = min(known, key=lambda each: each[0])
+        newest = "the newest run found nothing" if not _count(row) else f"the newest run found {_count(row)}"
+        found += [
+            f"- {campaign.title}, `{each['commit']}`: {_count(each)}; {newest}" for _, each in known if _count(each)
+        ]
         about = row.get("run", {})
         cells = [about.get(key, "not recorded") for key in ("seeds", "date", "machine")]
         runs.append(f"| {campaign.title} | `{row['commit']}` | {' | '.join(cells)} | {far.commits} | {far.changes} |")
         if far.changes:
-            since = f"not since `{row['commit']}`; {far.changes} later commits changed the code"
-            not_run.append(f"- {campaign.title}: {since}.")
+            later = "1 later commit" if far.changes == 1 else f"{far.changes} later commits"
+            not_run.append(f"- {campaign.title}: not since `{row['commit']}`; {later} changed it.")
     fixed = fixes(version, changelog)
     parts = [
         f"# Evidence for kafkalite {version}",
@@ -97,7 +100,3 @@ def fixes(version: str, changelog: str) -> list[str]:
 
 def _count(row: dict[str, Any]) -> int:
     return sum(row.get(key, 0) for key in MEASURED)
-
-
-def _finding(title: str, row: dict[str, Any]) -> str:
-    return f"- {title}, `{row['commit']}`: {_count(row)}"
