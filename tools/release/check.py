@@ -52,7 +52,7 @@ broker=$!
 waited=0
 until [ -e "$WORK/root$DATA/ready" ]; do
     kill -0 $broker
-    [ $waited -lt 1200 ]
+    [ $waited -lt 6000 ]
     waited=$((waited + 1))
     sleep 0.1
 done
