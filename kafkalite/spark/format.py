@@ -14,13 +14,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StringType, StructField, StructType
 
 from kafkalite.client.columns.arrow import COLUMNS
 from kafkalite.load.selection import OptionError
-from kafkalite.spark.options import SourceOptions, StreamOptions, includes_headers, log_without_effect
+from kafkalite.spark.options import SourceOptions, StreamOptions, includes_headers, log_without_effect, values_of
 from kafkalite.spark.sink.options import SinkOptions
-from kafkalite.spark.source.batch import TYPES, KafkaliteReader, PushdownReader, columns_of
+from kafkalite.spark.source.batch import TYPES, KafkaliteReader, PushdownReader, projection_of
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
@@ -34,22 +35,35 @@ class KafkaliteDataSource(DataSource):
         """Return the name that users write."""
         return "kafkalite"
 
+    values_schema: str | None = None
+    """The schema of decoded values, once `schema` has resolved it: Spark pickles this object afterwards."""
+
     def schema(self) -> StructType:
-        """Return all columns; headers only with includeHeaders."""
+        """Return all columns; headers only with includeHeaders, value_error only with value.format."""
         headers = includes_headers(self.options)
-        return StructType([StructField(name, TYPES[name]) for name in COLUMNS if name != "headers" or headers])
+        fields = [StructField(name, TYPES[name]) for name in COLUMNS if name != "headers" or headers]
+        values = values_of(self.options)
+        if values is None:
+            return StructType(fields)
+        from kafkalite.spark.source import values as decoding
+
+        self.values_schema = decoding.schema_of_values(values)
+        made = from_arrow_type(decoding.type_of_values(values, self.values_schema))
+        fields[COLUMNS.index(decoding.VALUE)] = StructField(decoding.VALUE, made)
+        return StructType([*fields, StructField(decoding.ERROR, StringType())])
 
     def reader(self, schema: StructType) -> KafkaliteReader:
         """Return the reader of a batch query."""
         options = SourceOptions.parse(self.options)
         kind = PushdownReader if options.pushdown else KafkaliteReader
-        return kind(options, columns_of(schema))
+        return kind(options, *projection_of(schema, options.values, self.values_schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # PySpark's name
         """Return the reader of a streaming query."""
         from kafkalite.spark.source.stream import KafkaliteStreamReader
 
-        return KafkaliteStreamReader(StreamOptions.parse(self.options), columns_of(schema))
+        options = StreamOptions.parse(self.options)
+        return KafkaliteStreamReader(options, *projection_of(schema, options.source.values, self.values_schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch query."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.base.dataclass import dataclass
@@ -60,6 +60,21 @@ class ClientSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ValueOptions:
+    """How values are decoded to columns."""
+
+    format: str
+    """"json" or "avro"."""
+    schema: str | None = None
+    """JSON: columns as Spark writes them. Avro: the reader's schema; None for the subject's latest version."""
+    registry: str | None = None
+    """URLs of the schema registry."""
+    subject: str | None = None
+    fails: bool = False
+    """Whether a bad value fails the query instead of becoming null."""
+
+
+@dataclass(frozen=True, slots=True)
 class SourceOptions:
     """All options of a batch query that reads, and those that streaming queries share."""
 
@@ -78,6 +93,8 @@ class SourceOptions:
     """Maximum offsets per task."""
     pushdown: bool = False
     """Whether a query's filters narrow its offset ranges."""
+    values: ValueOptions | None = None
+    """How values are decoded; None: they stay bytes."""
     without_effect: tuple[str, ...] = field(default=(), compare=False)
     """Options that are set but have no effect, for the log."""
 
@@ -109,6 +126,7 @@ class SourceOptions:
             size_target=given.number("maxBytesPerPartition", 1, INT64_MAX),
             offsets_max=given.number("maxRecordsPerPartition", 1, INT64_MAX),
             pushdown=given.flag("pushdown", False),
+            values=value_options(given),
             without_effect=given.without_effect((*WITHOUT_EFFECT, *without_effect)),
         )
 
@@ -171,6 +189,7 @@ HONOURED: Final = (
     "startingOffsetsByTimestampStrategy", "endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets",
     "failOnDataLoss", "includeHeaders", "minPartitions", "maxRecordsPerPartition", "maxBytesPerPartition",
     "kafkaConsumer.pollTimeoutMs", "pushdown",
+    "value.format", "value.schema", "value.mode", "value.registry", "value.subject",
     "kafka.bootstrap.servers", "kafka.client.id", "kafka.isolation.level", "kafka.check.crcs", "kafka.fetch.max.bytes",
     "kafka.request.timeout.ms", "kafka.default.api.timeout.ms", "kafka.retry.backoff.ms",
     "kafka.socket.connection.setup.timeout.ms",
@@ -353,6 +372,43 @@ def subscription(given: GivenOptions) -> Subscription:
     return Subscription(pattern=value.strip())
 
 
+def value_options(given: GivenOptions) -> ValueOptions | None:
+    """Return how values are decoded, or None. OptionError."""
+    if given.text("value.format") is None:
+        for name in ("value.schema", "value.mode", "value.registry", "value.subject"):
+            if given.text(name) is not None:
+                raise OptionError(f"option {name} needs value.format; set it to json or avro")
+        return None
+    kind = given.choice("value.format", ("json", "avro"), "json")
+    found = ValueOptions(
+        kind,
+        given.text("value.schema"),
+        given.text("value.registry"),
+        given.text("value.subject"),
+        given.choice("value.mode", ("permissive", "failfast"), "permissive") == "failfast",
+    )
+    if kind == "json":
+        if found.registry is not None or found.subject is not None:
+            name = "value.subject" if found.registry is None else "value.registry"
+            raise OptionError(f"option {name} is for value.format avro, not json")
+        return found
+    if not found.registry:
+        raise OptionError("value.format avro needs option value.registry, the URL of the schema registry")
+    if found.schema is not None and found.subject is not None:
+        raise OptionError("set either value.schema or value.subject")
+    if found.schema is None and found.subject is None:
+        return replace(found, subject=f"{only_topic(subscription(given))}-value")
+    return found
+
+
+def only_topic(subscribed: Subscription) -> str:
+    """Return the topic of a subscription to one topic. OptionError for another one."""
+    topics = {*subscribed.topics, *(key.topic for key in subscribed.assigned or ())}
+    if len(topics) != 1:
+        raise OptionError("value.format avro needs option value.subject or value.schema unless you read one topic")
+    return topics.pop()
+
+
 def starting_bound(given: GivenOptions, default: int) -> OffsetBound:
     """Return where reading starts: by time, by times of partitions, or by offsets; the first that is set."""
     by_time = timestamp_bound(given, "startingTimestamp", "startingOffsetsByTimestamp")
@@ -387,3 +443,8 @@ def timestamp_bound(given: GivenOptions, everywhere: str, by_partition: str) -> 
 def includes_headers(options: Mapping[str, str]) -> bool:
     """Return whether the rows of a batch or streaming query have headers."""
     return GivenOptions(options, REFUSED).flag("includeHeaders", False)
+
+
+def values_of(options: Mapping[str, str]) -> ValueOptions | None:
+    """Return how the values of a batch or streaming query are decoded, or None. OptionError."""
+    return value_options(GivenOptions(options, REFUSED))

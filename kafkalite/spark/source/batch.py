@@ -6,8 +6,9 @@
 
 Writers are in `kafkalite.spark.sink.writers`.
 
-Spark does not pass the columns that a query uses to a Python source. So the user's schema selects the columns: those
-that it leaves out are not decoded. PySpark finds the source through the package `pyspark_kafkalite`.
+Spark does not pass the columns that a query uses to a Python source (PythonScanBuilder only pushes filters). So the
+user's schema selects the columns: those that it leaves out are not decoded. PySpark finds the source through the package
+`pyspark_kafkalite`.
 
 Thread rule: Spark creates the objects where it needs them, and each belongs to one thread. A reader is pickled from the
 planner to the workers, so it holds no connection.
@@ -18,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -29,21 +31,22 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kafkalite.client.columns.arrow import COLUMNS
 from kafkalite.load.selection import OptionError
 from kafkalite.spark.source.plan import EVERYTHING, client_for, plan_tasks
 from kafkalite.spark.source.pushdown import narrowed
 from kafkalite.spark.source.reading import read_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pyspark.sql.datasource import Filter
+    from pyspark.sql.types import DataType
 
-    from kafkalite.spark.options import SourceOptions
+    from kafkalite.spark.options import SourceOptions, ValueOptions
+    from kafkalite.spark.source.values import ValueDecoding
 
 HEADERS_TYPE: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-TYPES: Final = {
+TYPES: Final[dict[str, DataType]] = {
     "key": BinaryType(),
     "value": BinaryType(),
     "topic": StringType(),
@@ -53,15 +56,16 @@ TYPES: Final = {
     "timestampType": IntegerType(),
     "headers": HEADERS_TYPE,
 }
-"""Columns with their Spark types. All are nullable."""
+"""Columns of the log with their Spark types. All are nullable."""
 
 
 class KafkaliteReader(DataSourceReader):
     """A reader of the records that exist when the query is planned."""
 
-    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...], decoding: ValueDecoding | None = None) -> None:
         self._options = options
         self._columns = columns
+        self._decoding = decoding
         self._narrowing = EVERYTHING
 
     def partitions(self) -> list[InputPartition]:
@@ -73,7 +77,7 @@ class KafkaliteReader(DataSourceReader):
         """Yield the record batches of a task. None for the task that Spark creates if there is nothing to read."""
         if partition.value is None:
             return iter(())
-        return read_task(self._options, self._columns, partition.value)
+        return read_task(self._options, self._columns, partition.value, self._decoding)
 
 
 class PushdownReader(KafkaliteReader):
@@ -89,16 +93,51 @@ class PushdownReader(KafkaliteReader):
         return filters
 
 
-def columns_of(schema: StructType) -> tuple[str, ...]:
+def projection_of(
+    schema: StructType, values: ValueOptions | None, values_schema: str | None
+) -> tuple[tuple[str, ...], ValueDecoding | None]:
+    """Return the columns that a schema requests, and how values are decoded, unless they are not or not requested.
+
+    `values_schema` is as in `decoding_of`. OptionError for an unknown column or a wrong type; RegistryRefused,
+    RegistryUnreachable.
+    """
+    if values is None:
+        return columns_of(schema, TYPES), None
+    from kafkalite.spark.source.values import ERROR, VALUE, decoding_of, nullable, schema_of_values, type_of_values
+
+    types: dict[str, DataType] = {**TYPES, ERROR: StringType()}
+    declared = {field.name: field.dataType for field in schema.fields}
+    if VALUE not in declared and ERROR not in declared:
+        return columns_of(schema, types), None
+    if VALUE in declared:
+        kind = to_arrow_type(declared[VALUE], timezone="UTC")
+    else:
+        values_schema = schema_of_values(values) if values_schema is None else values_schema
+        kind = type_of_values(values, values_schema)
+    decoding = decoding_of(values, kind, values_schema)
+    types[VALUE] = from_arrow_type(nullable(kind))
+    return columns_of(schema, types), decoding
+
+
+def columns_of(schema: StructType, types: Mapping[str, DataType]) -> tuple[str, ...]:
     """Return the columns that a schema requests. OptionError for an unknown column or a wrong type."""
     for field in schema.fields:
-        if field.name not in TYPES:
-            raise OptionError(f"unknown column {field.name!r} in the schema; choose from {', '.join(COLUMNS)}")
-        if field.dataType != TYPES[field.name]:
-            wanted = TYPES[field.name].simpleString()
-            raise OptionError(f"column {field.name} has type {wanted}, not {field.dataType.simpleString()}")
+        wanted = types.get(field.name)
+        if wanted is None:
+            raise OptionError(f"unknown column {field.name!r} in the schema; choose from {', '.join(types)}")
+        if field.dataType != wanted:
+            raise OptionError(wrong_type(field, wanted, decodes=types is not TYPES))
         if not field.nullable:
             raise OptionError(f"column {field.name} cannot be NOT NULL; make it nullable")
     if not schema.fields:
-        raise OptionError(f"the schema has no columns; choose from {', '.join(COLUMNS)}")
+        raise OptionError(f"the schema has no columns; choose from {', '.join(types)}")
     return tuple(field.name for field in schema.fields)
+
+
+def wrong_type(field: StructField, wanted: DataType, *, decodes: bool) -> str:
+    """Return the error message for a column with another type."""
+    found, expected = field.dataType.simpleString(), wanted.simpleString()
+    if found == expected:
+        return f"the fields of column {field.name} cannot be NOT NULL; make them nullable"
+    hint = "" if decodes or field.name != "value" else "; set option value.format to decode values"
+    return f"column {field.name} has type {expected}, not {found}{hint}"

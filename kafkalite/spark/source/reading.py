@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from kafkalite.spark.options import SourceOptions
     from kafkalite.spark.source.plan import ReadTask
+    from kafkalite.spark.source.values import ValueDecoding
 
 logger = logging.getLogger(__name__)
 
@@ -38,10 +39,21 @@ def freeze_imports() -> None:
     gc.freeze()
 
 
-def read_task(options: SourceOptions, columns: Sequence[str], task: ReadTask) -> Iterator[Any]:
-    """Yield the records of a piece as pyarrow.RecordBatches of these columns. DataLoss, RangeUnavailable,
-    KafkaError."""
+def read_task(
+    options: SourceOptions, columns: Sequence[str], task: ReadTask, decoding: ValueDecoding | None = None
+) -> Iterator[Any]:
+    """Yield the records of a piece as pyarrow.RecordBatches of these columns. DataLoss, RangeUnavailable, KafkaError;
+    with `decoding` what `decode_values` raises."""
     freeze_imports()
+    if decoding is None:
+        return read_piece(options, columns, task)
+    from kafkalite.spark.source.values import decode_values
+
+    return decode_values(read_piece(options, decoding.sources(columns), task), columns, decoding, task.piece.key)
+
+
+def read_piece(options: SourceOptions, columns: Sequence[str], task: ReadTask) -> Iterator[Any]:
+    """Yield the records of a piece as they are in the log."""
     settings = options.client
     client = client_for(settings)
     (key, start, end, _), topic_id = task

@@ -27,18 +27,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kafkalite.spark.options import StreamOptions
+    from kafkalite.spark.source.values import ValueDecoding
 
 
 class KafkaliteStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of a streaming query. Method names are PySpark's."""
 
-    def __init__(self, options: StreamOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: StreamOptions, columns: tuple[str, ...], decoding: ValueDecoding | None = None) -> None:
         self._options = options
         self._columns = columns
+        self._decoding = decoding
         self._planner = StreamPlanner(options)
 
-    def __reduce__(self) -> tuple[type[KafkaliteStreamReader], tuple[StreamOptions, tuple[str, ...]]]:
-        return KafkaliteStreamReader, (self._options, self._columns)
+    def __reduce__(self) -> tuple[type[KafkaliteStreamReader], tuple[Any, ...]]:
+        return KafkaliteStreamReader, (self._options, self._columns, self._decoding)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return the position where a new query starts."""
@@ -73,4 +75,4 @@ class KafkaliteStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Yield the record batches of a task."""
         if partition.value is None:
             return iter(())
-        return read_task(self._options.source, self._columns, partition.value)
+        return read_task(self._options.source, self._columns, partition.value, self._decoding)
