@@ -7,8 +7,8 @@
 Writers are in `kafkalite.spark.sink.writers`.
 
 Spark does not pass the columns that a query uses to a Python source (PythonScanBuilder only pushes filters). So the
-user's schema selects the columns: those that it leaves out are not decoded. PySpark finds the source through the package
-`pyspark_kafkalite`.
+user's schema selects the columns: those that it leaves out are not decoded. PySpark finds the source through the
+package `pyspark_kafkalite`.
 
 Thread rule: Spark creates the objects where it needs them, and each belongs to one thread. A reader is pickled from the
 planner to the workers, so it holds no connection.
