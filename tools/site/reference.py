@@ -29,6 +29,8 @@ PACKAGES: Final = (
     "kafkalite.spark.json_values",
     "kafkalite.spark.streams",
 )
+ADDRESSED: Final = re.compile(r"<(?:<\w+>|[^<>])* at 0x[0-9a-f]+>")
+"""An object as a default value: its address is another one in each build."""
 TABLE_ROW: Final = re.compile(r"`?[\w.()*, ]+`? {2,}\S")
 
 
@@ -80,7 +82,8 @@ def _signature(name: str, value: Any) -> str:
     if isinstance(value, property) or not callable(value):
         return ""
     try:
-        return _fenced(f"{name}{inspect.signature(value)}", "python")
+        signature = ADDRESSED.sub("...", str(inspect.signature(value)))
+        return _fenced(f"{name}{signature}", "python")
     except (ValueError, TypeError):  # one of C that tells no signature
         return ""
 

@@ -125,3 +125,15 @@ def test_what_a_docstring_lays_out_stays_laid_out() -> None:
         "\n\n````text\n`name`    what it is\n`other`   another\n````\n\n\n\n"
         "Text goes on\nhere:\n\n````text\ncode(1)\n````\n\n"
     )
+
+
+class Example:
+    """A class whose methods have objects as defaults."""
+
+    def method(self, test: object = lambda: True, *, other: object = object(), number: int = 3) -> None:
+        """Do nothing."""
+
+
+def test_a_signature_has_no_addresses() -> None:
+    text = reference._signature("method", Example.method)
+    assert "(self, test: 'object' = ..., *, other: 'object' = ..., number: 'int' = 3) -> 'None'" in text
