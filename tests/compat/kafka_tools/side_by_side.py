@@ -204,8 +204,8 @@ def page(compared: Sequence[Compared]) -> str:
     by_tool: dict[str, list[Compared]] = defaultdict(list)
     for one in compared:
         by_tool[one.call.tool].append(one)
-    counts = ", ".join(f"`{tool}` ({len(ones)})" for tool, ones in sorted(by_tool.items()))
-    wrapped = textwrap.wrap(f"Calls of each tool: {counts}.", 140, break_on_hyphens=False)
+    tools = ", ".join(f"`{tool}`" for tool in sorted(by_tool))
+    wrapped = textwrap.wrap(f"Tested, with {len(compared)} calls in all: {tools}.", 140, break_on_hyphens=False)
     lines = [*OPENING.splitlines(), "", *wrapped, ""]
     lines += ["All results are the same, except:", "", "| Tool | Calls | Difference |", "| --- | --- | --- |"]
     for tool, ones in sorted(by_tool.items()):
