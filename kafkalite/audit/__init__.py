@@ -1,8 +1,8 @@
 """Verify that each message of a producer arrives in every later stage exactly once.
 
 A producer gives each message a mark, and reports the number of its messages by time window. A stage is a place that
-messages reach: a broker, a mirror's target, a group of consumers, loaded files. The audit reads the marks in each stage
-and compares them with the reported numbers.
+messages reach: a broker, the target of a mirror, a group of consumers, or files written by `kafkalite load`. The audit
+reads the marks in each stage and compares them with the reported numbers.
 
     producer ─▶ tally.py ──mark in a header──▶ topic ─▶ broker ─▶ mirror ─▶ broker ─▶ loaded files
                    │                                      ├─▶ consumers       │            │
@@ -13,18 +13,18 @@ and compares them with the reported numbers.
                                           events.py ────▶ judge.py ◀──────┘   missing, duplicated, unreported
 
     marks.py       the mark as bytes of one header: run, sequence, time and server; fields.py: as a payload field
-    tally.py       assigns marks, and counts them by window until they are reported
+    tally.py       assigns marks to messages, and counts the messages by window until their number is reported
     producers.py   AuditedProducer, AuditedWriter: kafkalite.client's producers with a tally
-                   librdkafka.py: confluent-kafka's; classic.py: Kafka 0.7's
+                   librdkafka.py: confluent-kafka's producer; classic.py: Kafka 0.7's
     taken.py       reports of the offsets that consumers processed
     consumers.py   kafkalite.client's consumers with these reports
-                   foreign_consumers.py: those of other libraries; classic_consumers.py: Kafka 0.7's
+                   foreign_consumers.py: consumers of other libraries; classic_consumers.py: Kafka 0.7's
     events.py      the messages of the audit topic, and their sum
-    counts.py      which marks a stage has, and how often
+    counts.py      counts the marks in a stage
     stages.py      reads stages: brokers, a mirror's progress, loaded files
-    judge.py       the comparison; run.py runs it once, following.py continuously
+    judge.py       compares the reported numbers with the stages; run.py does so once, following.py continuously
 
-Names are imported when first used; clients of other libraries are not needed unless they are wrapped.
+Names are imported when first used. Another client library has to be installed only if its clients are wrapped.
 """
 
 from __future__ import annotations

@@ -3,12 +3,13 @@
     producer = AuditedClassicProducer({"broker.list": "0:live:9093"}, mark_field="audit", server="web1")
     producer.send(ProducerData("clicks", [b'{"page": "/"}']))
 
-Messages of 0.7 have neither headers nor keys, so the mark becomes a field of JSON objects, or `put` inserts it into
-another format. The counts go to the topic kafkalite.audit.classic, which is in 0.7's format. `send` sends them once
-`report_interval_s` has passed; `flush` and `close` always do.
+Messages of 0.7 have neither headers nor keys. So the mark becomes a field of each message that is a JSON object; for
+other formats, the function `put` inserts the mark. The counts go to the topic kafkalite.audit.classic, which is in
+0.7's format. `send` sends the counts once `report_interval_s` has passed; `flush` and `close` always send them.
 
-0.7 has no acknowledgements, so a message is counted when it is passed to the producer. Thread rule: as
-kafkalite.classic.Producer.
+0.7 has no acknowledgements, so a message is counted when it is passed to the producer.
+
+Thread rule: that of kafkalite.classic.Producer.
 """
 
 from __future__ import annotations

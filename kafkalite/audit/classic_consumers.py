@@ -4,13 +4,13 @@
         (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
 
 A stream has no gaps, so one range per partition is reported: from the offset at which reading began to the offset
-stored in ZooKeeper. A report follows each explicit and automatic commit, in the topic of counts in 0.7's format.
+stored in ZooKeeper. After each explicit or automatic commit, a report goes to the audit topic that is in 0.7's format.
 ZooKeeper stores only an offset. So after a crash between a commit and its report, the messages of that commit are
 missing in the stage.
 
-All partitions are on one broker: the one that the audit calls live, which has the 0.7 topics.
+All partitions are on one broker, which has the 0.7 topics and which the audit calls `live`.
 
-Thread rule: as ConsumerConnector; `_reporting` guards the tally, and one report is sent at a time.
+Thread rule: that of ConsumerConnector. The lock `_reporting` guards the tally, and only one report is sent at a time.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@
             …
             reader.commit()
 
-A report follows each explicit and automatic commit; kafkalite.audit.taken describes recovery from a crash between the
-two. A commit that waits for its response sends the report itself. After other commits, the next `poll` or `close` sends
-it.
+A report follows each explicit or automatic commit; kafkalite.audit.taken describes the recovery from a crash between a
+commit and its report. A commit that waits for its response also sends its report. The report of any other commit is
+sent by the next `poll` or `close`.
 
-Thread rule: as GroupReader.
+Thread rule: that of GroupReader.
 """
 
 from __future__ import annotations

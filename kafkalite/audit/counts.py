@@ -1,9 +1,11 @@
-"""Count the marks in a stage: distinct, duplicated and unreported messages by topic, run (of a producer) and window.
+"""Count the messages of a stage by their marks: distinct, duplicated and unreported ones by topic, run and window.
+
+A run is the time from a producer's start to its end. A window is a span of time of fixed length.
 
     chunk of records ─▶ marks, sorted by run and sequence ─▶ pages of bits ─▶ counts of windows
                                                               65,536 sequences each
 
-Each message takes one bit, in pages of 8 KiB, so a billion messages take 125 MB in any order of arrival. NumPy
+Each message takes one bit, in pages of 8 KiB, so a billion messages take 125 MB, regardless of their order. NumPy
 processes a chunk's messages together; Python iterates only over runs and pages.
 
 Thread rule: one thread at a time.

@@ -1,15 +1,15 @@
-"""Encode and decode the messages of the audit topic, by which producers report their numbers of messages.
+"""Encode and decode the messages of the audit topic, in which producers report how many messages they have sent.
 
     topic   kafkalite.audit
     key     RUN/FIRST/PART/TOPIC, run in hex
     value   {"version": 1, "run": "00c5…", "server": "web1", "topic": "logs", "window_ms": 60000,
              "first": 0, "end": 40000, "part": 0, "counts": [[window's start in ms, messages], …]}      JSON
 
-Such a message is an increment: the messages with sequences [first, end), counted by window. Increments are summed. An
-increment that arrives twice counts once, because run, topic, first sequence and part identify it. Readers ignore fields
-that they do not know.
+Each message of the audit topic is an increment: it counts, by window, the producer's messages with sequences [first,
+end). The audit sums the increments. An increment that arrives twice counts once, because run, topic, first sequence and
+part identify it. Readers ignore fields that they do not know.
 
-Thread rule: values; one thread fills a Reported, then any may read it.
+Thread rule: increments are immutable. One thread fills a Reported; after that, any thread may read it.
 """
 
 from __future__ import annotations

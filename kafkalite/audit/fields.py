@@ -6,8 +6,9 @@ Kafka 0.7 has no headers, and some producers do not set any.
            ├─ a schema was given for the topic ─▶ bare Avro ───────────────┼─▶ the field's text ─▶ marks.py
            └─ anything else ────────────────────▶ JSON, outermost object ──┘
 
-The field contains the mark as text, or in Avro as bytes of that text; a union with null is accepted. A missing field or
-a text that is not a mark means no mark. If a JSON object has the field twice, the last one counts.
+The field contains the mark as text. An Avro field may also contain the bytes of that text, and its type may be a union
+with null. A missing field or a text that is not a mark means no mark. If a JSON object has the field twice, the last
+one counts.
 
 Thread rule: one thread at a time.
 """

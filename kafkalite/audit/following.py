@@ -1,16 +1,17 @@
-"""Run a continuous audit: count new records in rounds, compare windows once they are closed, and report later changes.
+"""Run a continuous audit: count new records in rounds, judge closed time windows, and report later changes.
 
     round: counts ─▶ live, mirror, offline, consumers, loaded, each from its position ─▶ verdicts ─▶ forget ─▶ save
              │                    │
              └── unreadable? nothing is judged     └── unreadable? it is judged once it is readable again
 
-A window is judged in a stage once its grace period is over: the last reads of the counts and of the stage must have
-begun after it. Faults are reported at that time. Once a window is judged in every stage, its overall result is
-reported. Records and counts that arrive later, within `keep_s`, are reported as changes.
+A window is judged in a stage once two reads have begun after the end of the window's grace period: a read of the
+producers' counts, and a read of the stage. Its faults in that stage are then reported. Once a window is judged in every
+stage, its overall result is reported. If records or counts of a window arrive later, but within `keep_s`, the changed
+result is reported.
 
 Positions, counts and reports are saved together (kafkalite.audit.saved), so that a restart counts nothing twice.
 
-Thread rule: `run` belongs to one thread; `families`, `not_alive` and `not_ready` may be called from any.
+Thread rule: `run` belongs to one thread; any thread may call `families`, `not_alive` and `not_ready`.
 """
 
 from __future__ import annotations

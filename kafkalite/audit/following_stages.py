@@ -5,10 +5,11 @@
     ConsumerStage   records that consumers have reported and that were not counted yet, at any offset
     LoadedStage     newly published files; in a file made by compaction, only rows that were not counted yet
 
-Positions advance together with the counts, a chunk or a file at a time, so a round may end anywhere.
+A position advances together with the counts, one chunk or file at a time, so a round may end after any chunk or file.
 
-A log may be restored, truncated or recreated so that it ends below the offset that a stage has counted. Then the audit
-ends (LogTruncated), or the stage counts everything again from the horizon on.
+A log may be restored, truncated or recreated after a stage has counted its records. If the audit was created with
+`recounts`, the stage then counts all windows again that the audit still keeps. Otherwise the audit ends with
+LogTruncated.
 
 Thread rule: one thread at a time.
 """

@@ -1,4 +1,4 @@
-"""Detect that a log was restored, truncated or recreated, so that it ends below the offset that an audit has read.
+"""Detect that a log was restored, truncated or recreated after an audit has read it.
 
 Thread rule: one thread at a time.
 """

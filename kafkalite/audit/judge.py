@@ -1,13 +1,13 @@
-"""Compare producers' counts with each stage: missing, duplicated and unreported messages in closed windows.
+"""Compare producers' counts with each stage, to find missing, duplicated and unreported messages in closed windows.
 
-    missing      reported by an increment, but not in the stage
+    missing      reported by an increment (a producer's count), but not in the stage
     duplicated   a second or later record of the same message
     unreported   in the stage, but in no increment: its producer died, or will report it soon
 
 A window is closed when the grace period after its end is over; open windows are not judged. Messages are identified
 individually, so that lost messages and duplicates in a window do not cancel each other out.
 
-Pure functions.
+Thread rule: functions are pure.
 """
 
 from __future__ import annotations

@@ -3,8 +3,11 @@
     marks ─▶ unknown run? ─▶ held until its first increment gives the window length
         └──▶ bits, windows ─▶ no increment yet? ─▶ unclaimed ◀──claim── a later increment
 
-Marks that no increment covers yet are unclaimed; a later increment claims them. Windows older than the horizon are
-dropped; records that arrive for them count as late. All full pages of bits share one page, so a billion messages take
+An increment is a producer's report of the number of its messages (kafkalite.audit.events). A mark that no increment
+covers yet is unclaimed, until a later increment claims it. The horizon is the oldest time that the audit still counts.
+Windows that ended before the horizon are dropped; records that arrive for them count as late.
+
+Each message takes one bit of a page (kafkalite.audit.counts). All full pages share one page, so a billion messages take
 about a megabyte.
 
 Pages, windows and held marks are limited, so that a broken or hostile program cannot exhaust memory. Records beyond a

@@ -4,11 +4,12 @@
     producer.produce("logs", value=b"GET /")
     producer.flush()
 
-`produce` and `poll` send the counts once `report_interval_s` has passed; `flush` always does. A message counts once
-librdkafka has accepted it, so one that it then fails to deliver is missing. Transactions are not supported, because
-aborted messages would be missing.
+`produce` and `poll` send the counts once `report_interval_s` has passed; `flush` always sends them. If librdkafka's
+queue is full, the counts wait for the next call. A message is counted when librdkafka accepts it. If librdkafka then
+fails to deliver it, the audit reports the message as missing. Transactions are not supported, because the audit would
+report aborted messages as missing.
 
-Thread rule: any thread, as with confluent-kafka's Producer. If its queue is full, the counts wait for the next call.
+Thread rule: any thread, as with confluent-kafka's Producer.
 """
 
 from __future__ import annotations

@@ -4,15 +4,16 @@
       0  version    u8   1
       1  run        u64  big-endian, like all numbers; drawn at random when a producer starts
       9  sequence   i64  from 0, for each run and topic
-     17  timestamp  i64  ms since 1970; the message's own time, even if the topic changes its timestamp
+     17  timestamp  i64  ms since 1970; the time that the producer gave, even if the topic uses LogAppendTime
      25  server     UTF-8, to the end
 
     text in a field     1:RUN:SEQUENCE:TIMESTAMP:SERVER     run in 16 hex digits, the other numbers in decimal
 
-Run and sequence identify a message permanently: two records with the same ones are one message stored twice. If a
-record has several marks, because a program forwarded a message with its headers, the last one counts.
+Run and sequence identify a message permanently: two records with the same run and sequence are one message that was
+stored twice. If a record has several marks, because a program forwarded a message with its headers, the last one
+counts.
 
-Pure functions over columns.
+Thread rule: functions are pure.
 """
 
 from __future__ import annotations

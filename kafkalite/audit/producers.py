@@ -3,10 +3,10 @@
     with AuditedProducer(client, server="web1") as producer:
         producer.send("logs", 0, [b"GET /", b"GET /favicon.ico"])
 
-`send` sends the counts once `report_interval_s` has passed; `flush` and the end of the `with` block always do. The
-counts of a transaction's messages are sent in the same transaction, so aborted messages are not counted.
+`send` sends the counts once `report_interval_s` has passed; `flush` and the end of the `with` block always send them.
+The counts of a transaction's messages are sent in the same transaction, so aborted messages are not counted.
 
-Thread rule: as Producer.
+Thread rule: that of Producer.
 """
 
 from __future__ import annotations

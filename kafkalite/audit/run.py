@@ -1,10 +1,12 @@
-"""Run one audit: read all stages in an order without false alarms, and compare them with the producers' counts.
+"""Run one audit: read all stages in an order that causes no false alarms, and compare them with the producers' counts.
 
-    1. increments      producers' counts; first, so that each reported message is there when a stage is read
-    2. progress        of the mirror, from the offline broker; reports of consumers, from both brokers
-    3. live            one pass: all records, those below the mirror's progress, those that consumers took there
-    4. offline         one pass: all records, those that consumers took there
-    5. loaded
+The audit calls the producers' broker `live`, and the mirror's target `offline`.
+
+    1. increments      the producers' counts, read first, so that each reported message exists when a stage is read
+    2. progress        the mirror's progress, from the offline broker, and consumers' reports, from both brokers
+    3. live            one pass counts all records, those below the mirror's progress, and those that consumers took
+    4. offline         one pass counts all records, and those that consumers took
+    5. loaded          the files that `kafkalite load` has published
 
 Thread rule: one thread at a time, that of the Clients.
 """

@@ -1,11 +1,12 @@
 """Save the state of a continuous audit in one file, with positions and counts from the same moment.
 
-    FILE   a NumPy archive (.npz): `meta` is JSON; pages of bits, unclaimed ranges, held marks of each stage are arrays
+    FILE   a NumPy archive (.npz): `meta` is JSON; each stage's pages, unclaimed ranges and held marks are arrays
 
-The file is written under another name and then renamed, so a kill at any time leaves the old or the new file. The audit
-continues at the positions in that file, and counts nothing twice.
+kafkalite.audit.lasting explains these terms. The state is written to another file, which then replaces FILE by a
+rename. So a kill at any time leaves either the old or the new state. The audit continues at the saved positions, and
+counts nothing twice.
 
-Thread rule: as for Follower.run.
+Thread rule: the functions belong to the thread of Follower.run.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Read the audit topic and the stages of an audit: brokers' topics, parts of them, and loaded files.
+"""Read the audit topic and the stages of an audit, which are brokers' topics, parts of these topics, and loaded files.
 
     a broker's records ─┬─▶ the broker's stage
                         ├─ below the offsets that a mirror has copied ─▶ mirror        (views: no second pass)
                         └─ in the ranges that consumers reported ─▶ their stages
 
-Brokers are read with read_committed. Only headers are decoded, and values only if a field of them contains marks. The
-same holds for loaded files.
+Brokers are read with read_committed. Of each record in a topic or a loaded file, only the headers are decoded. The
+value is decoded only if one of its fields contains the mark.
 
 Thread rule: one thread at a time, that of the Clients.
 """

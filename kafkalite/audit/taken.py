@@ -1,13 +1,14 @@
 """Report and collect the ranges of offsets that consumers processed, by stage, cluster and partition.
 
-    topic   kafkalite.audit, like the increments, on the cluster that the consumer reads from
+    topic   kafkalite.audit, as for producers' counts, on the cluster from which the consumer reads
     key     taken/STAGE/TOPIC/PARTITION/FIRST
     value   {"version": 1, "taken": "billing", "cluster": "id of the cluster", "topic": "logs", "partition": 0,
              "ranges": [[first offset, end), …]}                                                             JSON
 
-A stage of consumers consists of the records in these ranges. Ranges are sets, so a record that is read again after a
-crash or a seek is in the stage once. A message that is in the log twice has two offsets, so it is in the stage twice
-and is reported as duplicated. A record that no consumer received is in no range, even if its neighbours are.
+A stage of consumers consists of the records in these ranges. The ranges are a set of offsets, so a record that is read
+again after a crash or a seek is in the stage once. A message that is in the log twice has two offsets, so it is in the
+stage twice and is reported as duplicated. A record that no consumer received is in no range, even if the records before
+and after it are.
 
     took ─▶ spans of offsets ──commit──▶ metadata of the commit: these spans ─▶ committed ─▶ report
                                                        └─ the reader died before that: the next one reports them

@@ -3,11 +3,11 @@
     messages of a topic   sequence 0 ───────────────▶ 40,000 ──────────▶ 55,000 ───▶
     increments            │ windows of [0, 40,000)  │ of [40,000, 55,000) │
 
-A producer reports its counts in increments: each covers a span of sequences, with the number of messages by window.
-Spans are contiguous, so an increment that is sent twice has the same span and counts once. A message outside all spans
-is unreported: its producer died, or has not reported it yet.
+A producer reports its counts in increments: each covers a span of sequences, with the number of messages by window. The
+spans of a topic are contiguous. An increment that is sent twice has the same span both times and counts once. A message
+outside all spans is unreported: its producer died, or has not reported it yet.
 
-Thread rule: any thread (a lock). A forked process starts a new run.
+Thread rule: any thread; a lock guards the tally. A forked process starts a new run.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
                                                              `retry_timeout_s` has passed
 
 Look-ups and reads are retried after a lost connection. A request that changes something is retried only if the broker
-reports that it did nothing (a retriable error code).
+reports that the request had no effect (a retriable error code).
 
-Thread rule: a Cluster, and everything made from it, belongs to one thread at a time.
+Thread rule: a Cluster, and everything created from it, belongs to one thread at a time.
 """
 
 from __future__ import annotations

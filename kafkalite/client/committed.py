@@ -1,4 +1,6 @@
-"""Committed offsets as values and as topics of an OffsetCommit request, and the group member that commits them.
+"""Define a committed offset and the group member that commits it, and convert offsets for an OffsetCommit request.
+
+The result of the conversion is the field `topics` of the request.
 
 Thread rule: functions are pure.
 """

@@ -3,8 +3,8 @@
     unconnected ──connect──▶ ApiVersions ──▶ SASL, if set ──▶ ready ──lost, timeout, invalid response──▶ closed for good
 
 Requests may be pipelined: `send` returns at once, `receive` returns the response to the oldest pending request. If SASL
-sessions expire (KIP-368), the client authenticates again before the next request once most of the session has passed.
-It first receives all pending responses and keeps them for `receive`.
+sessions expire (KIP-368), the client authenticates again when most of the session's time has passed, before it sends
+the next request. To do so, it first receives all pending responses and keeps them for `receive`.
 
 Each request uses the newest version that both sides support, up to the caller's limit.
 

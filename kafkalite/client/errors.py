@@ -1,4 +1,4 @@
-"""The client's exceptions for failures that no broker's error code describes; kafkalite.errors has those with a code.
+"""Define the client's exceptions for failures without an error code; kafkalite.errors has those with a code.
 
 ClientError
     BrokerUnreachable       no broker accepted a connection
@@ -9,7 +9,7 @@ ClientError
     UnsupportedApi          client and broker have no common version of a request
     UnsendableRequest       a value does not fit into the request
     ProtocolError           the broker sent an invalid response
-    DeliveryFailed          records were not acknowledged; has their number and the cause
+    DeliveryFailed          records were not acknowledged; it has their number and the cause
     CommitFailed            offsets were not committed
     TransactionAborted      the transaction cannot be committed; abort and repeat it
     RangeUnavailable        a partition ends before the requested range does

@@ -1,15 +1,15 @@
 """Find read positions whose log no longer has the records that were read before them.
 
 A log loses its history if it is restored from a backup, truncated, or recreated and then written up to the same offset.
-A position is stored with its mark: the leader epoch, first offset and CRC of the batch before it. Three checks compare
-it with the log. Each is made only for positions that passed the check before:
+A position is stored with its mark: the leader epoch, first offset and CRC of the batch before the position. Three
+checks compare the position with the log. Each check is made only for positions that passed the previous check:
 
     OffsetForLeaderEpoch   the epoch ends before the position: the log was truncated there (KIP-320)
     ListOffsets            the log ends before the position
     Fetch                  a different batch precedes the position: the log was restored and has the same epoch
 
-The last check leaves out compacted logs, because compaction rewrites batches. A position without an epoch, stored by an
-older release, gets the second check only.
+The third check leaves out compacted logs, because compaction rewrites batches. A position without an epoch, which an
+older release stored, gets only the second check.
 
 Thread rule: one thread at a time, that of the Client.
 """

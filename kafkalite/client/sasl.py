@@ -8,7 +8,7 @@
 An OAUTHBEARER token comes from a function of the caller or, with client credentials, from a token endpoint
 (sasl.oauthbearer.token.endpoint.url, RFC 6749 section 4.4).
 
-Thread rule: any thread. Immutable, except for a cached token.
+Thread rule: any thread. The objects are immutable, except for a cached token.
 """
 
 from __future__ import annotations

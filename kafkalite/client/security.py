@@ -5,7 +5,7 @@
     ssl.keystore.location=me.pem              the client's key and certificate, for brokers that require one
 
 Stores are PEM or PKCS#12, recognized by their first bytes; settings may also contain PEM text. The broker's host name
-is verified unless ssl.endpoint.identification.algorithm is empty. TLS is Python's ssl module. SASL is in
+is verified unless ssl.endpoint.identification.algorithm is empty. TLS comes from Python's ssl module, SASL from
 `kafkalite.client.sasl`.
 
 Thread rule: any thread.

@@ -3,13 +3,13 @@
     mirror.py     Mirror: copies fetched batches unchanged if possible, otherwise record by record
     progress.py   Progress: the offset up to which each source partition is copied, stored in the target
     upstream.py   Upstream: finds topics of the source that are copies themselves
-    topics.py     TopicFilter: which topics are copied; TargetTopics: creates the target's topics and their settings
+    topics.py     TopicFilter: selects the topics to copy; TargetTopics: creates the target's topics and their settings
     offsets.py    OffsetMap: maps source offsets to target offsets, stored in the target
     sync.py       SyncOptions, Synchroniser: periodically synchronizes everything but records
     groups.py     GroupOffsets: copies committed offsets of consumer groups
     rules.py      copies ACLs and quotas; reports users that need a password
     status.py     MirrorStatus: health and metrics of a mirror
-    states.py     TopicStates: topics that cannot be copied at the moment, and when they are retried
+    states.py     TopicStates: the topics that cannot be copied at the moment, and the time of their next retry
     reports.py    reports on mirrors from the progress in a target
     embedded.py   EmbeddedMirror: a mirror inside a broker
 

@@ -1,16 +1,16 @@
-"""Run a mirror inside a broker: a replica that pulls from the live cluster (section 4 of Kafka's paper, NetDB '11).
+"""Run a mirror inside a broker, which becomes a replica of a live cluster (section 4 of Kafka's paper, NetDB '11).
 
     live cluster ─▶ Mirror, on its own thread ─▶ the broker that runs the mirror, through its listener, like any client
 
-Like `kafkalite mirror`, it copies exactly once and continues at its last position. It runs as long as the broker. While
-the source is unreachable, the mirror retries with increasing delays, and the broker serves the records it has. The
-mirror ends early if another mirror with its name starts. A broker without a mirror does not import this module.
+Like `kafkalite mirror`, it copies exactly once and continues at its last position. It ends with the broker, or when
+another mirror with the same name starts. While the source is unreachable, the mirror retries with increasing delays,
+and the broker serves the records that are already copied. A broker without a mirror does not import this module.
 
 Settings have MirrorMaker 2's names where those exist, in a properties file together with the source client's settings.
 Settings that begin with `target.` are for the client that writes to this broker, if its listeners require
 authentication.
 
-Threads: one, which `start` starts and `stop` ends.
+Thread rule: the mirror has one thread, which `start` starts and `stop` ends.
 """
 
 from __future__ import annotations

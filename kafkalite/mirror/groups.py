@@ -2,10 +2,10 @@
 
     the source's groups ─▶ their offsets in mirrored topics ─▶ OffsetMap ─▶ OffsetCommit in the target
 
-A group's offsets in the target are changed only while the group has no members there. They move backward only if they
-are still the offsets that this mirror committed. So a group that has read in the target is never set back, and no group
-skips records that it has not read. Both group protocols (classic, KIP-848) are supported; in the target a group gets
-the protocol of its members there.
+A group's offsets in the target are changed only while the group has no members there. An offset moves backward only if
+it is still the one that this mirror committed. So a group that has read in the target is never set back, and no group
+skips records that it has not read. Both group protocols (classic, KIP-848) are supported. The members of a group in the
+target determine its protocol there.
 
 Thread rule: one thread at a time, that of the Clients.
 """

@@ -6,14 +6,16 @@
               next offsets ──────────────────────────────────────────────────────── progress
 
 A transaction contains records and the progress: the next source offsets to copy. If group offsets are copied, it also
-contains the target offsets of the records. If a mirror is killed, the next mirror with its name initializes the
-transactional id, which aborts the open transaction, reads the progress and continues. So read_committed consumers see
-every record once. Offsets differ from the source's, because transaction markers occupy offsets.
+contains the target offsets of the records. If a mirror is killed, the next mirror with the same name initializes the
+transactional id, so that the coordinator aborts the open transaction. Then this mirror reads the progress and continues
+there. So read_committed consumers see every record once. Offsets in the target differ from those in the source, because
+transaction markers occupy offsets.
 
 The source is read with read_committed: aborted records and markers are not copied, and transactions of the source are
 not preserved.
 
-The mirror has in memory one fetch of each source broker, and at most five batches in flight to each target broker.
+The mirror keeps in memory one fetch response of each source broker, and at most five batches that are in flight to each
+target broker.
 
 Thread rule: one thread at a time. `stop` is an Event that any thread may set.
 """

@@ -1,27 +1,28 @@
 """Map source offsets to target offsets, so that consumer groups can continue in the target.
 
-A mirror keeps the order of records but not their offsets. Source and target have gaps at different offsets: the source
-from transaction markers, aborted records and compaction, the target from the mirror's markers and aborted transactions.
-The map consists of runs of records whose offsets are consecutive on both sides:
+A mirror keeps the order of records but not their offsets. Source and target have gaps at different offsets. In the
+source, transaction markers, aborted records and compaction cause gaps; in the target, the mirror's transaction markers
+and aborted transactions do. The map consists of runs of records whose offsets are consecutive in the source and in the
+target:
 
-    source   0 1 2 3 M 5 6 7 . . 10 11          M a marker, . compacted away
+    source   0 1 2 3 M 5 6 7 . . 10 11          M a transaction marker, . compacted away
     target   0 1 2 3   4 5 6 M    8  9          runs (source, target, count): (0, 0, 4)  (5, 4, 3)  (10, 8, 2)
 
     translate(6) = 5     translate(4) = 4, the next record     translate(12) = 10, the end
 
-Runs are stored in spans. A span is a range of source offsets that was copied without a hole, with all its runs. Old
-spans lose their runs; their offsets are translated to the beginning of the span. So a translated offset is never beyond
-what the group has read. Holes arise if a mirror runs without recording offsets: an offset in a hole is translated to
-its beginning. Before the first span nothing is known.
+Runs are stored in spans. A span contains all runs of a range of source offsets that was copied without a hole. When a
+span gets old, its runs are dropped; then all its offsets are translated to the beginning of the span. So a translated
+offset is never beyond what the group has read. A hole arises while a mirror runs without recording offsets. An offset
+in a hole is translated to the beginning of the hole. Offsets before the first span cannot be translated.
 
     topic    kafkalite.mirror-offsets.NAME, one partition, cleanup.policy=compact
     key      ["source cluster id", "topic", partition, first source offset of the span]      JSON
-    value    {"next": end in the source, "target": first offset in the target, "end": end there,
-              "ids": [the topic's in the source, in the target], "runs": [gap, gap, count, …] or null}
+    value    {"next": end in the source, "target": first offset in the target, "end": end in the target,
+              "ids": [topic id in the source, in the target], "runs": [gap, gap, count, …] or null}
 
-The two gaps of a run are those before it, in the source and in the target. A span is written in the transactions that
-it describes; the last span is rewritten with each transaction until it is full. This is version 1; a reader ignores
-unknown fields.
+The two gaps of a run are the gap before it in the source and the gap before it in the target. A span is written in the
+transactions that it describes; the last span is rewritten with each transaction until it is full. This is version 1 of
+the format; a reader ignores unknown fields.
 
 Thread rule: one thread at a time, that of the Client.
 """

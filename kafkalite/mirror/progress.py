@@ -2,19 +2,21 @@
 
     topic    kafkalite.mirror.NAME, one partition, cleanup.policy=compact
     key      ["source cluster id", "topic", partition]                          JSON; partition -1: the whole topic
-    value    {"offset": next offset to copy, "topic_id": "of the source's topic"}   JSON, and if applicable
+    value    {"offset": next offset to copy, "topic_id": "id of the source's topic"}   JSON, and if applicable
              "epoch": leader epoch, "batch": [first offset, CRC]     of the batch before the offset (client.read.marks)
              "target": "the target's topic"              if it has another name: the mirror has a prefix
              "origins": [["cluster id", "topic"], …]     the topics of which the source's topic is a copy
              "left_behind": "why", "since": ms, "tries": n       for a topic that cannot be copied, with partition -1
 
-A partition's row is written before its first record is copied. So a mirror finds in its source which topics a mirror in
-the opposite direction copies, even if both start at the same time: see upstream.py.
+A partition's row is written before its first record is copied. Consider two mirrors in opposite directions: each stores
+its rows in the other's source. So each mirror sees in its source which topics the other copies. If both start at the
+same time, at least one of them sees the other's rows (kafkalite.mirror.upstream).
 
-Records and progress become visible together, so a mirror killed at any time continues where its last transaction ended.
-Progress is stored in a topic and not as a group's offsets, because those expire when a mirror is stopped for a week.
+Records and progress become visible together, so a mirror that was killed at any time continues where its last
+transaction ended. Progress is stored in a topic and not as the offsets of a group, because group offsets expire when a
+mirror is stopped for a week.
 
-This is version 1; a reader ignores unknown fields.
+This is version 1 of the format; a reader ignores unknown fields.
 
 Thread rule: one thread at a time, that of the Client.
 """

@@ -1,8 +1,8 @@
 """Copy ACLs and quotas to the target, and report users that the target lacks.
 
-ACLs and quotas of the source are copied. Other ACLs and quotas of the target stay. If one that this mirror has copied
-is deleted in the source, it is also deleted in the target. Passwords cannot be copied, because no cluster returns them,
-salted or not (KIP-554). So users that need a password are only reported.
+ACLs and quotas of the source are copied. Other ACLs and quotas of the target stay. If an ACL or quota that this mirror
+has copied is deleted in the source, the mirror also deletes it in the target. Passwords cannot be copied, because no
+cluster returns them, salted or not (KIP-554). So users that need a password are only reported.
 
 Thread rule: one thread at a time, that of the Clients.
 """

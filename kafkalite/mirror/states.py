@@ -1,10 +1,10 @@
-"""Topics that a mirror has left behind, because they cannot be copied at the moment: the reason and the next retry.
+"""Track the topics that a mirror has left behind because they cannot be copied at the moment, and retry them.
 
     copied ──refused──▶ left behind ──after a pause──▶ retried ──a commit, or nothing to copy──▶ copied
                              ▲                            │
                              └── refused: double the pause┘
 
-Threads: the mirror's thread changes it; any thread may read `rows`.
+Thread rule: the mirror's thread changes the states; any thread may read `rows`.
 """
 
 from __future__ import annotations

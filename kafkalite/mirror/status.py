@@ -1,8 +1,8 @@
-"""The health and metrics of a mirror: records copied, lag and errors.
+"""Report the health and metrics of a mirror: records copied, lag and errors.
 
 The status continues over restarts: after a failure, a new Mirror object reports to the same status.
 
-Threads: the mirror's thread writes; any thread may call `families` and `not_ready`.
+Thread rule: the mirror's thread changes the status; any thread may call `families` and `not_ready`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Copy everything but records (settings, ACLs, quotas, group offsets) to the target, periodically and at the end.
+"""Copy settings, ACLs, quotas and group offsets to the target, periodically and when the mirror ends.
 
-A part that fails is reported and retried the next time; copying records does not wait for it.
+If one of these parts fails, the failure is reported, and the part is retried the next time. Meanwhile the mirror
+continues to copy records.
 
 Thread rule: one thread at a time, that of the Clients.
 """

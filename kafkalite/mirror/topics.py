@@ -1,9 +1,9 @@
 """Select the topics to mirror, and create them in the target: same settings, and at least as many partitions.
 
-A missing topic is created with the settings set on the source's topic, as far as the target supports them. An existing
-topic gets missing partitions; its settings change only if `follow` is called. Some settings describe a cluster and not
-its data, and are not copied: MirrorMaker 2's default `config.properties.exclude`, the replication factor, and the
-format of Kafka 0.7, whose topics become ordinary ones.
+A missing topic is created with the settings that are set on the source's topic, as far as the target supports them. An
+existing topic gets missing partitions; its settings change only if `follow` is called. Settings that describe a cluster
+and not its data are not copied: those in MirrorMaker 2's default `config.properties.exclude`, the replication factor,
+and the format of Kafka 0.7. So a topic in 0.7's format becomes an ordinary topic in the target.
 
 Thread rule: one thread at a time, that of the Clients.
 """

@@ -1,10 +1,11 @@
-"""Find topics of a mirror's source that are copies themselves, so that two mirrors never copy each other's copies.
+"""Find topics of a mirror's source that are themselves copies, so that two mirrors never copy each other's copies.
 
     the source's kafkalite.mirror.* ─▶ Upstream ─▶ "orders" is a copy of cluster B's "orders"
 
 Every mirror stores its progress in its target, so a cluster's progress topics list the topics that were copied into it.
-A progress row also contains the origins of the source's topic: the topics of which it is a copy. So a ring of three
-clusters is detected like a ring of two, once each mirror has seen the row of the previous mirror.
+A progress row also contains the origins of the source's topic, which are the topics of which the source's topic is a
+copy. So a ring of three clusters is detected like a ring of two, once each mirror has seen the row of the previous
+mirror.
 
 Thread rule: one thread at a time, that of the Client.
 """

@@ -1,6 +1,6 @@
 """Continue a search with records as they arrive, from exactly the offsets where the search ended.
 
-Topics and partitions created meanwhile are followed from their beginning. Thread rule: one thread at a time.
+Topics and partitions that were created since are read from their beginning. Thread rule: one thread at a time.
 """
 
 from __future__ import annotations

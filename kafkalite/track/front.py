@@ -1,4 +1,4 @@
-"""The entry point of a search: `search`, and Inquiry, which has the arguments of a search and can be run repeatedly.
+"""Create searches: `search` creates one, and an Inquiry has the arguments of a search and can create it repeatedly.
 
 Thread rule: an Inquiry is immutable; a search that it starts belongs to one thread.
 """

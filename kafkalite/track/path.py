@@ -1,11 +1,11 @@
-"""Order the records that were found about an event: copies come after their originals.
+"""Order the records that a search has found: copies come after their originals.
 
     orders-3-1842 ──▶ retry.billing.orders.10s-3-77   copy for a retry: attempt 1, ValueError
                   └─▶ dlq.billing.orders-3-12         copy as a dead letter
 
 A letter (a record in a retry or dead-letter topic) names its original in its headers, in any known format
-(`kafkalite.failures.headers`). Letters of the records found are searched separately, because a letter without a value
-does not contain the id.
+(`kafkalite.failures.headers`). The letters of the found records are searched separately, because a letter without a
+value does not contain the id that is searched for.
 
 Thread rule: functions are pure except `letters_of` and `origins_of`, which belong to the Client's thread.
 """

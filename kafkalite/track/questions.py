@@ -17,9 +17,10 @@
 The 4 or 8 bytes of a number are big-endian, as Kafka's serializers write them. A word is text that is not adjacent to a
 letter, digit or underscore.
 
-A needle is bytes that a matching record must contain. A question lists its needles (`Question.rows`), so that the
-reader decodes only records with one of them. Needles include JSON escapes, because JSON text may be escaped, and the
-varint of an Avro number. A regular expression or negated question has no needles; every record is decoded.
+A needle is a byte string. A question lists its needles (`Question.rows`): a matching record contains at least one of
+them, so the reader decodes only records that contain a needle. Needles include JSON escapes, because JSON text may be
+escaped, and the varint of an Avro number. A negated question, or one with a regular expression, has no needles; then
+every record is decoded.
 
 Thread rule: questions are immutable; a Matcher belongs to one thread at a time.
 """

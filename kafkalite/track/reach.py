@@ -2,7 +2,8 @@
 
     requested offsets = records seen + markers + aborted + damaged + aged out + not seen + missing
 
-Missing offsets were compacted or never had a record. For offsets that were not seen, a reason is given.
+Markers are transaction markers. Offsets that aged out were deleted during the search. Missing offsets were compacted or
+never had a record. If offsets were not seen, the account gives the reason.
 
 Thread rule: a Slice belongs to the worker that reads it. A Reach is built from slices in their current state.
 """

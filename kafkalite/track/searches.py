@@ -3,8 +3,8 @@
     snapshot ─▶ slices, newest first ─▶ workers, each with a client and a reader ─▶ hits ─▶ the iterating thread
                                                      └▶ records seen, markers, gaps, damage ─▶ reach
 
-The end offsets are fixed before anything is read. So a search of a topic that is being written ends, and
-`kafkalite.track.following` can continue exactly there.
+The end offsets are fixed before anything is read. So even a search of a topic that is being written ends, and
+`kafkalite.track.following` can continue exactly at the end offsets.
 
 Thread rule: a Search belongs to one thread; any thread may call `cancel`.
 """

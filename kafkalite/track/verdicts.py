@@ -1,16 +1,17 @@
-"""Determine a record's state in each group from committed offsets, the group's ledger, and letters.
+"""Determine a record's state in each consumer group from the group's committed offsets, its ledger and its letters.
 
 | state | meaning |
 | --- | --- |
 | processed, read | the group's offset is after it: processed if the group has a ledger, else only known to be read |
-| waiting | the group has not reached it yet; the lag is the maximum number of records before it |
+| waiting | the group has not reached it yet; the lag is the maximum number of records still to read before it |
 | waits for GROUP | waiting, because the policy lets that group handle the record first, and it has not yet |
 | trying, retrying, parked, redriven | a copy of it is in a retry topic, or it is being processed |
 | dead, unreadable, skipped, ignored, lost | the group has given it up |
-| redriven, then processed | it was a dead letter, was sent back to the group and processed |
+| redriven, then processed | it was a dead letter, was sent back to the group, and then was processed |
 
-The ledger is the group's topic of failed records (`kafkalite.failures`). Committed offsets are read before the ledger.
-Otherwise a record that fails in between could be reported as processed.
+The ledger is the topic in which a group stores the state of each failed record (`kafkalite.failures`). Letters are
+copies of records in retry and dead-letter topics. Committed offsets are read before the ledger. Otherwise a record that
+fails in between could be reported as processed.
 
 Thread rule: one thread at a time, that of the Client.
 """

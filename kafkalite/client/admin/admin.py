@@ -1,8 +1,8 @@
 """Administer topics, partitions and configurations; delete records and describe log directories.
 
-Each call sends its request to the broker responsible (the controller, a partition's leader, or the broker described)
-and raises KafkaError for the first error. A request is retried after a retriable error code. It is not retried after a
-lost connection, since it may have taken effect.
+Each call sends its request to the broker that is responsible for it (the controller, a partition's leader, or the
+broker to describe) and raises KafkaError for the first error. A request is retried after a retriable error code. It is
+not retried after a lost connection, since the request may have taken effect.
 
 Thread rule: one thread at a time, that of the Client.
 """

@@ -1,6 +1,7 @@
 """List, describe and delete consumer groups; read, set and delete committed offsets.
 
-Each call sends its request to the group's coordinator and is retried after retriable codes (loading, not available).
+A call for one group sends its request to the group's coordinator. It is retried while the coordinator loads or is not
+available.
 
 Thread rule: one thread at a time, that of the Client.
 """

@@ -1,6 +1,6 @@
 """Plan resets of a consumer group's offsets, as kafka-consumer-groups.sh does. `Groups.commit` applies a plan.
 
-Files have the format of that tool's --from-file and --export: lines of topic,partition,offset, or of
+Files have the format of that tool's --from-file and --export: each line is topic,partition,offset or
 group,topic,partition,offset.
 
 Thread rule: one thread at a time, that of the Client.

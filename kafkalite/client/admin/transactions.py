@@ -1,7 +1,7 @@
 """List and describe transactional ids, show open transactions of a partition, and abort hanging ones.
 
-A list comes from all brokers, the description of a transactional id from its coordinator, and a partition's open
-transactions from its leader. Calls are retried after retriable codes.
+The list of transactional ids comes from all brokers, the description of a transactional id from its coordinator, and
+the open transactions of a partition from its leader. Calls are retried after retriable codes.
 
 Thread rule: one thread at a time, that of the Client.
 """

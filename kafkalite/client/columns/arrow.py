@@ -11,7 +11,7 @@
 Keys, values and headers are not copied: the Arrow arrays use the memory into which the records were decoded. A record
 without headers has a null list, as in Spark's connector.
 
-pyarrow is imported when one of these functions first needs it.
+pyarrow is imported when a function of this module first needs it.
 
 Thread rule: functions are pure; an ArrowExporter belongs to one thread at a time.
 """

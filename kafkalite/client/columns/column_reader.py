@@ -1,13 +1,13 @@
-"""Read a range of offsets of one partition as Arrow record batches or NumPy columns: all of it, or raise an error.
+"""Read a range of offsets of one partition, completely or with an error, as Arrow record batches or NumPy columns.
 
     read(topic, partition, start, end) ─▶ Reader ─▶ chunks ─▶ ArrowExporter ─▶ batches of ≤ 10,000 rows, ≤ 4 MiB
 
-A range contains what its isolation level can see, so offsets may be missing: compaction, transaction markers, aborted
-records. The iteration ends when everything below `end` has been seen. It raises an error if the partition ends before
-`end`, the range was deleted by retention, or the topic was recreated.
+The reader returns the records that its isolation level shows. Offsets may be missing because of compaction, transaction
+markers and aborted records. The iteration ends when everything below `end` has been seen. It raises an error if the
+partition ends before `end`, the range was deleted by retention, or the topic was recreated.
 
-For batch jobs, several processes can read ranges with a ColumnReader each. `split` divides a large partition into
-ranges of similar size in bytes.
+In a batch job, several processes can read ranges, each process with its own ColumnReader. `split` divides a large
+partition into ranges of similar size in bytes.
 
 Thread rule: one thread at a time, that of the Client. Batches belong to the caller.
 """

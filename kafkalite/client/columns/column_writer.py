@@ -2,8 +2,8 @@
 
     write ─▶ rows by topic ─▶ rows by partition ─▶ Producer
 
-A row's partition is that of the partition column, or murmur2 of the key. Rows without a key go to the partitions in
-turn, one partition for each `write`.
+The partition column determines a row's partition. If it has no value for the row, the murmur2 hash of the key does.
+Rows that have no key either go to one partition per `write`; the partitions take turns.
 
 Bytes are copied once, from Arrow's memory into the batches that are sent. Each `write` starts new batches, so write
 thousands of rows at a time: a hundred rows make small batches.

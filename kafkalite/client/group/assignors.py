@@ -1,4 +1,4 @@
-"""Assignment strategies with which a group leader divides partitions among the members of a consumer group.
+"""Define the strategies with which a group leader assigns partitions to the members of a consumer group.
 
     range                 per topic, adjacent partitions together; partitions with the same number in several topics go
                           to the same member
@@ -9,10 +9,11 @@ An assignment depends only on its input, since any member may become leader. Nam
 of Java's assignors, so Java consumers can be members of the same group.
 
 The sticky strategy works in three steps. First, members keep the partitions they own. If two members claim a partition,
-the claim of the later generation wins; in a tie both lose it. Second, each free partition goes to the subscribed member
-that has the fewest. Third, it balances: as long as one member has at least two partitions more than another, one
-partition moves from the former to the latter. If their topics differ, the move can go through other members. This ends
-with the most even assignment possible, because each move lowers the sum of the squared counts.
+the claim of the later generation wins; if the generations are equal, neither member keeps the partition. Second, each
+free partition goes to the subscribed member that has the fewest. Third, it balances: as long as one member has at least
+two partitions more than another, one partition moves from the former to the latter. If the two members subscribe to
+different topics, the move can go through other members. The third step ends with the most even assignment possible,
+because each move lowers the sum of the squared counts.
 
 Thread rule: functions are pure.
 """

@@ -3,8 +3,8 @@
     commit_async ─▶ sent, in order ──response──▶ callback, in order, run by the next poll or commit
     commit       ─▶ sent after those, and waits; retried while the coordinator moves or loads, or the group rebalances
 
-A commit carries generation and member id. If the group has rebalanced without this member, the broker rejects the
-commit (CommitFailed), since other members may already read the partitions.
+A commit contains the generation and the member id. If the group has rebalanced without this member, the broker rejects
+the commit (CommitFailed), since other members may already read the partitions.
 
 Thread rule: one thread at a time, that of the Client.
 """

@@ -4,14 +4,14 @@
               ▲                                      ▲
     Membership (a thread): joins, heartbeats      Commits: fetches and commits offsets
 
-With `cooperative-sticky` as the only assignor, a member continues to read the partitions it keeps during a rebalance.
-Otherwise all partitions are revoked before it and assigned after it (`eager`).
+With `cooperative-sticky` as the only assignor, a member keeps partitions during a rebalance and continues to read them.
+Otherwise all partitions are revoked before the rebalance and assigned after it (`eager`).
 
 Offsets are committed by `commit` and `commit_async`, or automatically: every `auto_commit_interval_s` and when
 partitions are revoked. Records that a poll returned count as processed at the next poll, commit or close.
 
 Thread rule: one thread at a time, that of the Client. A second thread gets RuntimeError. But any thread may call
-`close`: it interrupts a running poll with ReaderClosed, and ends a `for` loop. Callbacks run inside poll and close,
+`close`, which interrupts a running poll with ReaderClosed, and ends a `for` loop. Callbacks run inside poll and close,
 without a lock.
 """
 

@@ -11,8 +11,8 @@ a new assignment, and waits until the owner has revoked partitions, run the call
 sends heartbeats, so that the group waits for this member. If the owner does not poll within `max_poll_interval_s`, the
 thread leaves the group.
 
-As group leader it assigns partitions with the assignor that the group chose, and checks every `topics_age_max_s`
-whether topics have changed.
+If this member is the group leader, the thread assigns partitions with the assignor that the group chose, and checks
+every `topics_age_max_s` whether topics have changed.
 
 Thread rule: any thread may call the methods. `_changed` guards the state, and no thread blocks while it holds that
 lock. The thread has a separate Client.

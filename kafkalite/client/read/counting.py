@@ -1,4 +1,4 @@
-"""Count the records of partitions: exactly, by reading them, if they are small, otherwise as an upper bound.
+"""Count the records of small partitions exactly, by reading them; for large partitions, compute an upper bound.
 
 Kafka has no request for the number of records. The difference of two offsets also counts control records, aborted
 records and records that compaction removed.

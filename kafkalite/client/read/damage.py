@@ -1,4 +1,4 @@
-"""Find the next readable batch after a corrupt batch, and whether another in-sync replica may have an intact copy.
+"""Find the next readable batch after a corrupt batch; find out whether another in-sync replica may have an intact copy.
 
 A fetch of one byte returns the batch that contains an offset (KIP-74), or the broker's error if the batch is corrupt.
 This module verifies the checksum of each returned batch. It searches in three steps:

@@ -1,7 +1,7 @@
-"""Value types that describe which history of a log a position belongs to.
+"""Define value types that describe which history of a log a position belongs to.
 
-A mark identifies the batch before a position by leader epoch, first offset and CRC. If the log has other records there
-now, it was truncated, restored or recreated: it has diverged (see `kafkalite.client.history`).
+A mark identifies the batch before a position by leader epoch, first offset and CRC. If the log now has a different
+batch there, it was truncated, restored or recreated: it has diverged (see `kafkalite.client.history`).
 
 Thread rule: immutable values, except EpochHistory.
 """

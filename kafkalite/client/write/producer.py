@@ -6,8 +6,8 @@
                          └── two halves: MESSAGE_TOO_LARGE ◀────┘
 
 With acks=all the producer is idempotent (KIP-98): each batch carries producer id and sequence. A batch that is sent
-twice is stored once, and the order is kept after failures. Without idempotence, a connection failure may store a batch
-twice, or out of order if several requests are in flight.
+twice is stored once, and the order is kept after failures. Without idempotence, a batch may be stored twice after a
+connection failure, or out of order if several requests are in flight.
 
 With acks=0 the only visible failure is a lost connection. A broker may drop unread requests when the connection closes,
 so `flush` sends one more request after the batches and waits for its response.

@@ -5,10 +5,10 @@
                     │               │ └──error───▶ ABORT_ONLY ◀┘
                     └── ABORTING ◀──┴──abort──────────┘             any ── fenced, unauthorized ──▶ FAILED, for good
 
-There are three kinds of errors. After a retriable error, the request is retried here: the coordinator moves, loads, or
-still completes the previous transaction. An abortable error fails the current transaction with TransactionAborted:
-abort and begin again. A fatal error, such as ProducerFenced, ends the producer: a newer producer uses the id, or the
-broker has expired it.
+There are three kinds of errors. After a retriable error the request is repeated, for example while the coordinator
+moves, loads, or completes the previous transaction. After an abortable error, TransactionAborted is raised: the caller
+has to abort the current transaction and can then begin the next. A fatal error, such as ProducerFenced, ends the
+producer: a newer producer uses the transactional id, or the broker has expired the id.
 
 The transaction protocol has two versions. In version 1 the producer first adds each partition and group at the
 coordinator, and keeps its epoch. If the producer has lost batches, it requests a new epoch (KIP-360). In version 2 (the
