@@ -12,15 +12,15 @@
     available_memory, shortage  the memory that is available; keeping threads alive when memory runs out
 
 Seams. `kafkalite.broker.log` and `kafkalite.broker.coordinator` access files, time, threads and randomness only through
-one interface each (a seam), which a test can replace. `tests/test_seams.py` finds code that bypasses them:
+one interface for each of them (a seam), which a test can replace. `tests/test_seams.py` finds code that bypasses them:
 
     files    broker.log.disk reads, _native.base.file_ops changes   disk.instead(...); a fault plan (file_ops.arm)
     time     clock, a parameter                                     FakeClock
     threads  executors, a parameter; timers are a worker of them    executors that take turns by a seed
     randomness  randomness (ids, names, jitter)                     randomness.drawn_from(seed)
 
-In a simulation one thread runs all parts of the broker. Therefore a part waits only in `Event.wait`; when it has no
-more work, its turn ends, and it is called again later. A lock is held only while code runs, so locks need no seam. The
-order of a set differs between processes, but a seed must give the same run in each. So sort a set before its items
-reach the disk or a queue.
+In a simulation one thread runs all parts of the broker. Therefore a part waits only in `Event.wait`. When a part has no
+more work, its turn ends, and it is called again later. Code that holds a lock never waits, so locks need no seam. The
+order of a set differs between processes, but the same seed must give the same run in every process. So sort a set
+before its items reach the disk or a queue.
 """

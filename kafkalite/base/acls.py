@@ -125,7 +125,7 @@ def operation_bits(operations: tuple[AclOperation, ...]) -> int:
 
 
 class Acl(NamedTuple):
-    """One ACL (Kafka's AclBinding). Two with equal fields are the same ACL."""
+    """One ACL (Kafka's AclBinding). ACLs with equal fields are the same ACL."""
 
     resource_type: ResourceType
     name: str
@@ -136,7 +136,7 @@ class Acl(NamedTuple):
     permission: AclPermission
 
     def check(self) -> None:
-        """Raise InvalidRequest if this is not a valid ACL, as Kafka's AclApis and AclControlManager do."""
+        """Raise InvalidRequest if this ACL is invalid by the checks of Kafka's AclApis and AclControlManager."""
         if self.resource_type is ResourceType.CLUSTER and self.name != CLUSTER_NAME:
             raise InvalidRequest(f"resource type CLUSTER has only one resource, {CLUSTER_NAME!r}")
         if not self.name:
@@ -205,11 +205,11 @@ class AclFilter(NamedTuple):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it has an UNKNOWN field."""
+        """Whether a field of this filter is UNKNOWN."""
         return not (self.resource_type and self.pattern_type and self.operation and self.permission)
 
     def matches(self, acl: Acl) -> bool:
-        """Return whether an ACL is selected."""
+        """Return whether the filter selects this ACL."""
         return (
             self.resource_type in {ResourceType.ANY, acl.resource_type}
             and self.operation in {AclOperation.ANY, acl.operation}

@@ -1,4 +1,4 @@
-"""Find the amount of memory that this process can use: the machine's, or the limit of its container or service.
+"""Find the amount of memory that this process can use: the machine's memory, or the limit of its container or service.
 
 The sources are the kernel's files, as documented in proc(5) and the kernel's cgroup documentation.
 """
@@ -24,7 +24,7 @@ def ram_size() -> int:
 
 
 def cgroup_limit(root: str = _CGROUPS, membership: str = "/proc/self/cgroup") -> int | None:
-    """Return the smallest memory limit in bytes of the process's cgroup and its parents; None without a limit.
+    """Return the smallest memory limit in bytes of this process's cgroup and the parent cgroups; None without a limit.
 
     Version 2: `memory.max` (and `memory.high`, above which the kernel makes the process wait). Version 1:
     `memory.limit_in_bytes` of the memory controller.

@@ -2,7 +2,7 @@
 
 Wall-clock time and monotonic time are never mixed. The wall clock is for what is stored or sent (record timestamps,
 retention), the monotonic clock for durations and timeouts. A jump of the wall clock must not expire a session or a
-timer. It also must not expire stored data before an operator could correct the clock; see ExpiryTime.
+timer. Nor must it expire stored data before an operator can correct the clock; see ExpiryTime.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class StoredTime(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """How far the wall clock is ahead of the trusted time, and for how much longer that is ignored, in ms."""
+    """How far the wall clock is ahead of the trusted time, and how much longer the trusted time ignores that. In ms."""
 
     ahead_ms: int
     """By how much it is ahead of the trusted time."""
@@ -79,13 +79,13 @@ class ExpiryTime:
     Retention compares the times of records with the present. If the wall clock jumped years ahead, retention would
     delete everything, irrevocably. So the trusted time ignores a jump at first: while the wall clock is ahead, the
     trusted time advances with the monotonic clock. It accepts the jump once the broker has run for `hold_ms` while the
-    wall clock was ahead by the same amount. A clock that is set back is followed at once, which only keeps data longer.
-    So the trusted time is never ahead of the wall clock.
+    wall clock was ahead by the same amount. If the wall clock is set back, the trusted time follows at once, which only
+    keeps data longer. So the trusted time is never ahead of the wall clock.
 
-    A start begins with the earlier of the wall clock and the stored time (`resume`), so downtime is treated like a
-    jump. Downtime does not restart the wait for an earlier jump: otherwise a broker that never runs for `hold_ms` at a
-    stretch would keep everything forever. That wait ends with the acceptance of the earlier jump only; then the wait
-    for the downtime begins.
+    At the start of a broker, the trusted time is the earlier of the wall clock and the stored time (`resume`), so
+    downtime is treated like a jump. Downtime does not restart the wait for an earlier jump: otherwise a broker that
+    never runs for `hold_ms` at a stretch would keep everything forever. The end of that wait accepts only the earlier
+    jump; then the wait for the downtime begins.
 
     Thread-safe.
     """

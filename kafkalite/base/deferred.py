@@ -1,15 +1,15 @@
-"""A response that is completed later. A handler that must not wait returns one.
+"""Deferred: a response that is completed later. A handler that must not wait returns a Deferred.
 
     handler ─▶ Deferred ─▶ dispatch parks the request ─▶ deliver(response)
                   ▲
                   └─ complete(response), once, from any thread, before or after
 
-No thread is blocked meanwhile. A Deferred that is never completed blocks the later responses of its connection. So its
+No thread is blocked until then. A Deferred that is never completed blocks the later responses of its connection. So its
 creator must complete it in every case, also when the broker stops. A Deferred without a time limit has an `abandoned`
 callback, which is called when its client has disconnected.
 
 Thread rule: call `complete` and `then` from any thread, each once. No lock is held while the function given to `then`
-is called. The call is on the completing thread or, if the response is already there, inside `then`.
+is called. It is called on the completing thread or, if the response is already there, inside `then`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Deferred(Generic[T]):
     __slots__ = ("_deliver", "_done", "_response", "abandoned")
 
     def __init__(self, abandoned: Callable[[], object] | None = None) -> None:
-        """Create one; `abandoned` is called when no client waits for the response any more."""
+        """Create a Deferred; `abandoned` is called when no client waits for the response any more."""
         self.abandoned = abandoned
         self._done = False
         self._response: T | None = None
@@ -41,7 +41,7 @@ class Deferred(Generic[T]):
 
     @property
     def done(self) -> bool:
-        """Whether it has been completed."""
+        """Whether the response is there."""
         return self._done
 
     @property
@@ -52,11 +52,11 @@ class Deferred(Generic[T]):
         return self._response  # type: ignore[return-value]  # done, so it is a T
 
     def map(self, function: Callable[[T], U]) -> Deferred[U]:
-        """Return a Deferred of `function(response)`. The function is called at the delivery. Replaces `then`."""
+        """Return a Deferred of `function(response)`, which is computed at the delivery. Use it instead of `then`."""
         return _Mapped(self, function)
 
     def complete(self, response: T) -> bool:
-        """Set the response. Return False and change nothing if there is one already."""
+        """Set the response. If there is a response already, return False and change nothing."""
         with _lock:
             if self._done:
                 return False
@@ -77,12 +77,12 @@ class Deferred(Generic[T]):
         deliver(self._response)  # type: ignore[arg-type]  # done, so it is a T
 
     def then_make(self, deliver: Callable[[Callable[[], T]], object]) -> None:
-        """Like `then`, but pass a function that returns the response: calling it runs the functions of `map`."""
+        """Like `then`, but call `deliver` with a function that returns the response and runs the functions of `map`."""
         self.then(lambda response: deliver(lambda: response))
 
 
 class _Mapped(Deferred[U], Generic[T, U]):
-    """The result of `map`. It calls the function when the response is first needed, and keeps the result."""
+    """The Deferred that `map` returns. It calls the function when its response is needed, and keeps the result."""
 
     __slots__ = ("_function", "_source")
 

@@ -1,4 +1,4 @@
-"""Let a long-running command wait until it must end: because of the first SIGTERM or Ctrl-C, or because it failed.
+"""Let a long-running command wait until it must end: until the first SIGTERM or Ctrl-C, or until it has failed.
 
     signal ─▶ C handler ─▶ a byte into the socket pair ─▶ wait() returns its number
     failure ─▶ failed() ──▶ a byte 0 ───────────────────▶ wait() returns 0
@@ -29,7 +29,7 @@ class Ending:
     """A context manager that catches signals. On leaving it, the earlier handlers are restored."""
 
     def __init__(self, *, told: Iterable[signal.Signals] = ()) -> None:
-        """Create the context. wait() also returns the signals `told`, and a second one of these does no harm."""
+        """Create the context. wait() also returns the signals in `told`, and these may arrive more than once."""
         self._told = tuple(told)
         self._bell, self._ring = socket.socketpair()
         self._ring.setblocking(False)
@@ -54,7 +54,7 @@ class Ending:
 
     @contextlib.contextmanager
     def meanwhile(self, stop: Callable[[], object]) -> Iterator[None]:
-        """Return a context for use inside this one. SIGTERM or Ctrl-C inside it calls `stop`, from another thread.
+        """Return a context for use inside this one. SIGTERM or Ctrl-C then calls `stop`, from another thread.
 
         A later wait() still returns the signal.
         """
@@ -86,7 +86,7 @@ class Ending:
 
 @contextlib.contextmanager
 def on_ending(stop: Callable[[], object]) -> Iterator[Ending]:
-    """Return a context for a command that needs no wait(): its first signal calls `stop`, from another thread."""
+    """Return a context for a command that needs no wait(): the first signal calls `stop`, from another thread."""
     with Ending() as ending:
 
         def watch() -> None:
@@ -121,7 +121,8 @@ def until_stdin_ends(*, wanted: bool) -> Iterator[None]:
 def ended_at_once(last: Callable[[], object]) -> Iterator[None]:
     """Return a context for work that may be killed at any moment, and whose libraries would print a KeyboardInterrupt.
 
-    The first SIGTERM or Ctrl-C inside it calls `last`, then ends the process with the status that shells expect.
+    The first SIGTERM or Ctrl-C inside the context calls `last`, then ends the process with the status that shells
+    expect.
     """
 
     def end(number: int, _frame: object) -> None:

@@ -2,7 +2,8 @@
 
 kafkalite has no release on a package index, so a package of that name there would be someone else's. While
 `RELEASE_INDEX` is None, no message, document or file installs kafkalite from an index; a test checks all tracked files.
-The command therefore uses the clone, wheel or repository that this installation came from, or names the packages.
+The command therefore uses the clone, wheel or repository that this installation came from, or names the extra's
+packages one by one.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     fork ─▶ in the child: leave() of everything registered ─▶ abandon(): its descriptors become /dev/null
 
 The child has the objects of its parent but none of the threads, and its descriptors share sockets, locks and files with
-the parent's. EPOLL_CTL_DEL, shutdown and close_notify would affect the parent's sockets, so the child uses none of
-them. Closing a descriptor is not enough, because its object closes it again later, when the number may belong to
+the parent's. EPOLL_CTL_DEL, shutdown and close_notify would affect the parent's sockets, so the child calls none of
+these. Closing a descriptor is not enough, because its object closes it again later, when the number may belong to
 another file. So the child replaces it with /dev/null.
 
 If C code forks, Python's fork hook does not run. So a part also compares process ids (`Origin`) before it stops,

@@ -1,16 +1,17 @@
 """Define the interface by which parts of a broker provide metrics: families of samples, collected at each scrape.
 
 A part counts in plain variables and provides a `Source`, a function that yields `Family` objects. The broker collects
-the sources in `BrokerServices.metric_sources`. Each scrape of `metrics.listeners` calls them, on a thread of the HTTP
-server; without that setting nothing does.
+the sources in `BrokerServices.metric_sources`. Each scrape through `metrics.listeners` calls the sources, on a thread
+of the HTTP server; without this setting nothing calls them.
 
     def families(self) -> Iterator[Family]:
         yield Family("kafkalite_queue_jobs", "gauge", "Jobs that …", [(labels(queue=name), 12), …])
 
     services.metric_sources.append(queues.families)
 
-Rules: a source must not wait for a disk, and takes only leaf locks. Labels whose values clients choose (client ids,
-users) are limited by `most`. Names follow Prometheus, but a counter's name has no `_total` here.
+Rules: a source must not wait for a disk, and takes only leaf locks (under which no other lock is taken). Labels whose
+values clients choose (client ids, users) are limited by `most`. Names follow Prometheus, but a counter's name has no
+`_total` here.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ logger = RepeatLogger(logging.getLogger("kafkalite.base.pool"))
 
 
 class _Hold:
-    """A place in the queue of a key that delays all jobs behind it."""
+    """An entry in a key's queue, which delays all later jobs of the key."""
 
     __slots__ = ()
 
@@ -139,7 +139,7 @@ class IoPool:
             self._ready.notify()
 
     def _grow_locked(self) -> bool:
-        """Return whether another thread was started. Without any thread, a shortage of memory is raised."""
+        """Return whether another thread was started. If the pool has no thread, a shortage of memory is raised."""
         if len(self._threads) >= self.size:
             return False
         thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)

@@ -1,7 +1,7 @@
 """Define quota entities and keys, and check quotas (as Kafka's ClientQuotaControlManager and QuotaConfig do).
 
-An entity is a user, a client id, both together, or an IP address. The name None means the default, for all entities of
-a type without a separate quota. Each key limits one rate, with a value per second:
+An entity is a user, a client id, both together, or an IP address. The name None means the default of a type: it applies
+to all entities of the type that have no separate quota. Each key limits one rate, with a value per second:
 
     producer_byte_rate, consumer_byte_rate      bytes of Produce requests and of Fetch responses; whole numbers
     request_percentage                          thread time: 100 is one thread

@@ -1,6 +1,6 @@
 """Generate random bytes, ids and numbers, from the system's source or, in a simulation, from a seed.
 
-They are for ids and names that must be unique, and for jitter.
+Their uses are ids and names that must be unique, and jitter.
 """
 
 from __future__ import annotations

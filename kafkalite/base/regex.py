@@ -1,7 +1,7 @@
 """Compile regular expressions from clients and settings with RE2, whose matching time is bounded.
 
 RE2 compiles to automata, matches in time linear in the text's length, and refuses expressions that would become too
-large. Of Java's syntax it lacks backreferences and lookaround. The engine is loaded with the first expression.
+large. RE2 lacks the backreferences and lookaround of Java's syntax. It is loaded when the first expression is compiled.
 """
 
 from __future__ import annotations

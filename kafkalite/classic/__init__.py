@@ -2,8 +2,8 @@
 
     from kafkalite.classic import Consumer, ConsumerConfig, Producer, ProducerConfig, ProducerData
 
-Names are those of Kafka 0.7, in snake case; each class names the class of Kafka that it corresponds to. They are
-imported when first used, so a program that only uses message sets loads no ZooKeeper client.
+Names are those of Kafka 0.7, in snake case; each class's docstring names the class of Kafka 0.7. The names are imported
+when first used, so a program that only uses message sets loads no ZooKeeper client.
 """
 
 # How 0.7.2 works. "`kafkalite.classic`, fact 3" in a comment refers to the third of these facts.

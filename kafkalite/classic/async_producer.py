@@ -2,9 +2,9 @@
 
     send ─▶ queue (queue.size) ─▶ send thread: batch.size events, or queue.time ms after the last batch ─▶ event handler
 
-If the queue is full, `send` raises QueueFull at once (queue.enqueueTimeout.ms = 0), waits for room without limit
-(negative), or waits that many milliseconds first. The events of a batch that cannot be sent are lost; this is logged
-and counted in `failed_count`. Source: `kafkalite.classic`, fact 6.
+If the queue is full, queue.enqueueTimeout.ms decides what `send` does. With 0 it raises QueueFull at once, and with a
+positive number after that many milliseconds. With a negative number it waits for room without limit. The events of a
+batch that cannot be sent are lost; this is logged and counted in `failed_count`. Source: `kafkalite.classic`, fact 6.
 
 Thread rule: any thread may send. The callback handler's hooks after the queue are called on the send thread.
 """

@@ -1,8 +1,8 @@
 """Find live brokers and the partitions of topics for a producer, from ZooKeeper or a fixed list.
 
 With ZooKeeper the results are cached. A ZooKeeper watch drops cached results when a topic or the brokers change. While
-the connection is lost the cached results are used, so sending continues; after a reconnection they are read again.
-Source: `kafkalite.classic`, facts 3 and 6.
+the connection to ZooKeeper is lost, the cached results are used, so sending continues. After a reconnection, brokers
+and partitions are read again. Source: `kafkalite.classic`, facts 3 and 6.
 
 Thread rule: any thread; a lock guards the caches, and is not held while ZooKeeper is asked. Watches fire on kazoo's
 thread and only drop results.
@@ -57,7 +57,7 @@ class Brokers(Protocol):
 
 
 class FixedBrokers:
-    """Brokers of a fixed list (`broker.list`: `id:host:port,id:host:port`). A broker chooses the partition itself."""
+    """Brokers of a fixed list (`broker.list`: `id:host:port,id:host:port`). The broker chooses an event's partition."""
 
     def __init__(self, text: str) -> None:
         self._addresses: dict[int, Address] = {}
@@ -101,7 +101,7 @@ class ZooKeeperBrokers:
         self._addresses: dict[int, Address] | None = None
 
     def partitions(self, topic: str) -> list[BrokerPartition]:
-        """Return a topic's partitions; a new topic has partition 0 on every live broker. NoBrokersForPartition."""
+        """Return a topic's partitions (of a new topic: 0 on every live broker). Raises NoBrokersForPartition."""
         with self._lock:
             known, version = self._partitions.get(topic), self._version
         if known is None:

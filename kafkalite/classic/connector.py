@@ -6,9 +6,10 @@
 
 A rebalance stops the fetchers, clears the streams and commits offsets (even without auto-commit). Then it reads the
 group again, releases the owner nodes, claims its share, and starts fetchers. Changes during a rebalance cause one more.
-If all attempts of a rebalance fail, the next one starts after RETRY_S. After a lost session the member registers and
-rebalances again. A lost connection changes nothing at first. After the session timeout the fetchers stop, because other
-members may own the partitions by then. Source: `kafkalite.classic`, fact 5 and the list of differences after the facts.
+If all attempts of a rebalance fail, the next rebalance starts after RETRY_S. After a lost session the member registers
+and rebalances again. A lost connection changes nothing at first. After the session timeout the fetchers stop, because
+other members may own the partitions by then. Source: `kafkalite.classic`, fact 5 and the list of differences after the
+facts.
 
 Thread rule: any thread may commit or shut down. `_rebalancing` is held through a rebalance; `_wake` guards the flags
 that kazoo's callbacks set. Threads: one watcher, one committer, and one fetcher per broker. At shutdown another thread
@@ -94,7 +95,7 @@ class ConsumerConnector:
     def create_message_streams(
         self, topic_counts: Mapping[str, int], decoder: Decoder | None = None
     ) -> dict[str, list[KafkaStream]]:
-        """Return topic → streams, as many as given. Callable once. RebalanceFailed if the group does not settle."""
+        """Return each topic's streams, as many as given. Call it once. RebalanceFailed if the group does not settle."""
         if not topic_counts or any(count < 1 for count in topic_counts.values()):
             raise InvalidConfig("expected a map from topics to stream counts of at least 1")
         streams: dict[str, list[KafkaStream]] = {}
@@ -116,7 +117,7 @@ class ConsumerConnector:
     def commit_offsets(self) -> None:
         """Store, for each owned partition, the offset after the last message handed out. Failures are logged.
 
-        Nothing is stored while ZooKeeper is unreachable, because others may own the partitions afterwards. If a
+        Nothing is stored while ZooKeeper is unreachable, because other members may own the partitions afterwards. If a
         rebalance begins meanwhile, storing stops, because the rebalance commits the offsets, and the next owner may
         have stored later offsets by then.
         """
@@ -334,10 +335,10 @@ class ConsumerConnector:
             self._was_stored(topic, partition, offset)
 
     def _was_placed(self, offsets: Mapping[tuple[str, BrokerPartition], int]) -> None:
-        """Called with the offsets at which reading of partitions begins. For a subclass."""
+        """Called with the offsets at which reading begins, by partition. A subclass can override it."""
 
     def _was_stored(self, topic: str, partition: BrokerPartition, offset: int) -> None:
-        """Called with an offset that was stored in ZooKeeper. For a subclass."""
+        """Called with an offset that was stored in ZooKeeper. A subclass can override it."""
 
     def _commit_often(self) -> None:
         interval_s = self._config.auto_commit_interval_ms / 1000

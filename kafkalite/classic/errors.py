@@ -1,6 +1,6 @@
 """Define the errors of the 0.7 API: one class for each error code of the protocol, and each exception of the clients.
 
-0.7's error codes are the first ones of Kafka's current table; some have another name there.
+0.7's error codes are the first codes of Kafka's current table, where some of them have other names.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class Fetcher:
         self._consumer.close()
 
     def join(self) -> None:
-        """Wait until the thread has ended. Clear the queues first, because it may wait for room."""
+        """Wait until the thread has ended. Clear the queues first, because the thread may wait for room."""
         self._thread.join()
 
     def _run(self) -> None:

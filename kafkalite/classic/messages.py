@@ -41,7 +41,7 @@ class MessageAndOffset(NamedTuple):
 
 
 def encode_message_set(messages: Sequence[Message | bytes], codec: int = 0) -> bytes:
-    """Encode a message set of magic 1. With a codec (1 gzip, 2 snappy) it is compressed into one wrapper message.
+    """Encode a message set of magic 1. A codec (1 gzip, 2 snappy) compresses it into one wrapper message.
 
     Without messages the result is empty.
     """
@@ -82,7 +82,7 @@ def _open_wrapper(codec: int, payload: bytes, _depth: int) -> bytes:
 
 
 class MessageIterator(native.MessageIterator):
-    """Iterates over the messages of a fetched set. InvalidMessage or InvalidMessageSize for the first invalid one.
+    """Iterates over the messages of a fetched set. Raises InvalidMessage or InvalidMessageSize at an invalid one.
 
     `next_offset` is where to fetch after the last message that was handed out. Inside a wrapper that is the start of
     the wrapper, except after its last message. With `shallow` the iterator returns wrappers unopened.

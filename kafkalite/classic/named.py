@@ -2,7 +2,7 @@
 
     event.handler=my_module:MyHandler          imported, and created without arguments, as in 0.7
     serializer.class=kafka.serializer.StringEncoder          one of 0.7's names for built-in classes
-    callback.handler.props=file=/tmp/x,level=2               the argument of its init()
+    callback.handler.props=file=/tmp/x,level=2               the argument of the handler's init()
 
 Any other name raises InvalidConfig, because a producer without its partitioner would silently send keys to other
 partitions. An object that the program passes takes precedence over the setting. Source: `kafkalite.classic`, fact 6.

@@ -2,10 +2,10 @@
 
     read subscriptions, partitions, brokers ─▶ assign (pure) ─▶ owner nodes ─▶ offsets ─▶ ConsumerShare
 
-Every member does this itself when something changes. If two members disagree for a while, the owner nodes decide. 0.7
-reads the offsets before it claims partitions. Here the claim comes first, because the previous owner stores its last
-offset before it releases a partition. After an error the connector releases the claimed partitions and tries again.
-Source: `kafkalite.classic`, fact 5.
+Every member does this by itself when brokers, topics or members change. If two members compute different shares for a
+while, the owner nodes decide. 0.7 reads the offsets before it claims partitions. Here the claim comes first, because
+the previous owner stores its last offset before it releases a partition. After an error the connector releases the
+claimed partitions and tries again. Source: `kafkalite.classic`, fact 5.
 
 Thread rule: the connector calls it from one thread at a time.
 """
@@ -91,7 +91,7 @@ def find_offsets(client: KazooClient, group: GroupPaths, share: ConsumerShare, c
 def claim(client: KazooClient, group: GroupPaths, share: ConsumerShare) -> None:
     """Create the owner node of each partition of the share. Raises NodeConflict if another consumer has one.
 
-    The caller then releases the nodes that were created.
+    After this error, the caller releases the nodes that were created.
     """
     for (topic, partition), thread in share.owners.items():
         zookeeper.create_ephemeral(client, group.owner(topic, partition), thread.encode())

@@ -68,7 +68,7 @@ class Producer:
         """Create the producer. InvalidConfig for invalid settings, StartupError if ZooKeeper does not respond.
 
         A given encoder, partitioner or handler takes precedence over the one in the settings (`serializer.class`,
-        `partitioner.class`, `event.handler`, `callback.handler`), and its properties over theirs.
+        `partitioner.class`, `event.handler`, `callback.handler`); properties given for a handler take precedence, too.
         """
         self._config = config = (
             config if isinstance(config, ProducerConfig) else ProducerConfig.from_properties(dict(config))
@@ -220,7 +220,8 @@ class Producer:
 def named_partitions(choices: Sequence[BrokerPartition], wanted: int | BrokerPartition) -> list[BrokerPartition]:
     """Return the partitions of a topic that a number or a BrokerPartition selects.
 
-    With a fixed list the partitions are unknown, so each of its brokers is assumed to have the number.
+    With a fixed list of brokers the partitions are unknown, so each broker is assumed to have a partition of this
+    number.
     """
     broker_id, number = wanted if isinstance(wanted, BrokerPartition) else (None, wanted)
     return [

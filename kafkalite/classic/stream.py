@@ -7,7 +7,7 @@ A chunk is the result of one fetch of one partition. Iteration waits for message
 down. With consumer.timeout.ms it raises ConsumerTimeout if no message came in time; the program may then iterate again.
 
 Thread rule: one thread iterates a stream; any other may clear or end it. The committer reads positions while the
-iterator moves them: each is one reference or integer, replaced as a whole.
+iterator moves them: each position is one reference or integer, replaced as a whole.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ class KafkaStream(MessageStream):
 
 
 def _to_event(decoder: Decoder) -> Callable[[Message], Any] | str | None:
-    """Return the function that turns a message into an event, or a marker for one of the two built-in decoders."""
+    """Return the function that turns a message into an event, or a constant for one of the two built-in decoders."""
     if type(decoder) is DefaultDecoder:
         return None
     return PAYLOAD if type(decoder) is PayloadDecoder else decoder.to_event

@@ -95,7 +95,7 @@ def encode_offsets(topic: str, partition: int, time_ms: int, count_max: int) -> 
 
 
 def decode_fetch(body: memoryview, request: FetchRequest) -> memoryview:
-    """Return the message set in a response, which has no size field."""
+    """Return the message set in a response body without its size field."""
     if len(body) < CODE_SIZE:
         raise UnknownError("the fetch response is too short for an error code")
     (code,) = _CODE.unpack_from(body)

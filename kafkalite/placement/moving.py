@@ -62,7 +62,7 @@ class Mover:
         throttle: int | None = None,
         told: Callable[[Progress], object] = lambda _progress: None,
     ) -> None:
-        """`present` has the present replicas of each partition; for a partition in `under_way`, those after its move.
+        """`present` has the replicas of each partition; for a partition in `under_way`, its replicas after the move.
 
         `under_way` are moves already in progress, for which the run waits. `throttle` is in bytes per second, for each
         broker and direction.
@@ -76,7 +76,7 @@ class Mover:
         self._told = told
 
     def run(self) -> dict[TopicPartition, str]:
-        """Move all partitions, then elect the preferred leaders. Return why some could not be elected.
+        """Move all partitions, then elect the preferred leaders. Return the partitions for which that failed, and why.
 
         KafkaError if a request is refused; ClientError.
         """
@@ -143,7 +143,7 @@ def cancel(client: Client, topics: Iterable[str] | None = None) -> list[TopicPar
 
 
 def _unthrottle_unless_moving(client: Client, topics: set[str] | None) -> None:
-    """Remove the throttles of these topics, or of all, after an error, unless partitions are moving. Ignores errors."""
+    """After an error, remove the throttles of these topics (or of all) unless partitions move. Ignores other errors."""
     with contextlib.suppress(KafkaError, ClientError):
         if not client.reassignments.list_all():
             unthrottle(client, throttled_topics(client) if topics is None else topics)
@@ -165,7 +165,10 @@ def throttle(
     wanted: Mapping[TopicPartition, Replicas],
     under_way: Mapping[TopicPartition, Reassignment],
 ) -> None:
-    """Throttle the copies of this plan and of moves in progress, in bytes per second of each broker. KafkaError."""
+    """Throttle the copies of this plan and of moves in progress. Raises KafkaError.
+
+    `rate` is in bytes per second on each broker, in each direction.
+    """
     sending: dict[str, list[str]] = {}
     receiving: dict[str, list[str]] = {}
     brokers: set[int] = set()
@@ -189,7 +192,7 @@ def throttle(
 def unthrottle(client: Client, topics: Iterable[str]) -> None:
     """Remove the throttles of these topics and of all brokers in service. Missing topics and brokers are ignored.
 
-    If some cannot be removed, raises the first error (KafkaError or ClientError) after trying all others.
+    If some throttles cannot be removed, raises the first error (KafkaError or ClientError) after trying all others.
     """
     failed: list[Exception] = []
     there = client.topics().keys()

@@ -56,7 +56,7 @@ class Broker:
 
     @property
     def size(self) -> int | None:
-        """The bytes of its replicas, None if unknown."""
+        """The total size of its replicas in bytes; None if it is unknown."""
         return None if self.directories is None else sum(sum(each.sizes.values()) for each in self.directories)
 
 

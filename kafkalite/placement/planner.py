@@ -1,15 +1,15 @@
-"""Plan the placement of replicas: compute the replicas that a goal requires from the present ones. No I/O.
+"""Plan the placement of replicas: compute, from the present replicas, the replicas that a goal requires. No I/O.
 
 A plan contains the partitions whose replicas change, each with all of its replicas, the preferred leader first. Rules,
 by priority:
 
-1. only eligible brokers have replicas, each broker at most one of a partition, and the replication factor is as wanted;
+1. only eligible brokers have replicas, no broker has two of one partition, and the replication factor is as wanted;
 2. no more replicas are copied than rule 1 requires;
 3. a partition is in as many racks as rule 2 permits;
-4. replicas go to the brokers with the fewest.
+4. replicas go to the brokers with the fewest replicas.
 
 `spread` overrides rule 2: replicas move, small ones first, until the replica counts of any two brokers differ by at
-most one, as far as racks permit. Finally, preferred leaders are spread evenly, which copies nothing. There is no
+most one, as far as racks permit. Finally, preferred leaders are spread evenly, which copies no data. There is no
 randomness: equal input gives an equal plan, and once a plan has been carried out, the next plan is empty.
 """
 
@@ -119,7 +119,7 @@ def _check_count(key: TopicPartition, replicas: Replicas, goal: Goal) -> None:
 
 
 def _drop(board: _Board, key: TopicPartition, wanted: int) -> None:
-    """Remove surplus replicas: first those out of service, then in racks with others, then on the fullest brokers.
+    """Remove surplus replicas: first on brokers out of service, then in shared racks, then on the fullest brokers.
 
     The preferred leader is removed last, if it is in service.
     """

@@ -38,7 +38,7 @@ def filter_fields(wanted: Acl | AclFilter) -> dict[str, Any]:
 
 
 def acl_of(resource: Any, row: Any) -> Acl:
-    """Return the ACL in a response; `resource` is the object that names its resource, perhaps `row` itself."""
+    """Return the ACL in a response; `resource` is the object with the ACL's resource, which may be `row` itself."""
     return Acl(
         ResourceType(resource.resource_type),
         resource.resource_name,

@@ -1,7 +1,7 @@
 """Encode and decode the consumer protocol: the subscriptions and assignments inside JoinGroup and SyncGroup.
 
 In a classic group the broker passes these bytes on unread. A consumer group (KIP-848) may have members that use the
-classic protocol. For these the broker acts as the group leader: it reads their subscriptions and writes their
+classic protocol. For these members the broker acts as the group leader: it reads their subscriptions and writes their
 assignments.
 
     subscription    int16 version · topics · user data · from 1: owned partitions · from 2: generation · from 3: rack

@@ -6,7 +6,7 @@
     this module                              finds the Program of (API key, version, direction), compiling it once
 
 A message class covers all versions of its message. After decoding, fields that the version lacks have their default.
-Encoding omits such fields. In a request, omitting a field that changes the meaning is an EncodeError.
+Encoding omits such fields. If an omitted field would change the meaning of a request, encoding raises EncodeError.
 
 Thread rule: any thread. If two threads need a Program at once, both compile it and one result is kept.
 """
@@ -121,6 +121,6 @@ def encode_request_frame(
 def encode_response_frame(
     api_key: int, version: int, correlation_id: int, message: object, pace: Callable[[int], object] | None = None
 ) -> bytes:
-    """Encode length, header and body in one piece. `pace` is that of `Program.encode_frame`."""
+    """Encode length, header and body in one piece. `pace` is passed to `Program.encode_frame`."""
     program = response_program(api_key, version)
     return program.encode_frame(message, header.encode_response_header(api_key, version, correlation_id), pace)

@@ -6,7 +6,7 @@
              v1   v0, then a tag buffer: flexible API versions, except ApiVersions, whose response a client must be
                   able to read before it knows the broker's versions (KIP-511)
 
-When the broker receives a request, `_native.serve.connection` parses its header and uses only `request_body` from here.
+The broker parses the headers of requests in `_native.serve.connection`, which uses only `request_body` of this module.
 The other functions are for the client, the broker's requests to other nodes, tests and tools.
 """
 

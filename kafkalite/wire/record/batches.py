@@ -4,8 +4,8 @@
     read     fetched bytes ─▶ whole batches ─▶ wanted records as columns, and the next offset to read
 
 Reading leaves out what a consumer must not see: transaction markers, and records below the requested offset (a broker
-returns whole batches). With a list of aborted transactions, their records are left out, too. A truncated last batch is
-left for the next fetch.
+returns whole batches). If the caller passes a list of aborted transactions, the records of these transactions are left
+out, too. A truncated last batch is left for the next fetch.
 
 Thread rule: functions are pure; a BatchReader belongs to one thread at a time.
 """
@@ -74,7 +74,7 @@ def encode_batch(
     producer: Producer = NOBODY,
     base_offset: int = 0,
 ) -> tuple[bytearray, int]:
-    """Encode records from `first` on, at least one and at most `size_max` bytes; return (batch, record count).
+    """Encode records from `first` on, up to `size_max` bytes but at least one record; return (batch, record count).
 
     `timestamp`, in ms, applies to all records if the columns have none. ValueError for inconsistent columns, and for a
     record larger than the format's 2 GiB.
@@ -117,7 +117,7 @@ def next_whole(buffer: Buffer, position: int) -> BatchInfo | None:
 
 
 def whole_batches(buffer: Buffer) -> Iterator[tuple[int, BatchInfo]]:
-    """Yield (position, header) of each complete batch; a truncated last one ends the iteration. BatchError."""
+    """Yield (position, header) of each complete batch; a truncated last batch ends the iteration. BatchError."""
     position = 0
     while (info := next_whole(buffer, position)) is not None:
         yield position, info
@@ -125,7 +125,7 @@ def whole_batches(buffer: Buffer) -> Iterator[tuple[int, BatchInfo]]:
 
 
 class Seen(NamedTuple):
-    """What a search has examined: numbers of records, of transaction markers and of aborted transactions' offsets."""
+    """Counts of what a search has examined: records, transaction markers, and offsets of aborted transactions."""
 
     records: int = 0
     markers: int = 0

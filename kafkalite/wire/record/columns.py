@@ -5,9 +5,9 @@
     RecordColumns    offsets, timestamps: int64[n] · keys, values: BytesColumn · headers: HeaderColumns or None ·
                      timestamp_types: uint8[n] or None
 
-A decoded column has no gaps: starts[i + 1] is ends[i], and both are views of one array of n + 1 offsets, as in Arrow's
-(large) binary array. A column to encode may have gaps. For example, its items may be lines of a text that are encoded
-without being copied first.
+A decoded column has no gaps: starts[i + 1] is ends[i], and `starts` and `ends` are views of one array of n + 1 offsets,
+as in Arrow's (large) binary array. A column to encode may have gaps. For example, its items may be lines of a text that
+are encoded without being copied first.
 
 Thread rule: immutable by convention; share freely.
 """
@@ -33,7 +33,7 @@ SPAN_PER_ITEM_MAX: Final = 4096
 
 
 class Record(NamedTuple):
-    """One record for people and tests. `offset` is -1 before a broker assigned it; `timestamp` is in ms, -1: none."""
+    """One record for people and tests. `offset` is -1 until a broker assigns it; `timestamp` is in ms; -1: none."""
 
     offset: int
     timestamp: int
@@ -131,7 +131,7 @@ class BytesColumn(Sequence[bytes | None]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeaderColumns:
-    """The headers of n records. Those of record i are record_starts[i] to record_ends[i] of `keys` and `values`."""
+    """The headers of n records; record i has the items record_starts[i] to record_ends[i] of `keys` and `values`."""
 
     record_starts: NDArray[np.int64]
     record_ends: NDArray[np.int64]
@@ -161,8 +161,9 @@ class HeaderColumns:
 class RecordColumns:
     """n records as columns.
 
-    When encoding, `offsets` may be empty; so may `timestamps`, if all records get the same one. When decoding, columns
-    that were not requested are empty. `timestamp_types` is then 0 for a producer's timestamp and 1 for a broker's.
+    When encoding, `offsets` may be empty; so may `timestamps`, if all records get the same timestamp. When decoding,
+    columns that were not requested are empty. `timestamp_types` is then 0 for a producer's timestamp and 1 for a
+    broker's.
     """
 
     offsets: NDArray[np.int64]

@@ -8,11 +8,12 @@
 
 lz4 blocks are independent because the Java client refuses others. Compressed data may expand to more than the memory (a
 decompression bomb), so the output buffer has a fixed size. It is anonymous memory, of which the system allocates only
-the pages that are written. Output beyond its end is DecompressedTooLarge; invalid input is CompressionError.
+the pages that are written. Output beyond the buffer's end raises DecompressedTooLarge; invalid input raises
+CompressionError.
 
-cramjam creates a new zstd context for each call, which for a batch of 12 KB takes four times as long as decompressing
-it. So frames of ordinary size use the library zstandard, with contexts that each thread keeps (100 KB to decompress, 1
-to 3 MB to compress). Several frames, large frames, damaged data and high levels use cramjam.
+The library cramjam creates a new zstd context for each call, which for a batch of 12 KB takes four times as long as
+decompressing it. So frames of ordinary size use the library zstandard, with contexts that each thread keeps (100 KB to
+decompress, 1 to 3 MB to compress). Several frames, large frames, damaged data and high levels use cramjam.
 
 A broker decompresses any number of ordinary batches at once, but at most LARGE_COUNT large ones (`in_turns`), so that
 memory is bounded for any number of threads.
@@ -197,7 +198,7 @@ def decompress(codec: int, data: Buffer, size_max: int = DECOMPRESSED_SIZE_MAX) 
 class Decompressor:
     """A reusable output buffer of `size_max` bytes; memory is allocated as it is written.
 
-    1. The result of decompress is valid until its next call, or until rest or close.
+    1. The result of `decompress` is valid until the next call of `decompress`, `rest` or `close`.
     2. One thread at a time.
     3. With `in_turns`, a large batch waits until fewer than LARGE_COUNT other large results are valid (see 1).
     """

@@ -6,7 +6,7 @@ A compressed message (a wrapper) has magic 1, and its payload is a whole message
     2 snappy   snappy-java's stream: a header, then blocks   read as that, or as one raw block
 
 Two limits apply to every set from a client: the depth to which wrappers are nested, and the decompressed size of a
-wrapper together with those around it. Pure; the native half is `_native.classic.message_set`.
+wrapper together with the wrappers around it. Pure; the native half is `_native.classic.message_set`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class SetSummary(NamedTuple):
 
 
 def wrap(message_set: bytes, codec: int, *, level: int | None = None) -> bytes:
-    """Compress a set into one wrapper. Without a codec or messages, return it unchanged. ValueError: unknown codec."""
+    """Compress a set into one wrapper. Without a codec or messages, return it unchanged. Raises ValueError."""
     if codec == Codec.NONE or not message_set:
         return message_set
     if codec == Codec.GZIP:
@@ -112,7 +112,9 @@ def check_deep(data: Buffer, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: in
 
 
 def fit_wrappers(data: Buffer, *, size_max: int = UNPACKED_SIZE_MAX, depth_max: int = DEPTH_MAX) -> bytes | None:
-    """Return a validated set in which wrappers with more messages than bytes are split; None if there are none.
+    """Split the wrappers of a validated set that hold more messages than they have bytes.
+
+    Return the new set; None if no wrapper had to be split.
 
     A message inside a wrapper gets the wrapper's offset plus its own index. That must stay below the next message's
     offset, which is only possible if the wrapper has at least one byte per message. At most SPLIT_COUNT messages are in
