@@ -1,4 +1,4 @@
-"""Build the command that adds an extra, such as `kafkalite[spark]`, to this installation.
+"""Build the command that adds one of kafkalite's optional extras, such as spark, to this installation.
 
 kafkalite has no release on a package index, so a package of that name there would be someone else's. While
 `RELEASE_INDEX` is None, no message, document or file installs kafkalite from an index; a test checks all tracked files.

@@ -104,7 +104,7 @@ class OutsideReader:
         return sorted(duckdb.read_parquet(paths).project('"partition", "offset"').fetchall()) if paths else []
 
     def listed(self) -> list[str]:
-        """The data files below topic=…, whatever the manifests say."""
+        """Return the data files below topic=…, without looking at manifests."""
         if "://" not in self._place:
             return [str(path.relative_to(self._place)) for path in Path(self._place).glob("topic=*/**/*.parquet")]
         return list(self._below("", "topic="))
