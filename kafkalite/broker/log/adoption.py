@@ -10,12 +10,12 @@
 
 To *adopt* a directory is to add its topic and partition to the journal.
 
-A damaged partition.metadata does not count as a missing one. A power cut can damage the file of a deleted topic, and
-that topic would come back. If the journal knows the topic, a damaged file is rewritten. That is safe: a topic is
+A damaged partition.metadata does not count as a missing one: a power cut can damage the file of a deleted topic, and
+that topic would come back. If the journal knows the topic, a damaged file is rewritten, which is safe: a topic is
 created only after all older directories of its name are durably gone.
 
-The leader epoch of an adopted partition continues above the last one in its directory. The producer ids in its
-snapshots are never allocated again. Runs once, at start, on the manager's thread.
+The leader epoch of an adopted partition continues above the last epoch in its directory. The producer ids in the
+directory's snapshots are never allocated again. All of this runs once, at start, on the manager's thread.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def sort_out(
 ) -> tuple[list[TopicState], list[str], list[str]]:
     """Return (new or changed topics for the journal; directories to remove; directories to keep under another name).
 
-    `doubtful_names` are the deleted topics whose directories may have returned after a power cut without the file that
-    holds their topic id. `suffixes` maps the suffix of segment files to the name of the format. A topic of Kafka 0.7
-    has directories only for partitions with messages; `classic_partition_count` returns its number of partitions.
+    `doubtful_names` are deleted topics: after a power cut, their directories may be back without partition.metadata.
+    `suffixes` maps the suffix of segment files to the name of the format. A topic of Kafka 0.7 has directories only for
+    partitions with messages; `classic_partition_count` returns its number of partitions.
 
     Raises StartupError for a directory of another topic with the same name, for mixed formats and conflicting ids.
     """
@@ -104,7 +104,7 @@ def sort_out(
 
 
 def identity_of(path: str) -> tuple[bytes | None, bool]:
-    """Return (topic id of a partition directory or None, whether its partition.metadata is damaged)."""
+    """Return (topic id of a partition directory or None, whether the directory's partition.metadata is damaged)."""
     try:
         return checkpoints.read_partition_topic_id(path), False
     except checkpoints.MetadataDamaged:
@@ -171,7 +171,7 @@ def _adopt(
 
 
 def base_above(path: str, unclean_count: int) -> int:
-    """Return the epoch base that makes a partition's next leader epoch one higher than the last one in its
+    """Return the epoch base with which a partition's next leader epoch is one higher than the last epoch in its
     directory."""
     entries = checkpoints.read_epochs(f"{path}/{files.EPOCHS_NAME}")
     return unclean_count - (entries[-1][0] + 1) if entries else unclean_count

@@ -59,7 +59,7 @@ class AssignedTopics:
     def __init__(self, logs: LogManager) -> None:
         self.leadership: dict[str, Callable[[int, int | None], None]] = {}
         """Topic name → callback(partition, leader epoch), called when this broker becomes the partition's leader, and
-        with None when it stops. Called in order, without locks; must not block."""
+        with leader epoch None when this broker stops leading. Called in order, without locks; must not block."""
         self.replica_listeners: list[Callable[[Sequence[ReplicaChange]], None]] = []
         """Callbacks with all changes of this broker's replicas, one call per image: removed replicas first, then
         leaders, then followers. Called without locks, after the changes are published; must not block."""
@@ -85,7 +85,7 @@ class AssignedTopics:
         return ()
 
     def went_offline(self, log: PartitionLog) -> None:
-        """Report the offline log, so that the controllers learn of it."""
+        """Report to the controllers that the log is offline."""
         self._opener.services.fitness_changed(log)
 
     def logs_of(self, topic: Topic) -> Iterable[ReplicaLog]:
@@ -170,7 +170,7 @@ class AssignedTopics:
         self._present = {}
 
     def _load_assigned(self, topics: Sequence[AssignedTopic]) -> dict[tuple[str, int], ReplicaLog]:
-        """Open the logs of assigned replicas that are not open yet."""
+        """Open the logs of assigned replicas; skip logs that are open already."""
         opener, first = self._opener, not self._checkpoints.complete
         points = self._checkpoints.points if first else {}  # None: the file is missing or damaged
         starts = self._checkpoints.starts if first else {}
@@ -202,8 +202,8 @@ class AssignedTopics:
     def _correct_log_starts(self, logs: Sequence[PartitionLog]) -> None:
         """Write the log start offset of logs whose checkpointed value is higher than their actual log start.
 
-        After a restart, the checkpointed value would hide records that are appended below it from now on. On an error
-        these logs go offline."""
+        After a restart, the checkpointed value would hide records that are appended below it from now on. If the write
+        fails, these logs go offline."""
         if not logs:
             return
         try:
@@ -236,7 +236,8 @@ class AssignedTopics:
     def _cannot_begin_anew(self, name: str, partitions: Sequence[int]) -> OSError | None:
         """Move old directories out of the way of new partitions; return the error, or None.
 
-        On an error these partitions go offline and the others proceed: metadata reports each change only once."""
+        On an error these partitions go offline and the other changes are still made: metadata reports each change only
+        once."""
         try:
             self._removals.clear_directories(name, partitions)
             self._checkpoints.forget({(name, number) for number in partitions}.__contains__)

@@ -26,7 +26,7 @@ class Assignment(NamedTuple):
     """Node id of the leader, or NO_LEADER."""
     leader_epoch: int
     replicas: tuple[int, ...] = ()
-    """Node ids, the preferred leader first; during a reassignment the added and the removed replicas, too."""
+    """Node ids, the preferred leader first; during a reassignment they include the added and the removed replicas."""
     isr: tuple[int, ...] = ()
     """Node ids of the in-sync replicas, as committed by the controllers."""
     elr: tuple[int, ...] = ()
@@ -38,13 +38,14 @@ class Assignment(NamedTuple):
     directory: bytes = b""
     """Directory id of this broker's replica (KIP-858)."""
     lost: tuple[int, ...] = ()
-    """Node ids of replicas that are in no directory. They do not count as in sync, even if they fetch."""
+    """Node ids of replicas that are in no directory. Such replicas do not count as in sync, even if they fetch."""
     others_whole: bool = False
-    """Whether another broker's replica has every acknowledged record: it is in sync or eligible to lead (KIP-966)."""
+    """Whether another broker's replica has every acknowledged record, because it is in sync or eligible to lead
+    (KIP-966)."""
 
     @property
     def alone(self) -> bool:
-        """Whether no other broker has a replica."""
+        """Whether no other broker has a replica of the partition."""
         return len(self.replicas) <= 1
 
 

@@ -8,14 +8,14 @@
     empties the request, removes both,
     releases its lock
 
-Logs refer to each other, so the ends of all logs belong to one moment. Then every committed offset has its record,
+Logs refer to each other, so the ends of all logs are noted at one moment. Thus every committed offset has its record,
 every marker has its Prepare record, and every completed transaction has all its markers. The copy equals the files that
-kill -9 would leave at that moment, and a start recovers it like these.
+kill -9 would leave at that moment, and a broker that starts on the copy recovers it in the same way.
 
-A link keeps the bytes of a file that retention, compaction or topic deletion removes during the backup. It also keeps
-the journal's file, which compaction replaces. While a log is locked, all its segments have their files and names. The
+A link keeps the bytes of a file that retention, compaction or topic deletion removes during the backup, and of the
+journal's file when the journal is compacted. While a log is locked, all its segments have their files and names. The
 manager's lock is held throughout, so no topic is created or deleted. Derived files (indexes, snapshots) are linked
-before that moment; a start truncates those that are not.
+before all logs are locked; a start truncates those that are not.
 
 The client and the broker must not confuse two requests. Every request has its own name. A client that gives up empties
 the request before it removes anything, and the broker reads the name again at the end. So one of the two removes a cut
@@ -51,12 +51,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 REQUEST_NAME: Final = re.compile(r"[0-9a-f]{32}")
-"""The name in a request."""
+"""Form of the name that a request file contains."""
 FORMAT: Final = 2
-"""2: the links include the journal's file. 1 (release 0.1.0): they do not; its broker never replaces the journal."""
+"""2: the links include the journal's file. 1 (release 0.1.0): they do not, since that release never replaces the
+journal."""
 DERIVED_SUFFIXES: Final = (*files.COMPANION_SUFFIXES, files.SNAPSHOT_SUFFIX, files.PRODUCERS_SUFFIX)
 LISTINGS_MAX: Final = 3
-"""How often a directory is listed again when its small files change during the listing."""
+"""Maximum number of listings of a directory whose small files change during the listing."""
 
 
 class LogsToCut(Protocol):
@@ -67,7 +68,7 @@ class LogsToCut(Protocol):
         """The path of the data directory."""
 
     def logs(self) -> Iterable[PartitionLog]:
-        """Return all logs; none is added or removed meanwhile."""
+        """Return all logs; no log is added or removed during the backup."""
 
     @property
     def metadata(self) -> MetadataStore:
@@ -75,14 +76,14 @@ class LogsToCut(Protocol):
 
 
 def cut_path(links: str, name: str) -> str:
-    """Return the path of the file that completes the cut of this request."""
+    """Return the path of the file that completes the cut for the request `name`."""
     return f"{links}/{name}.json"
 
 
 def look(directory: str, make: Callable[[str, str], None]) -> None:
     """Serve a pending request: call `make` with the directory for the links and the path of the cut.
 
-    Without a request this costs one stat.
+    Without a request, a call costs one stat.
     """
     request = f"{directory}/{files.BACKUP_REQUEST_NAME}"
     if not disk.exists(request):
@@ -111,13 +112,14 @@ def look(directory: str, make: Callable[[str, str], None]) -> None:
 
 
 def _name_in(request: str) -> str:
-    """Return the name in a request; empty if it has none now."""
+    """Return the name in a request file; empty if the file contains no name now."""
     name = (files.read_bytes(request) or b"").decode("ascii", "replace")
     return name if REQUEST_NAME.fullmatch(name) else ""
 
 
 def make(logs: LogsToCut, links: str, path: str) -> None:
-    """Make the links in a directory, then write the ends into the file that the client waits for. OSError."""
+    """Link all files into the directory `links`, then write the ends of the logs into the file `path`, for which the
+    client waits. OSError."""
     disk.make_directories(links, file_ops.DIRECTORY_MODE)
     cleaner_path = f"{logs.directory}/{files.CLEANER_OFFSETS_NAME}"
     cleaned_before = checkpoints.read_offsets(cleaner_path) or {}
@@ -157,7 +159,8 @@ class LinkedLog:
         self._start = self._end = 0
 
     def link(self) -> None:
-        """Link all current files, so that little is left to do under all locks. OSError if a link cannot be made."""
+        """Link all current files, so that little is left to do while all logs are locked. OSError if a link cannot be
+        made."""
         disk.make_directories(self._directory, file_ops.DIRECTORY_MODE)
         try:
             with self.log.core.locked():
@@ -196,7 +199,7 @@ class LinkedLog:
         }
 
     def _failed(self, error: OSError) -> None:
-        """Leave the log out if its own files fail; raise the error if links cannot be made."""
+        """Omit the log from the backup if its own files fail; raise the error if links cannot be made."""
         if not self.log.offline:
             raise error
         self.failed = str(error)
@@ -221,7 +224,8 @@ class LinkedLog:
         return f"{self._directory}/{files.stem(base)}{suffix}"
 
     def _link_derived(self) -> None:
-        """Link the derived files. They belong together, so if one is replaced meanwhile, list and link them again."""
+        """Link the derived files. They belong together, so if a file is replaced meanwhile, list and link all of them
+        again."""
         for _ in range(LISTINGS_MAX):
             try:
                 names = disk.list_names(self.log.directory)

@@ -1,4 +1,4 @@
-"""Check all files of a stopped broker for damage, as `kafkalite log check` does; nothing is changed.
+"""Check all files of a stopped broker for damage, for `kafkalite log check`; change nothing.
 
     data directory    meta.properties, journal, checkpoints ▸ each partition
     partition         names and order of segments ▸ every batch, its CRC and place ▸ saved indexes, aborted
@@ -6,8 +6,8 @@
 
 A `Finding` describes a problem and its remedy, which kafkalite.broker.log.repair applies: files derived from the log
 are set aside and rebuilt, a bad tail above every checkpoint is truncated, damaged batches are removed. Other problems
-have no remedy: restore the file from a copy. Offsets that an earlier repair removed are not reported again, because the
-names of the files that it left contain them.
+have no remedy: restore the file from a copy. Offsets that an earlier repair removed are not reported again: the repair
+named the files that it set aside after them.
 
 Everything here blocks and reads whole logs. The caller holds the data directory's lock.
 """
@@ -42,7 +42,7 @@ OPEN_SEGMENTS_MAX: Final = 16
 MAP_SIZE_MIN: Final = 4096
 OFFSET_MAX: Final = recovery.OFFSET_MAX
 SET_ASIDE: Final = re.compile(r"(?P<segment>\d{20}\.\w+)\.damaged-(?P<first>\d+)-(?P<next>\d+)")
-"""Name of a file with the bytes that a repair removed from a segment, and their range of offsets."""
+"""Name of a file that holds bytes which a repair removed from a segment; the name contains their range of offsets."""
 
 
 class Remedy(Enum):
@@ -57,7 +57,8 @@ class Remedy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem with a file. `position`, `end`: bytes of a segment; `first`, `next_offset`: offsets."""
+    """A problem with a file. `position` and `end` are byte positions in a segment; `first` and `next_offset` are
+    offsets."""
 
     path: str
     what: str
@@ -70,8 +71,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Partition:
-    """A partition directory, and the facts about it in the data directory's files; the check fills in the other
-    fields."""
+    """A partition directory, and what the data directory's files say about it; the check fills in the other fields."""
 
     directory: str
     topic: str
@@ -91,8 +91,8 @@ class Partition:
 
 
 def partitions_of(directory: str) -> list[Partition]:
-    """Return the partitions in a data directory, or the single partition of a partition directory. Reports no
-    findings."""
+    """Return the partitions in a data directory, or the single partition of a partition directory, without checking
+    them."""
     own = files.parse_directory_name(os.path.basename(os.path.abspath(directory)))
     is_root = any(disk.exists(f"{directory}/{name}") for name in (files.JOURNAL_NAME, files.META_PROPERTIES_NAME))
     if own is not None and not is_root:
@@ -158,7 +158,7 @@ def check_root(directory: str) -> Iterator[Finding]:
 
 
 def check_partition(partition: Partition) -> Iterator[Finding]:
-    """Yield the problems in a partition directory; fills in format, sizes, end offset and notes of `partition`."""
+    """Yield the problems in a partition directory, and set format, sizes, end offset and notes of `partition`."""
     try:
         names = sorted(disk.list_names(partition.directory))
     except OSError as error:
@@ -183,7 +183,7 @@ def _formats() -> dict[str, RecordFormat]:
 
 
 def _stem(name: str, suffix: str) -> int | None:
-    """Return the base offset in a file name with this suffix; None for other names."""
+    """Return the base offset in a file name with this suffix; None for any other file name."""
     stem, _, rest = name.partition(".")
     return int(stem) if "." + rest == suffix and files.SEGMENT_STEM.fullmatch(stem) else None
 
@@ -216,7 +216,7 @@ def _check_segments(partition: Partition, names: list[str]) -> Iterator[Finding]
 
 
 def _matters(partition: Partition, first: int, next_offset: int, aside: list[tuple[int, int]]) -> bool:
-    """Return whether offsets are missing that neither compaction nor a repair removed."""
+    """Return whether a gap in the offsets is damage: neither compaction nor a repair removed the offsets."""
     if partition.format is not None and partition.format.positional:
         return True
     return not partition.compacted and not any(start <= first and next_offset <= stop for start, stop in aside)
@@ -234,7 +234,7 @@ def _set_aside(names: list[str]) -> list[tuple[int, int]]:
 
 
 class Walk:
-    """Checks one segment, from its first byte to its last, and its small files."""
+    """Checks one segment, from its first byte to its last, and the small files that belong to the segment."""
 
     def __init__(self, partition: Partition, base: int, next_offset: int, cache: FileCache) -> None:
         assert partition.format is not None, "there are segments"
@@ -275,7 +275,8 @@ class Walk:
         yield from self._check_quarantine()
 
     def _walk(self, scan: SegmentScan) -> Iterator[Finding]:
-        """Yield the ranges that hold no readable batch. At the end, scan.next_offset is the segment's end offset."""
+        """Yield the ranges that hold no readable batch. After the last range, scan.next_offset is the segment's end
+        offset."""
         segment, size = scan.segment, scan.segment.size
         last = self.behind == OFFSET_MAX
         while not scan.run(size, verify=True, offset_limit=self.behind):

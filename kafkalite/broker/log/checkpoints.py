@@ -5,11 +5,11 @@
     partition.metadata   `version: 0` ⏎ `topic_id: <22 characters>`
 
 A malformed checkpoint is logged and counts as missing (None): checkpoints only save work or repeat what the log
-contains. But only partition.metadata stores the topic id, so a damaged one raises an error. Writes replace the whole
-file. All functions may block.
+contains. But a damaged partition.metadata raises an error, since no other file stores the topic id. Writes replace the
+whole file. All functions may block.
 
-An empty checkpoint has no entries: Java brokers create these files empty and fill them at their first write. Source:
-CheckpointFile of Kafka 4.1.
+An empty file is a checkpoint without entries: Java brokers create the files empty and fill them at their first write.
+Source: CheckpointFile of Kafka 4.1.
 """
 
 from __future__ import annotations
@@ -102,8 +102,9 @@ def find_epochs(path: str) -> list[tuple[int, int]] | None:
 
 
 def write_epochs(path: str, entries: Iterable[tuple[int, int]], *, durable: bool = False) -> None:
-    """Replace a leader-epoch-checkpoint. Without `durable`, the log's next flush syncs it; use that for a log's first
-    file only. A later file must be durable before its rename, so that a power cut leaves the old or the new one."""
+    """Replace a leader-epoch-checkpoint. Unless `durable`, the log's next flush syncs the file. `durable` can be False
+    only for a log's first file. A later file must be durable before its rename, so that a power cut leaves the old or
+    the new file."""
     rows = [f"{epoch} {offset}" for epoch, offset in entries]
     files.write_atomically(path, "\n".join([str(VERSION), str(len(rows)), *rows, ""]).encode(), durable=durable)
 
@@ -128,13 +129,14 @@ def read_partition_topic_id(directory: str) -> bytes | None:
 
 
 def write_partition_topic_id(directory: str, topic_id: bytes, *, durable: bool = False) -> None:
-    """Write partition.metadata. Unless `durable`, the log's next flush syncs it (kafkalite.broker.log.entries)."""
+    """Write partition.metadata. Unless `durable`, the log's next flush syncs the file
+    (kafkalite.broker.log.entries)."""
     text = f"version: {VERSION}\ntopic_id: {uuid_text(topic_id)}"
     files.write_atomically(f"{directory}/{files.PARTITION_METADATA_NAME}", text.encode(), durable=durable)
 
 
 def read_properties(path: str) -> dict[str, str] | None:
-    """Return the pairs in a file of `key=value` lines; None if there is no file. OSError."""
+    """Return the pairs in a file of `key=value` lines; None if the file does not exist. OSError."""
     data = files.read_bytes(path)
     if data is None:
         return None

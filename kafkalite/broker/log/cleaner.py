@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 INT64_MAX: Final = (1 << 63) - 1
 LOAD_FACTOR_MAX: Final = 0.95
-"""A key map that is nearly full makes searches too slow."""
+"""Maximum load of the key map: searches in a fuller map are too slow."""
 SLOT_COUNT_MIN: Final = 2
 THROTTLE_STEP: Final = 0.05
 """Minimum delay in seconds that a throttled thread sleeps for."""
@@ -72,7 +72,7 @@ class LogToClean:
 
     @property
     def due(self) -> bool:
-        """Whether it is worth compacting."""
+        """Whether the log is due for compaction."""
         return self.dirty_size > 0 and (self.overdue or self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio)
 
 
@@ -95,7 +95,7 @@ class LogCleaner:
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Read the checkpoint. If it is missing or damaged, every log is dirty from its start."""
+        """Read the checkpoint. If the checkpoint is missing or damaged, every log is dirty from its log start."""
         self._offsets = checkpoints.read_offsets(self._path) or {}
 
     def start(self) -> None:
@@ -122,7 +122,7 @@ class LogCleaner:
 
     @property
     def thread_count(self) -> int:
-        """The number of threads, without those that are about to end."""
+        """The number of threads, not counting threads that are about to end."""
         return len(self._workers)
 
     def _new_worker(self, number: int) -> Worker:
@@ -164,7 +164,7 @@ class LogCleaner:
     # --- offsets ------------------------------------------------------------------------------------------------------
 
     def offset_of(self, log: PartitionLog) -> int:
-        """Return the offset up to which a log is compacted; 0 if it never was."""
+        """Return the offset up to which a log is compacted; 0 if the log was never compacted."""
         with self._lock:
             return self._offsets.get((log.topic, log.partition), 0)
 
@@ -174,7 +174,7 @@ class LogCleaner:
             return self._offsets.get((topic, partition), 0) > 0
 
     def forget_topic(self, name: str) -> None:
-        """Drop the offsets of a topic that is deleted, or of an earlier topic with a new one's name. OSError."""
+        """Drop the cleaner offsets of a deleted topic, or of an earlier topic that had a new topic's name. OSError."""
         with self._lock:
             kept = {key: offset for key, offset in self._offsets.items() if key[0] != name}
             if len(kept) < len(self._offsets):
@@ -237,7 +237,8 @@ class LogCleaner:
 
     @staticmethod
     def _flushed(log: PartitionLog, segment: Segment) -> bool:
-        """Flush a log if the segment, though full, is not durable, as after recovery; return whether that succeeded."""
+        """Flush a log whose full segment is not durable, as after recovery; return whether the segment is durable
+        now."""
         try:
             log.flush()
         except KafkaError:
@@ -276,7 +277,7 @@ class LogCleaner:
     # --- work ---------------------------------------------------------------------------------------------------------
 
     def clean_dirtiest(self) -> bool:
-        """Compact the dirtiest log that is due; return whether there was one. Tests call it, too."""
+        """Compact the dirtiest log that is due; return whether any log was due. Tests call this method, too."""
         now_ms = self._logs.expiry_time.time_ms()
         chosen = self._take_dirtiest(now_ms)
         if chosen is None:
@@ -353,7 +354,8 @@ class LogCleaner:
             self._left_alone.add(log)
 
     def _spend(self, log: PartitionLog, size: int) -> None:
-        """Count bytes read or written; wait if they exceed log.cleaner.io.max.bytes.per.second. CompactionStopped."""
+        """Count bytes read or written; wait if the rate exceeds log.cleaner.io.max.bytes.per.second.
+        CompactionStopped."""
         if self._stopped.is_set() or log.deleted or log.offline:
             raise CompactionStopped(
                 "the broker is stopping" if self._stopped.is_set() else "the log is deleted or offline"
@@ -370,8 +372,8 @@ class LogCleaner:
 
 
 def _oldest_ms(segments: Sequence[Segment], log: PartitionLog) -> int:
-    """Return the earliest timestamp of the segments' first batches, in ms; INT64_MAX without one or without
-    max.compaction.lag.ms."""
+    """Return the earliest timestamp of the segments' first batches, in ms; INT64_MAX without such a timestamp or
+    without max.compaction.lag.ms."""
     if log.config.max_compaction_lag_ms == INT64_MAX:
         return INT64_MAX
     oldest = INT64_MAX

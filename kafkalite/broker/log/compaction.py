@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GROUP_COUNT_MAX: Final = 128
-"""Maximum number of segments merged into one: all of them are open during the swap."""
+"""Maximum number of segments merged into one segment: all of them are open during the swap."""
 OFFSET_SPAN_MAX: Final = (1 << 31) - 1
 """Maximum number of offsets in a segment: Kafka's index stores them relative to the base offset."""
 SEGMENT_SIZE_MAX: Final = (1 << 31) - 1
@@ -74,7 +74,7 @@ class CompactionStopped(Exception):
 
 
 class SegmentDamaged(Exception):
-    """A segment proved damaged while it was read."""
+    """A segment turned out to be damaged while it was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,8 @@ class Compaction:
         self._filter: BatchFilter | None = None
 
     def run(self) -> int:
-        """Compact the log; return the offset up to which it is compacted. OSError; CompactionStopped; SwapAbandoned."""
+        """Compact the log; return the offset up to which the log is compacted now. OSError; CompactionStopped;
+        SwapAbandoned."""
         try:
             segments = self._prepare()
             transactions = self._transactions(segments)
@@ -177,7 +178,8 @@ class Compaction:
     # --- what is there ------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> list[tuple[Segment, int]]:
-        """Return (segment, base offset of the next one) for all segments before the active one, indexed and checked."""
+        """Return (segment, base offset of the next segment) for all segments before the active one, after indexing and
+        checking them."""
         segments = self.log.segments
         pairs = [(segment, segments[i + 1].base_offset) for i, segment in enumerate(segments[:-1])]
         for segment, next_offset in pairs:
@@ -227,8 +229,8 @@ class Compaction:
             self._spend(0)
 
     def _active_producers(self) -> dict[int, int]:
-        """Return producer id → offset after the producer's last batch. That batch must stay: it has the last sequence
-        number."""
+        """Return producer id → offset after the producer's last batch. The last batch must stay: it has the last
+        sequence number."""
         producers = self.log.ensure_producers()
         with self.log.core.locked():
             return {
@@ -240,7 +242,7 @@ class Compaction:
         """Drop the entries of aborted transactions that had no batch left when this pass began: readers no longer need
         them.
 
-        Does nothing if a segment is damaged, since the damage may hide batches.
+        Do nothing if a segment is damaged, since the damage may hide batches.
         """
         if self._damaged or not transactions.finished:
             return
@@ -251,7 +253,7 @@ class Compaction:
     # --- keys ---------------------------------------------------------------------------------------------------------
 
     def _note_keys(self, keys: KeyMap, segments: Sequence[tuple[Segment, int]], transactions: Transactions) -> int:
-        """Add the keys of the dirty part to the map; return the first offset that is not in it."""
+        """Add the keys of the dirty part to the map; return the first offset whose key is not in the map."""
         for segment, next_offset in segments:
             if next_offset <= self.first_dirty or segment.base_offset in self._damaged:
                 continue
@@ -267,7 +269,7 @@ class Compaction:
         return min(self.upper, segments[-1][1]) if segments else self.first_dirty
 
     def _note_segment(self, keys: KeyMap, segment: Segment, transactions: Transactions) -> int | None:
-        """Add a segment's keys to the map; return None, or the first offset that is not in the full map."""
+        """Add a segment's keys to the map; return None, or the first offset whose key did not fit into the full map."""
         position = self.log.indexes.position_of_offset(segment, self.first_dirty)
         stop = PAUSE
         while stop != END:

@@ -4,9 +4,9 @@
 releases it, even after kill -9.
 
 `meta.properties` is Kafka's (version, cluster.id, node.id, directory.id) with two lines of ours. The line
-`kafkalite.format` means that a journal must exist. Without this line Kafka may have written the directory, and its
-partitions are adopted. The line `kafkalite.cluster` means that the broker belongs to a cluster whose controllers own
-its topics; a standalone broker refuses to start on the directory.
+`kafkalite.format` means that a journal must exist. Without this line Kafka may have written the directory, and the
+directory's partitions are adopted. The line `kafkalite.cluster` means that the broker belongs to a cluster whose
+controllers own the topics; a standalone broker refuses to start on the directory.
 
 In a cluster, kafkalite and a Java broker can use a directory in turn (kafkalite.broker.log.loading).
 
@@ -39,7 +39,7 @@ KAFKA_VERSION: Final = "1"
 CLUSTER_KEY: Final = "kafkalite.cluster"
 CLUSTER_KIND: Final = "kraft"
 NO_BROKER_EPOCH: Final = -1
-"""The broker epoch of a standalone broker, and after an unclean stop."""
+"""The broker epoch of a standalone broker, and of a cluster's broker after an unclean stop."""
 
 
 class DirectoryLock:
@@ -64,19 +64,19 @@ class DirectoryLock:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The contents of meta.properties; `ours` if there must be a journal."""
+    """The contents of meta.properties. `ours`: whether a journal must exist."""
 
     cluster_id: str
     node_id: int
     ours: bool
     in_cluster: bool
-    """Whether the controllers of a cluster own its topics."""
+    """Whether the controllers of a cluster own the directory's topics."""
     zookeeper: bool = False
-    """Whether it belongs to a Java broker of a ZooKeeper cluster."""
+    """Whether the directory belongs to a Java broker of a ZooKeeper cluster."""
 
 
 def prepare(directory: str) -> None:
-    """Create the directory durably if it is missing; StartupError if it cannot be used."""
+    """Create the directory durably if it does not exist; StartupError if the directory cannot be used."""
     try:
         _make(os.path.abspath(directory))
         disk.check_usable(directory)
@@ -95,7 +95,7 @@ def prepare(directory: str) -> None:
 def _make(path: str) -> None:
     """Create a directory and its missing parents, and make their names durable.
 
-    An existing directory that was never used is synced, too: a process may have ended before it synced the name.
+    An existing directory that was never used is synced, too: the process that created it may have ended before a sync.
     """
     unsynced = []
     above = path
@@ -111,7 +111,8 @@ def _make(path: str) -> None:
 
 
 def read_identity(directory: str, node_id: int) -> Identity | None:
-    """Return the identity of a used directory, None for a fresh one; StartupError if this broker cannot use it."""
+    """Return the identity of a used directory, None for a fresh directory; StartupError if this broker cannot use
+    it."""
     path = f"{directory}/{files.META_PROPERTIES_NAME}"
     values = checkpoints.read_properties(path)
     if values is None:
@@ -158,7 +159,7 @@ def check_kind(directory: str, identity: Identity, *, in_cluster: bool) -> None:
 
 
 def directory_id(directory: str) -> bytes:
-    """Return the directory id (KIP-858); StartupError if there is none."""
+    """Return the directory id (KIP-858); StartupError if the directory has none."""
     path = f"{directory}/{files.META_PROPERTIES_NAME}"
     try:
         return uuid_bytes((checkpoints.read_properties(path) or {}).get("directory.id", ""))
@@ -167,7 +168,7 @@ def directory_id(directory: str) -> bytes:
 
 
 def write_identity(directory: str, cluster_id: str, node_id: int, *, in_cluster: bool = False) -> None:
-    """Write meta.properties; unknown lines of Kafka's stay."""
+    """Write meta.properties; keep Kafka's lines that this release does not know."""
     path = f"{directory}/{files.META_PROPERTIES_NAME}"
     values = checkpoints.read_properties(path) or {}
     wanted = {
@@ -184,7 +185,8 @@ def write_identity(directory: str, cluster_id: str, node_id: int, *, in_cluster:
 
 
 def take_clean_marker(directory: str) -> bool:
-    """Return whether the last stop was clean, and remove its marker, so that a crash from now on counts as unclean."""
+    """Return whether the last stop was clean, and remove the clean-shutdown file, so that a crash from now on counts as
+    unclean."""
     path = f"{directory}/{files.CLEAN_SHUTDOWN_NAME}"
     if not disk.exists(path):
         return False
@@ -194,7 +196,7 @@ def take_clean_marker(directory: str) -> bool:
 
 
 def clean_broker_epoch(directory: str) -> int:
-    """Return the broker epoch of the last clean stop, NO_BROKER_EPOCH if there is none. Call it before
+    """Return the broker epoch of the last clean stop, NO_BROKER_EPOCH if none is stored. Call this before
     `take_clean_marker`."""
     try:
         text = files.read_bytes(f"{directory}/{files.CLEAN_SHUTDOWN_NAME}")
@@ -204,7 +206,7 @@ def clean_broker_epoch(directory: str) -> int:
 
 
 def leave_clean_marker(directory: str, broker_epoch: int = NO_BROKER_EPOCH) -> None:
-    """Write the marker of a clean stop, the last step of a stop, in Kafka 4's format."""
+    """Write the clean-shutdown file in Kafka 4's format; this is the last step of a clean stop."""
     content = b'{"version":0,"brokerEpoch":%d}' % broker_epoch
     files.write_atomically(f"{directory}/{files.CLEAN_SHUTDOWN_NAME}", content, durable=True)
 
@@ -228,8 +230,8 @@ def partition_directories(directory: str) -> tuple[dict[tuple[str, int], str], l
 
 
 def _may_be_directory(entry: disk.Entry) -> bool:
-    """Return whether an entry is a directory. True if that cannot be read: its partition then goes offline instead of
-    being overlooked."""
+    """Return whether an entry is a directory. If its type cannot be read, return True: the partition then goes offline
+    instead of being overlooked."""
     try:
         return entry.is_dir(follow_symlinks=True)
     except OSError:

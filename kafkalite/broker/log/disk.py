@@ -1,14 +1,14 @@
 """Access the file system through functions that tests can replace by a simulated disk (`Disk`).
 
     names, sizes, times   functions of this module            a Disk has methods of the same names
-    changes               kafkalite._native.base.file_ops     reported to the Disk, or done by it
+    changes               kafkalite._native.base.file_ops     reported to the Disk, or made by the Disk
     bytes                 descriptors, maps                   the system's, opened by the Disk
 
 `kafkalite/broker/log` and `kafkalite/broker/coordinator` access files only through this module and file_ops;
 tests/test_seams.py checks that. Native code (segments, compaction) writes and syncs through file_ops. It reads from
 maps of descriptors that were opened here, so a Disk must return real descriptors, for example of a memfd.
 
-Without a simulation the functions are the system's own, so there is no extra call.
+Without a simulation, the functions are the operating system's, so there is no extra call.
 
 Everything here may block. OSError reaches the caller.
 """
@@ -56,19 +56,19 @@ class Entry(Protocol):
         """The path with its directory."""
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """Return whether it is a directory."""
+        """Return whether the entry is a directory."""
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        """Return whether it is a plain file."""
+        """Return whether the entry is a plain file."""
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """Return size and times."""
+        """Return the entry's size and times."""
 
 
 class Disk(Protocol):
-    """A simulated file system. It fails as the system does: by OSError with an errno.
+    """A simulated file system. Its methods fail as the operating system's do: with an OSError that has an errno.
 
-    For `write`, `sync`, `truncate` and `allocate`, the system acts on the real descriptor after the method returns.
+    After `write`, `sync`, `truncate` and `allocate` return, the operating system acts on the real descriptor.
     """
 
     def open(self, path: str, flags: int) -> int:
@@ -84,58 +84,58 @@ class Disk(Protocol):
         """Note a truncation that is about to happen."""
 
     def allocate(self, fd: int, position: int, size: int) -> None:
-        """Note that blocks are about to be reserved; the file's size stays."""
+        """Note that blocks are about to be reserved, which does not change the file's size."""
 
     def rename(self, source: str, target: str) -> None:
-        """As os.replace."""
+        """Do what os.replace does."""
 
     def unlink(self, path: str) -> None:
-        """As os.unlink."""
+        """Do what os.unlink does."""
 
     def make_directory(self, path: str) -> None:
-        """As os.mkdir."""
+        """Do what os.mkdir does."""
 
     def sync_file_system(self, path: str) -> None:
         """Note that everything on the file system of a directory becomes durable."""
 
     def stat(self, path: str) -> os.stat_result:
-        """As os.stat."""
+        """Return what os.stat returns."""
 
     def exists(self, path: str) -> bool:
-        """As os.path.exists."""
+        """Return what os.path.exists returns."""
 
     def lexists(self, path: str) -> bool:
-        """As os.path.lexists."""
+        """Return what os.path.lexists returns."""
 
     def is_directory(self, path: str) -> bool:
-        """As os.path.isdir."""
+        """Return what os.path.isdir returns."""
 
     def is_link(self, path: str) -> bool:
-        """As os.path.islink."""
+        """Return what os.path.islink returns."""
 
     def list_names(self, path: str) -> list[str]:
-        """As os.listdir."""
+        """Return what os.listdir returns."""
 
     def entries(self, path: str) -> list[Entry]:
-        """See the function below."""
+        """Return the entries of a directory."""
 
     def open_to_read(self, path: str) -> int:
-        """See the function below."""
+        """Return a descriptor for reading a file."""
 
     def make_directories(self, path: str, mode: int) -> None:
-        """As os.makedirs with exist_ok."""
+        """Do what os.makedirs does with exist_ok=True."""
 
     def remove_directory(self, path: str) -> None:
-        """As os.rmdir."""
+        """Do what os.rmdir does."""
 
     def set_times(self, path: str, read_ns: int, written_ns: int) -> None:
-        """See the function below."""
+        """Set the times of a file's last read and write, in ns since 1970."""
 
     def check_usable(self, path: str) -> None:
-        """See the function below."""
+        """Raise OSError, with the reason, unless files can be created and listed in a directory."""
 
     def hold(self, path: str) -> int:
-        """See the function below."""
+        """Lock a file until the returned descriptor is closed, and write the process id into the file. FileHeld."""
 
 
 def entries(path: str) -> list[Entry]:
@@ -145,12 +145,12 @@ def entries(path: str) -> list[Entry]:
 
 
 def open_to_read(path: str) -> int:
-    """Return a descriptor for `reading`; fault plans do not count it."""
+    """Return a descriptor for reading a file; fault plans do not count this open."""
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def make_directories(path: str, mode: int) -> None:
-    """Create a directory and its missing parents; an existing one is left as it is."""
+    """Create a directory and its missing parents; do nothing if the directory exists."""
     os.makedirs(path, mode=mode, exist_ok=True)
 
 
@@ -167,7 +167,7 @@ def give(fd: int, like: os.stat_result) -> None:
 
 
 def check_usable(path: str) -> None:
-    """Raise OSError with the reason unless files can be created and listed in a directory."""
+    """Raise OSError, with the reason, unless files can be created and listed in a directory."""
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
         read_only = os.statvfs(path).f_flag & os.ST_RDONLY
         code = errno.EROFS if read_only else errno.EACCES
@@ -194,12 +194,14 @@ def hold(path: str) -> int:
 
 
 def link(source: str, target: str) -> None:
-    """Give a file a second name. Always the system's: only backups use it, and no simulation makes backups."""
+    """Give a file a second name. No Disk replaces this function: only backups use it, and no simulation makes
+    backups."""
     os.link(source, target, follow_symlinks=True)
 
 
 def is_held(path: str) -> bool:
-    """Return whether a `flock` on the file is held; FileNotFoundError. Like `link`, always the system's."""
+    """Return whether a `flock` on the file is held; FileNotFoundError. As with `link`, no Disk replaces this
+    function."""
     fd = open_to_read(path)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -243,7 +245,7 @@ _SYSTEM: Final = {
 def instead(disk: Disk) -> Iterator[None]:
     """Replace the machine's disk by `disk` in the whole process, for the duration of the block.
 
-    If `disk` raises an error that is not an OSError (a bug in it), callers see EIO, and the block ends with that error.
+    If `disk` has a bug and raises an error that is no OSError, callers see EIO, and the block ends with that error.
     """
     file_ops.use_disk(disk)
     globals().update({name: getattr(disk, name) for name in _SYSTEM})

@@ -46,7 +46,7 @@ class DirectoryEntries:
 
     @property
     def dirty(self) -> bool:
-        """Whether any change may not be durable."""
+        """Whether there are changes that could be lost in a power cut."""
         return self._synced < self._made or self._removals > 0
 
     def name_changed(self) -> None:
@@ -54,7 +54,7 @@ class DirectoryEntries:
         self._made += 1
 
     def removal_began(self) -> None:
-        """Note that a removal of files begins. Until it is durable, a power cut may restore the files."""
+        """Note that a removal of files begins. Until the removal is durable, a power cut may restore the files."""
         self._removals += 1
 
     def removal_ended(self) -> None:
@@ -73,7 +73,8 @@ class DirectoryEntries:
         self._made += 1
 
     def doubted(self) -> None:
-        """Count everything in the directory as not durable, after an unclean stop or if the directory was copied here.
+        """Count everything in the directory as not durable: after an unclean stop, or because the directory was copied
+        here.
 
         The manager syncs the directory's own name, once for all directories.
         """
@@ -81,8 +82,8 @@ class DirectoryEntries:
         self._made += 1
 
     def mark(self) -> int:
-        """Return the count of changes so far; call it before a sync of the file system, and `synced` with it
-        afterwards."""
+        """Return the count of changes so far. Call `mark` before a sync of the file system, and pass its result to
+        `synced` after the sync."""
         return self._made
 
     def synced(self, mark: int) -> None:
@@ -90,7 +91,8 @@ class DirectoryEntries:
         self._synced = max(self._synced, mark)
 
     def sync(self) -> None:
-        """Make all counted changes durable; free if there are none. OSError: some may not be durable."""
+        """Make all counted changes durable; costs nothing without changes. After an OSError, some changes could be
+        lost."""
         made, before = self._made, self._synced
         if before >= made:
             return

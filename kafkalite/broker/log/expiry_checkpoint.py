@@ -5,7 +5,7 @@ The *trusted time* decides which records expire. It does not follow a wall clock
 
     version: 1
     time_ms: 1764316800000        the trusted time
-    ahead_ms: 691200000           how far the wall clock is ahead and not followed; 0 if it is followed
+    ahead_ms: 691200000           how far the untrusted wall clock is ahead; 0 if the wall clock is trusted
     held_ms: 1200000              for how much running time the wall clock has been that far ahead
 
 The file is replaced as a whole, as often as the recovery points, at least every STORE_INTERVAL_MAX, and at a stop. It
@@ -32,7 +32,8 @@ logger = logging.getLogger(__name__)
 
 VERSION: Final = "1"
 STORE_INTERVAL_MAX: Final = 30.0
-"""Seconds between two writes: less than a minute, so that a quick restart after kill -9 is not seen as a jump."""
+"""Maximum time between two writes in seconds: below a minute, so a quick restart after kill -9 does not look like a
+jump."""
 FALLBACK_NAMES: Final = (
     files.RECOVERY_POINTS_NAME,
     files.LOG_STARTS_NAME,
@@ -42,7 +43,7 @@ FALLBACK_NAMES: Final = (
 
 
 def read(directory: str) -> StoredTime | None:
-    """Return the stored time; None if there is none or it cannot be read."""
+    """Return the stored time; None if the file is missing or cannot be read."""
     path = f"{directory}/{files.EXPIRY_TIME_NAME}"
     try:
         data = files.read_bytes(path)
@@ -61,8 +62,8 @@ def read(directory: str) -> StoredTime | None:
 
 
 def newest_checkpoint(directory: str) -> StoredTime | None:
-    """Return the newest modification time of the other checkpoint files, for a directory without a stored time; None if
-    there are none."""
+    """Return the time to use if a directory has no stored time: the newest modification time of its checkpoint files
+    other than this one; None if it has none of them."""
     found = []
     for name in FALLBACK_NAMES:
         try:
@@ -83,15 +84,15 @@ class ExpiryCheckpoint:
     """The stored trusted time of one data directory."""
 
     _failed = False
-    """Whether the last store failed."""
+    """Whether the last call of `store` failed."""
 
     def __init__(self, directory: str, expiry_time: ExpiryTime) -> None:
         self._directory = directory
         self._expiry_time = expiry_time
 
     def resume(self) -> None:
-        """Resume from the stored trusted time, or else from the newest time of the checkpoint files. The latter is
-        stored at once, before the wall clock, which may be wrong, gives the checkpoint files new times."""
+        """Resume from the stored trusted time, or else from the newest time of the checkpoint files. That newest time
+        is stored at once, before the wall clock, which could be wrong, gives the checkpoint files new times."""
         stored = read(self._directory)
         if stored is not None:
             self._expiry_time.resume(stored)
@@ -102,7 +103,7 @@ class ExpiryCheckpoint:
             self.store()
 
     def store(self) -> None:
-        """Store the trusted time, durably. If that fails, the next start uses an older time and keeps records
+        """Store the trusted time, durably. If the write fails, the next start uses an older time and keeps records
         longer."""
         try:
             write(self._directory, self._expiry_time.to_store())

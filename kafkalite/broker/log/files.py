@@ -10,8 +10,8 @@
                                               leader-epoch-checkpoint  partition.metadata
 
 Files not marked as ours are Apache Kafka's, byte for byte. Before a removal, a file gets the suffix `.deleted` and a
-partition directory the suffix `-delete`; both are removed later, or at the next start. A partition directory gets the
-suffix `-stray` if it belongs to no topic but has the name of a new topic's partition; it is kept. `.cleaned` and
+partition directory the suffix `-delete`; both are removed later, or at the next start. A partition directory that
+belongs to no topic but has the name of a new topic's partition gets the suffix `-stray` and is kept. `.cleaned` and
 `.swap` belong to compaction (kafkalite.broker.log.swap). In the root, cleaner-offset-checkpoint holds the offset up to
 which each log is compacted. expiry-time-checkpoint (ours) holds the trusted time
 (kafkalite.broker.log.expiry_checkpoint).
@@ -61,13 +61,13 @@ JOURNAL_NAME: Final = "metadata.journal"
 LOCK_NAME: Final = ".lock"
 JOURNAL_ALONE_NAME: Final = "metadata.journal.alone"
 MIGRATION_NAME: Final = "migration.json"
-"""Both belong to a migration into a cluster (kafkalite.broker.log.handover)."""
+"""This file and JOURNAL_ALONE_NAME belong to a migration into a cluster (kafkalite.broker.log.handover)."""
 BACKUP_REQUEST_NAME: Final = "backup.request"
 """Locked by a backup of a running broker (kafkalite.broker.log.backup_cut)."""
 BACKUP_LINKS_NAME: Final = ".backup"
 """The directory of links that the broker makes for a backup."""
 BACKUP_UNFINISHED_NAME: Final = "backup.unfinished"
-"""Marks an incomplete copy; no broker starts on it."""
+"""Marks a backup that is incomplete; no broker starts on a directory with this file."""
 
 DIRECTORY_NAME: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})")
 DELETED_DIRECTORY_NAME: Final = re.compile(r".+-\d{1,10}\.[0-9a-f]{32}-delete")
@@ -113,8 +113,8 @@ def parse_directory_name(name: str) -> tuple[str, int] | None:
 def write_atomically(path: str, data: bytes, *, durable: bool, owned_as: stat_result | None = None) -> None:
     """Replace a file as a whole; with `durable`, its content and name are durable on return.
 
-    With `owned_as` the new file gets that owner and mode before anything is written to it; until then only this
-    process's user can open it. OSError, and the old file stays, if the owner cannot be set.
+    With `owned_as` the new file gets the owner and mode of that file before anything is written to it; until then only
+    this process's user can open it. If the owner cannot be set, raises OSError and keeps the old file.
     """
     temporary = path + TEMPORARY_SUFFIX
     if owned_as is None:
@@ -140,7 +140,7 @@ def write_atomically(path: str, data: bytes, *, durable: bool, owned_as: stat_re
 
 
 def sync_path(path: str) -> None:
-    """Sync a file that was written without a sync; nothing to do if it does not exist."""
+    """Sync a file that was written without a sync; do nothing if the file does not exist."""
     try:
         fd = file_ops.open_file(path, os.O_RDONLY)
     except FileNotFoundError:

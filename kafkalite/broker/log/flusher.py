@@ -48,13 +48,14 @@ class Flusher:
         self._worker.start()
 
     def stop(self) -> None:
-        """Serve the waiting requests, then end the thread. Later requests run on the caller's thread."""
+        """Serve the waiting requests, then end the thread. Requests after that run on the caller's thread."""
         with self._lock:
             self._stopping = True
         self._worker.stop()
 
     def submit(self, log: PartitionLog, end_offset: int, callback: Callback | None = None) -> None:
-        """Request a flush up to end_offset; call back when it is durable. Never blocks while the flusher runs."""
+        """Request a flush up to end_offset; call back when everything below it is durable. Never blocks while the
+        flusher runs."""
         with self._lock:
             if not self._stopping:
                 waiters = self._waiting.setdefault(log, [])
@@ -109,7 +110,8 @@ def _serve(log: PartitionLog, waiters: list[tuple[int, Callback]], durations: Hi
 def flush_together(logs: Sequence[PartitionLog], directory: str) -> None:
     """Flush many logs with one sync of their file system. A failure is logged and takes its partition offline.
 
-    A sync of the file system does not say which file failed. So after a failure each log is flushed separately.
+    If the sync fails, each log is flushed separately, since a sync of the file system does not report which file
+    failed.
     """
     states = [log.begin_bulk_flush() for log in logs]
     try:

@@ -18,5 +18,5 @@ LOGS: Final[dict[str, type[PartitionLog]]] = {v2.name: PartitionLog, classic.nam
 
 
 def format_named(name: str) -> RecordFormat:
-    """Return the format of that name; KeyError if this release does not have it."""
+    """Return the format with this name; KeyError if this release has no such format."""
     return FORMATS[name]

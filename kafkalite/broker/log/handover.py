@@ -37,17 +37,19 @@ class Handover:
     cluster_id: str
     node_id: int
     topics: list[str]
-    """Topics that this migration creates in the cluster; none of them existed there before."""
+    """Topics that this migration creates; no topic with one of these names existed in the cluster before."""
     producer_ids_before: int
     """The cluster's next producer id before this migration allocated any."""
     producer_ids_clear: int = 0
-    """Below this id no producer of the cluster has the id of a producer here."""
+    """Producers of the cluster with ids below this one were checked: their ids differ from those of all producers
+    here."""
     rules: list[list[str]] = field(default_factory=list)
-    """ACLs that this migration adds to the cluster, as `Acl.texts` has them."""
+    """ACLs that this migration adds to the cluster, in the form of `Acl.texts`."""
     quotas: list[list[Any]] = field(default_factory=list)
-    """Quotas that it adds: [[[entity type, name], …], key]."""
+    """Quotas that this migration adds: [[[entity type, name], …], key]."""
     settings: list[list[Any]] = field(default_factory=list)
-    """Settings that it adds: [resource type, name, key]. Settings of topics are created with their topics."""
+    """Settings that this migration adds: [resource type, name, key]. Settings of topics are created with their
+    topics."""
     ids: dict[str, str] = field(default_factory=dict)
     """Topic name → topic id in the cluster, set in phase MOVING."""
     broker_epoch: int = directory.NO_BROKER_EPOCH
@@ -78,8 +80,8 @@ def write(root: str, handover: Handover) -> None:
 
 
 def begin_moving(root: str, handover: Handover) -> None:
-    """Enter phase MOVING, in which no standalone broker starts here. If a broker was started here since the migration
-    was planned, raise StartupError and stay in phase PLANNED."""
+    """Enter phase MOVING, in which no standalone broker starts on the directory. If a broker was started on it since
+    the migration was planned, raise StartupError and stay in phase PLANNED."""
     lock = directory.DirectoryLock(root)
     try:
         if not disk.exists(f"{root}/{files.CLEAN_SHUTDOWN_NAME}"):
@@ -127,8 +129,7 @@ def _id_in(path: str) -> bytes | None:
 
 
 def _empty_journal(root: str, cluster_id: str) -> None:
-    """Empty the journal, since the controllers own the metadata now. The count of unclean starts and the secret
-    stay."""
+    """Empty the journal except for the count of unclean starts and the secret: the controllers own the metadata now."""
     journal = Journal.open(root)
     if journal is None:
         raise StartupError(f"{root} has no {files.JOURNAL_NAME}; restore it from a copy")

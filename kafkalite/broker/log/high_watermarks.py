@@ -35,11 +35,12 @@ class HighWatermarks:
         self._written = checkpoints.read_offsets(self._path) or {}
 
     def of(self, topic: str, partition: int) -> int | None:
-        """Return the checkpointed high watermark of a partition, None if there is none."""
+        """Return the checkpointed high watermark of a partition; None if the checkpoint has no entry for it."""
         return self._written.get((topic, partition))
 
     def forget(self, is_gone: Callable[[tuple[str, int]], bool]) -> None:
-        """Remove partitions, durably, so that a new partition of the same name finds no old value. OSError."""
+        """Remove partitions from the checkpoint, durably, so that a new partition of the same name gets no old value.
+        OSError."""
         with self._lock:
             kept = {key: offset for key, offset in self._written.items() if not is_gone(key)}
             if len(kept) < len(self._written):
@@ -47,7 +48,7 @@ class HighWatermarks:
                 self._written = kept
 
     def write(self) -> None:
-        """Write the current high watermarks, durably, unless they are unchanged. OSError."""
+        """Write the current high watermarks, durably, if they have changed. OSError."""
         with self._lock:
             found = {
                 (log.topic, log.partition): log.high_watermark

@@ -43,7 +43,7 @@ FLUSH_CHECK_INTERVAL: Final = 0.5
 BULK_FLUSH_COUNT_MIN: Final = 32
 """Minimum number of logs for which one sync of the file system is cheaper than a sync of each file and directory."""
 RETENTION_DELAY: Final = 30.0
-"""Seconds from the start to the first retention, as in Kafka, so that it does not slow down the start."""
+"""Seconds from the start to the first retention, as in Kafka, so that retention does not slow down the start."""
 
 
 class Chore:
@@ -75,7 +75,7 @@ class Housekeeper:
         self._worker.start()
 
     def stop(self) -> None:
-        """End the thread after its current chore. The next start removes files that are still to be removed."""
+        """End the thread after its current chore. The next start removes the files that are queued for removal."""
         self._stopping = True
         self._worker.stop()
 
@@ -92,7 +92,7 @@ class Housekeeper:
             self._worker.call_locked()
 
     def notify_later(self, log: PartitionLog) -> None:
-        """Wake the requests that wait for a log, on the housekeeper's thread: it holds no lock."""
+        """Wake the requests that wait for a log, on the housekeeper's thread, which holds no lock."""
         with self._lock:
             self._to_notify.append(log)
             self._worker.call_locked()

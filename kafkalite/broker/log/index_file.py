@@ -9,9 +9,9 @@
     48  covered size, bytes          96  end offset                     little-endian throughout
 
 An index covers the first `covered size` bytes of the segment, which were durable before the index was written. Loading
-it also indexes the bytes after them, so the index of a growing segment can be saved, too. The CRC of the last covered
-batch identifies the bytes. An index that is missing, incomplete, or from another partition or other bytes is ignored
-and rebuilt from the log.
+an index also indexes the bytes after the covered ones, so the index of a growing segment can be saved, too. The CRC of
+the last covered batch identifies the bytes. An index that is missing, incomplete, from another partition or from other
+bytes is ignored and rebuilt from the log.
 
 Reading and writing may block; nothing here is shared between threads.
 """
@@ -42,7 +42,7 @@ VERSION: Final = 1
 HEADER: Final = struct.Struct("<8sII16sIIqqqqqqIIqI")
 HEADER_SIZE: Final = HEADER.size + 4
 MAPPED_SIZE_MIN: Final = 64 * 1024
-"""Entries of at least this many bytes are mapped instead of read."""
+"""Size in bytes from which a file's entries are mapped instead of read."""
 
 
 class IndexSummary(NamedTuple):
@@ -84,7 +84,7 @@ def _header_crc(data: bytes) -> int:
 
 
 def read_summary(path: str) -> IndexSummary | None:
-    """Return the header of an index file; None if there is none or it cannot be read."""
+    """Return the header of an index file; None if the file is missing or the header cannot be read."""
     try:
         with disk.reading(path) as fd:
             data = disk.read_at(fd, HEADER_SIZE, 0)
@@ -104,7 +104,8 @@ def _report(path: str, reason: str) -> None:
 
 
 def topic_id_in(directory: str) -> bytes | None:
-    """Return the topic id in all saved indexes of a partition directory; None if there are none or they disagree."""
+    """Return the topic id that all saved indexes of a partition directory contain; None without indexes or if they
+    disagree."""
     try:
         paths = [f"{directory}/{name}" for name in disk.list_names(directory) if name.endswith(files.INDEX_SUFFIX)]
     except OSError:
@@ -136,7 +137,8 @@ def describes(summary: IndexSummary, segment: Segment, topic_id: bytes, partitio
 def read_entries(path: str, summary: IndexSummary, *, mapped: bool = True) -> SegmentIndex | None:
     """Return the entries of an index file; None if they are damaged or unreadable.
 
-    With `mapped`, a large index is mapped instead of copied. The active segment's is always copied, since it grows.
+    With `mapped`, a large index is mapped instead of copied. The active segment's index is always copied, since it
+    grows.
     """
     import numpy as np
 
@@ -165,8 +167,8 @@ def read_entries(path: str, summary: IndexSummary, *, mapped: bool = True) -> Se
 def scan_after(
     segment: Segment, summary: IndexSummary | None, *, index_interval: int, mapped: bool = True
 ) -> SegmentScan:
-    """Return a scan that builds a segment's index. It begins after the bytes that the saved index covers, or at the
-    start."""
+    """Return a scan that builds a segment's index. The scan begins after the bytes that the saved index covers, or at
+    the segment's start."""
     index = None if summary is None else read_entries(path_of(segment), summary, mapped=mapped)
     if summary is None or index is None:
         return SegmentScan(
@@ -187,7 +189,7 @@ def scan_after(
 
 
 def summary_of(segment: Segment, topic_id: bytes, partition: int) -> IndexSummary | None:
-    """Return the header of a segment's saved index; None unless it is intact and matches the segment's bytes."""
+    """Return the header of a segment's saved index; None unless the index is intact and matches the segment's bytes."""
     summary = read_summary(path_of(segment))
     return summary if summary is not None and describes(summary, segment, topic_id, partition) else None
 
@@ -222,7 +224,7 @@ def save(
 ) -> None:
     """Write the index of the first covered_size bytes, which must be durable. `columns` are SegmentIndex.columns.
 
-    The file is not synced, because it can be rebuilt.
+    The file is not synced, because it can be rebuilt from the log.
     """
     import numpy as np
 

@@ -43,11 +43,11 @@ class SegmentIndexes:
         self._topic_id = topic_id
         self._cut_lock = cut_lock
         self.dense = False
-        """Set while loading: no offset may be missing between the segments that exist at that time."""
+        """Set while loading: whether a missing offset between the segments that exist at that time is damage."""
 
     def _load(self, segment: Segment, *, locked: bool) -> None:
-        """Give a segment its index: the saved one, if it matches, extended by reading the batches that it does not
-        cover."""
+        """Give a segment its index: the saved index, if it matches the segment, extended by the batches that it does
+        not cover."""
         size = segment.size
         summary = index_file.summary_of(segment, self._topic_id, self._log.partition)
         mapped = segment is not self._log.active
@@ -91,9 +91,9 @@ class SegmentIndexes:
         return segment.index
 
     def checked(self, segment: Segment, offset: int, size_max: int, offset_limit: int) -> None:
-        """Open a segment, load its index and verify the batches that a read of `size_max` bytes from `offset` returns,
-        and VERIFY_AHEAD bytes more. `segment.damage` has the result. `offset_limit` is the first offset that cannot be
-        in the segment. OSError. May block."""
+        """Open a segment, load its index, and verify the batches that a read of `size_max` bytes from `offset` returns
+        and VERIFY_AHEAD bytes after them. `segment.damage` has the result. `offset_limit` is the first offset that
+        cannot be in the segment. OSError. May block."""
         with segment:
             index = self.loaded(segment)
             if segment.unverified:
@@ -102,7 +102,8 @@ class SegmentIndexes:
                 recovery.verify_granules(segment, granules, offset_limit)
 
     def position_of_offset(self, segment: Segment, offset: int, *, locked: bool = False) -> int:
-        """Return the position at which a walk to an offset starts; `locked`: the log's lock is held. May block."""
+        """Return the position from which to walk to an offset. `locked`: whether the caller holds the log's lock. May
+        block."""
         while True:
             index = self.loaded_locked(segment) if locked else self.loaded(segment)
             position = index.position_of_offset(offset)
@@ -111,7 +112,7 @@ class SegmentIndexes:
             segment.forget_index()
 
     def ensure_summary(self, segment: Segment) -> None:
-        """Find out max_timestamp of a sealed segment, from its index file's header if possible."""
+        """Determine max_timestamp of a sealed segment, from the header of its index file if possible."""
         if segment.index is not None or segment.last_position >= 0 or segment.size == 0:
             return
         summary = index_file.summary_of(segment, self._topic_id, self._log.partition)
@@ -122,7 +123,8 @@ class SegmentIndexes:
 
     @staticmethod
     def forget_failed(segments: Sequence[Segment]) -> bool:
-        """Drop indexes whose mapped files failed, so that they are rebuilt; return whether there were any."""
+        """Drop the indexes whose mapped files failed, so that these indexes are rebuilt; return whether any were
+        dropped."""
         failed = [segment for segment in segments if segment.index is not None and segment.index.failed]
         for segment in failed:
             segment.forget_index()
@@ -130,8 +132,8 @@ class SegmentIndexes:
 
     @staticmethod
     def state_of(segment: Segment) -> dict[str, int] | None:
-        """Return a segment's state for save_state(), or None if there is nothing to save. The index may grow
-        afterwards."""
+        """Return a segment's index for save_state(), or None if nothing has to be saved. The index can grow after the
+        call."""
         if segment.index is None or segment.size == 0 or segment.damage is not None:
             return None
         return {

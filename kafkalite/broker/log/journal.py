@@ -13,14 +13,14 @@ changed the file, and the broker refuses to start.
     {"op": "overrides", "name", "overrides"}                  settings of a topic
     {"op": "broker", "overrides"}                             settings of this broker
     {"op": "cluster", "overrides"}                            settings of all brokers
-    {"op": "group", "id", "overrides"}                        settings of a group; none: the entry is removed
-    {"op": "client_metrics", "name", "overrides"}             a client metrics subscription; none: it is removed
+    {"op": "group", "id", "overrides"}                        settings of a group; empty: the entry is removed
+    {"op": "client_metrics", "name", "overrides"}             a client metrics subscription; empty: it is removed
     {"op": "producer_ids", "next"}                            {"op": "unclean", "count"}
     {"op": "epoch_base", "name", "partition", "base"}
     {"op": "scram", "user", "mechanism", "salt", "stored_key", "server_key", "iterations"}      bytes as hex digits
     {"op": "scram_delete", "user", "mechanism"}               {"op": "secret", "value"}
     {"op": "scram_changes", "changes": [change, ...]}         several changes of users
-    {"op": "features", "levels": {name: level}, "count"}      count: number of changes ever made
+    {"op": "features", "levels": {name: level}, "count"}      count: number of feature changes ever made
     {"op": "acls", "add": [acl, ...], "remove": [acl, ...]}   an ACL is the seven texts of kafkalite.base.acls.Acl
     {"op": "quota", "changes": [{"entity": {type: name or null}, "key", "value": number or null}, ...]}
 
@@ -67,8 +67,8 @@ ACLS_PER_LINE: Final = 1000
 SLACK_LINES: Final = 64
 """Lines beyond those that the state needs, above which a start rewrites the journal."""
 RUNNING_SLACK_LINES: Final = 1000
-"""The same for a running broker, which also waits until the file is twice as long as needed: a rewrite costs its
-size."""
+"""Surplus lines above which a running broker rewrites the journal. It also waits until the file is twice as long as
+needed, since a rewrite costs as much as the file is long."""
 
 
 @dataclass(slots=True)
@@ -120,7 +120,8 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
 
 
 def _run_lengths(values: list[int]) -> list[list[int]]:
-    """Return [[value, count], ...], one entry for equal adjacent values: most partitions of a topic share one base."""
+    """Return [[value, count], ...] with one entry per run of equal values: most partitions of a topic share one
+    base."""
     runs: list[list[int]] = []
     for value in values:
         if runs and runs[-1][0] == value:
@@ -334,15 +335,16 @@ class Journal:
         self.size = size
         """Size of the valid lines, in bytes."""
         self.failure: str | None = None
-        """Why the journal accepts no more changes; None if it does."""
+        """The reason why the journal accepts no more changes; None if it accepts changes."""
         self._fd = fd
         self.line_count = line_count  # lines in the file
         self.change_count = line_count
-        """Lines at opening plus changes since; unlike `line_count`, never decreases."""
+        """Number of lines at opening plus number of changes since then; unlike `line_count`, it never decreases."""
 
     @classmethod
     def open(cls, directory: str) -> Journal | None:
-        """Replay the journal; None if there is none. StartupError if it is damaged or of a newer release."""
+        """Replay the journal; return None if the file does not exist. StartupError if it is damaged or of a newer
+        release."""
         path = f"{directory}/{files.JOURNAL_NAME}"
         data = files.read_bytes(path)
         if data is None:
@@ -360,14 +362,14 @@ class Journal:
 
     @classmethod
     def create(cls, directory: str, cluster_id: str) -> Journal:
-        """Return a new journal, which is durable."""
+        """Create a journal, durably, and return it."""
         journal = cls(f"{directory}/{files.JOURNAL_NAME}", MetadataState(cluster_id), -1, 0, 0)
         journal.rewrite()
         return journal
 
     def rewrite(self) -> None:
-        """Replace the file by the shortest one for the same state. On OSError the old file stays, or `failure` is
-        set."""
+        """Replace the file by the shortest file with the same state. After an OSError the old file stays, or `failure`
+        is set."""
         changes = _snapshot(self.state)
         data = b"".join(encode_line(change) for change in changes)
         present = disk.stat(self.path).st_ino if self._fd >= 0 else None
@@ -387,16 +389,17 @@ class Journal:
     def compact(self) -> None:
         """Rewrite the file if it has many more lines than its state needs.
 
-        Call it only when no deleted topic has directories left: the new file does not contain the ids of deleted
+        Call this only when no deleted topic has directories left: the new file does not contain the ids of deleted
         topics."""
         if self.line_count > _snapshot_size(self.state) + SLACK_LINES:
             self._rewrite_without_deleted()
 
     def compact_running(self) -> bool:
-        """Rewrite a running broker's file if it is far longer than its state needs; return whether it was. OSError.
+        """Rewrite a running broker's file if it is far longer than its state needs; return whether it was rewritten.
+        OSError.
 
-        Call it only when all directories of deleted topics are durably renamed: the new file does not contain their
-        ids.
+        Call this only when all directories of deleted topics are durably renamed: the new file does not contain the ids
+        of these topics.
         """
         surplus = self.line_count - RUNNING_SLACK_LINES
         if self.failure is not None or surplus <= len(self.state.topics) or surplus <= 2 * _snapshot_size(self.state):
@@ -417,7 +420,7 @@ class Journal:
             return False
 
     def record(self, *changes: dict[str, Any]) -> None:
-        """Write changes, and apply them to the state when they are durable. On OSError none of them was made.
+        """Write changes, and apply them to the state when they are durable. After an OSError, no change was made.
 
         After a failed sync the file's content is unknown, so no changes are accepted until the next start reads the
         file.

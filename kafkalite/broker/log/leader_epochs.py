@@ -1,5 +1,4 @@
-"""Keep the start offset of each leader epoch of a log. With it, two replicas find the offset at which their logs
-diverge.
+"""Keep the start offset of each leader epoch of a log. With these offsets, two replicas find where their logs diverge.
 
     entries     (epoch, start offset), both rising; the last one is the epoch of the newest batch, or of a leader that
                 has not written yet
@@ -37,7 +36,7 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
-        """The newest epoch; UNDEFINED if there is none."""
+        """The newest epoch; UNDEFINED without entries."""
         return self.entries[-1][0] if self.entries else UNDEFINED
 
     def load(self, entries: Iterable[tuple[int, int]]) -> None:
@@ -45,7 +44,7 @@ class LeaderEpochs:
         self.entries = tuple(entries)
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Add the start of an epoch; return whether it was new. OSError."""
+        """Add the start of an epoch; return whether the entry was new. OSError."""
         entries = self._with(epoch, start_offset)
         if entries is self.entries:
             return False
@@ -54,7 +53,7 @@ class LeaderEpochs:
 
     def begin(self, epoch: int, start_offset: int) -> None:
         """Add the start of an epoch without writing the file; call `save` before a batch has this epoch. A crash before
-        that is harmless: a start drops an epoch without batches."""
+        the save is harmless: a start drops an epoch without batches."""
         self.entries = self._with(epoch, start_offset)
 
     def save(self, *, durable: bool = True) -> None:
@@ -77,8 +76,8 @@ class LeaderEpochs:
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
         """Return (largest epoch up to `epoch`, its end offset).
 
-        Return (UNDEFINED, UNDEFINED) for an epoch above all entries, and without entries. For an epoch below all
-        entries return the epoch itself and the start of the first one."""
+        Return (UNDEFINED, UNDEFINED) if there are no entries or `epoch` is above all of them. If `epoch` is below all
+        entries, return `epoch` and the start offset of the first entry."""
         entries = self.entries
         if epoch == UNDEFINED or not entries or epoch > entries[-1][0]:
             return UNDEFINED, UNDEFINED
@@ -92,7 +91,7 @@ class LeaderEpochs:
         return max((epoch for epoch, start in self.entries if start <= offset), default=UNDEFINED)
 
     def cut_end(self, offset: int) -> bool:
-        """Remove entries at `offset` and later, when the log is truncated to it; return whether there were any.
+        """Remove the entries that start at `offset` or later, for a truncation to it; return whether any were removed.
         OSError."""
         kept = tuple(entry for entry in self.entries if entry[1] < offset)
         if len(kept) == len(self.entries):
@@ -101,8 +100,8 @@ class LeaderEpochs:
         return True
 
     def cut_front(self, offset: int) -> bool:
-        """Drop the epochs that end before the new log start `offset`, and let the epoch at this offset begin there.
-        Return whether anything changed. OSError."""
+        """Drop the epochs that end before the new log start `offset`, and set the start of the epoch at this offset to
+        it. Return whether anything changed. OSError."""
         gone = [entry for entry in self.entries if entry[1] <= offset]
         if not gone or gone == [(gone[-1][0], offset)]:
             return False
@@ -123,7 +122,7 @@ class LeaderEpochs:
         return True
 
     def clear(self) -> bool:
-        """Remove all entries; return whether there were any. OSError."""
+        """Remove all entries; return whether any were removed. OSError."""
         if not self.entries:
             return False
         self._replace(())

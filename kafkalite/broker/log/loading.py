@@ -4,10 +4,10 @@
     otherwise       read everything after the flushed offset and check its CRCs; truncate the tail at the first bytes
                     that are no batch, and quarantine damage below the flushed offset (see recovery)
 
-The *flushed offset* is the recovery point of the last checkpoint. It is higher if saved indexes cover the log from
-there without a gap, since they, too, are written only after the bytes were synced. Offsets below it are never reused,
-even if their records are lost. A saved index does not prove that file names are durable. So after an unclean stop, the
-log counts as durable only up to the recovery point until its next flush.
+The *flushed offset* is the recovery point of the last checkpoint, or a higher offset if saved indexes cover the log
+from the recovery point to it without a gap: an index, too, is written only after its bytes were synced. Offsets below
+it are never reused, even if their records are lost. A saved index does not prove that file names are durable. So after
+an unclean stop, the log counts as durable only up to the recovery point until its next flush.
 
 A directory that Kafka wrote last has Kafka's index files next to the active segment:
 
@@ -18,12 +18,12 @@ A directory that Kafka wrote last has Kafka's index files next to the active seg
                         unless a leader has them
 
 Kafka's index files are removed when their segment grows or is truncated: a Java broker would trust them, but rebuilds
-missing ones. They are also the only sign that Kafka wrote the log. So if no other broker has the records, the whole log
-and a recovery point at its end are made durable before the files are removed (`LogOpener.keep_taken_over`). Otherwise,
-after a crash, offsets that Kafka compacted away would count as lost.
+missing files. They are also the only sign that Kafka wrote the log. So if no other broker has the records, the whole
+log and a recovery point at its end are made durable before the files are removed (`LogOpener.keep_taken_over`).
+Otherwise, after a crash, offsets that Kafka compacted away would count as lost.
 
-After a power cut, offsets may be missing between two segments: the later one's name survived, but not the end of the
-one before it.
+After a power cut, offsets may be missing between two segments: the name of the later segment survived, but not the end
+of the earlier segment.
 
     above the flushed offset            the log is truncated there
     below, in a log ever compacted      normal: compaction writes recovery points before it removes anything
@@ -97,8 +97,7 @@ class LoadPlan:
 
     @property
     def sparse(self) -> bool:
-        """Whether offsets may be missing between intact batches because compaction removed records here or at a
-        leader."""
+        """Whether intact batches may have gaps between them because compaction removed records here or at a leader."""
         return self.cleaned or self.config.compacted or self.replicated
 
 
@@ -129,7 +128,7 @@ def _make(plan: LoadPlan, services: LogServices) -> PartitionLog:
 
 
 def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
-    """Open the log of one partition. OSError if its files cannot be read; then use load_offline."""
+    """Open the log of one partition. OSError if the log's files cannot be read; the caller then uses load_offline."""
     log = _make(plan, services)
     if (plan.adopted or not plan.clean) and disk.is_directory(plan.directory):
         log.entries.doubted()
@@ -183,8 +182,8 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
 
 
 def load_offline(plan: LoadPlan, services: LogServices, error: OSError) -> PartitionLog:
-    """Return an offline log for a directory that cannot be read. It responds with KAFKA_STORAGE_ERROR; its files stay
-    untouched."""
+    """Return an offline log for a directory that cannot be read. The log responds with KAFKA_STORAGE_ERROR; the files
+    stay untouched."""
     log = _make(plan, services)
     _load_empty(log, plan, max(plan.log_start or 0, 0), quiet=True)
     log.go_offline(f"its directory cannot be read: {error}")
@@ -229,7 +228,8 @@ def list_directory(directory: str, segment_suffix: str) -> Listing:
 def _remove_below(log: PartitionLog, listing: Listing, start: int) -> None:
     """Remove segments that end at the log start or below.
 
-    They were deleted, but a power cut undid or prevented their removal. There is no gap between the other segments."""
+    These segments were deleted, but a power cut undid or prevented the removal. The other segments have no gaps between
+    them."""
     bases = sorted(listing.segment_sizes)
     gone = [base for base, next_base in itertools.pairwise(bases) if next_base <= start]
     for base in gone:
@@ -245,7 +245,7 @@ def _remove_below(log: PartitionLog, listing: Listing, start: int) -> None:
 
 
 def _load_empty(log: PartitionLog, plan: LoadPlan, start: int, *, quiet: bool = False) -> None:
-    """Open a partition without segment files: a new one, or one that lost its records."""
+    """Open a partition without segment files: a new partition, or a partition that lost its records."""
     end = start if plan.mended else max(start, plan.recovery_point or 0)
     if end > start and not quiet:
         logger.error(
@@ -349,8 +349,7 @@ def _recover(
 
 
 def _check_empty(log: PartitionLog, segments: tuple[Segment, ...]) -> None:
-    """Quarantine the offsets of sealed segments that were truncated to zero bytes, since no reader opens such a
-    segment."""
+    """Quarantine the offsets of sealed segments that were truncated to zero bytes: no reader opens an empty segment."""
     for segment, following in itertools.pairwise(segments):
         summary = index_file.read_summary(index_file.path_of(segment)) if segment.size == 0 else None
         if summary is not None and summary.covered_size > 0:
@@ -366,8 +365,8 @@ def _flushed_end(
 ) -> int:
     """Return the offset up to which the log is durable: `known`, or the end of the saved indexes that continue from it.
 
-    A saved index proves that its own segment is durable, not that earlier ones are: these may have been recovered and
-    not synced since.
+    A saved index proves that its own segment is durable, but not the earlier segments, which may have been recovered
+    and not synced since.
     """
     known = max(known, segments[0].base_offset)
     for i, (segment, (end, summary)) in enumerate(zip(segments, covered, strict=True)):
@@ -380,14 +379,14 @@ def _flushed_end(
 
 
 def _gaps_until(plan: LoadPlan, flushed: int, *, keep: bool) -> int:
-    """Return the offset below which missing offsets are no damage."""
+    """Return the offset below which a gap in the offsets is not damage."""
     if keep or (plan.sparse and not plan.points_known):
         return recovery.OFFSET_MAX
     return flushed if plan.sparse else 0
 
 
 def _covered_end(plan: LoadPlan, segment: Segment) -> tuple[int, index_file.IndexSummary | None]:
-    """Return (end offset, header) of a segment's saved index; (0, None) without a valid one."""
+    """Return (end offset, header) of a segment's saved index; (0, None) without a valid index."""
     summary = index_file.summary_of(segment, plan.topic_id, plan.partition)
     return (0, None) if summary is None else (summary.end_offset, summary)
 
@@ -437,12 +436,13 @@ def _read_epochs(plan: LoadPlan, log_end: int) -> list[tuple[int, int]]:
 
 
 def _epoch_of(plan: LoadPlan) -> int:
-    """Return the leader epoch for new batches: the journal's, or the directory's last one if that is higher."""
+    """Return the leader epoch for new batches: the journal's epoch or the last epoch in the directory, whichever is
+    higher."""
     entries = checkpoints.read_epochs(f"{plan.directory}/{files.EPOCHS_NAME}")
     return max(plan.leader_epoch, entries[-1][0] if entries else 0)
 
 
 def _note_producers(log: PartitionLog) -> None:
-    """Load the producer ids in the log that another broker allocated, so that they are not allocated again."""
+    """Note the producer ids in a log from another broker, so that this broker does not allocate the same ids again."""
     with log.core.locked():
         log.load_producers_locked()

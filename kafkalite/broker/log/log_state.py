@@ -1,4 +1,4 @@
-"""Expose the state of a log read-only: names, offsets, segments and flags.
+"""Provide read access to the state of a log: names, offsets, segments and flags.
 
 The native core of the log keeps this state. Thread rule: any thread, without the lock. Two values that are read one
 after the other may belong to different moments.
@@ -39,7 +39,7 @@ class LogState:
 
     @property
     def format(self) -> RecordFormat:
-        """The record format of its segments."""
+        """The record format of the log's segments."""
         return self.core.format
 
     @property
@@ -74,7 +74,7 @@ class LogState:
 
     @property
     def offline(self) -> bool:
-        """Whether its storage failed; appends and reads then return KAFKA_STORAGE_ERROR."""
+        """Whether the log's storage failed; appends and reads then return KAFKA_STORAGE_ERROR."""
         return self.core.offline
 
     @property
@@ -98,7 +98,8 @@ class LogState:
         return sum(segment.size for segment in self.segments)
 
     def still_has(self, segments: tuple[Segment, ...]) -> bool:
-        """Return whether `segments` is still the tuple of segments: none was added, deleted or replaced since."""
+        """Return whether `segments` is still the log's tuple of segments: no segment was added, deleted or replaced
+        since."""
         return not self.deleted and self.segments is segments
 
     @property

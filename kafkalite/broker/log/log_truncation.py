@@ -74,14 +74,15 @@ class TruncatableLog(PartitionLog):
             self.epochs.correct(offset, self.indexes.behind(segment), found)
 
     def leader_changed(self, leader_epoch: int) -> LeaderChanged:
-        """Return the error for an operation on behalf of this epoch's leader that came too late."""
+        """Return the error for an operation on behalf of a leader whose epoch, `leader_epoch`, is no longer the current
+        one."""
         return LeaderChanged(f"{self.name} is no longer a follower in leader epoch {leader_epoch}")
 
 
 def cut(log: TruncatableLog, offset: int, leader_epoch: int | None = None) -> bool:
     """Truncate a log to `offset` if it follows a leader in this epoch (None: in any state).
 
-    Return whether there were batches above it. LeaderChanged; StorageError; UnknownTopicOrPartition."""
+    Return whether batches were removed. LeaderChanged; StorageError; UnknownTopicOrPartition."""
     end = log.log_end_offset
     with log.core.locked(), log.flush_lock:
         log.check_follows_locked(leader_epoch)
@@ -107,7 +108,7 @@ def cut(log: TruncatableLog, offset: int, leader_epoch: int | None = None) -> bo
 
 
 def begin_anew(log: TruncatableLog, offset: int, leader_epoch: int | None = None) -> None:
-    """Drop all records of a log that follows a leader in this epoch; it then starts and ends at `offset`.
+    """Drop all records of a log that follows a leader in this epoch; the log then starts and ends at `offset`.
 
     LeaderChanged; StorageError; UnknownTopicOrPartition."""
     with log.core.locked(), log.flush_lock:
@@ -209,7 +210,7 @@ def _place(log: TruncatableLog, segment: Segment, offset: int) -> tuple[int, int
 
 
 def _walk(segment: Segment, position: int, offset: int) -> tuple[int, int] | None:
-    """Return the result of _place() by reading batches from a batch boundary on; None if there is no batch."""
+    """Compute the result of _place() by reading batches from a batch boundary on; None if no batch begins there."""
     end = None
     while headers := batch_headers(segment, position, segment.size):
         for header in headers:
@@ -225,7 +226,7 @@ def _walk(segment: Segment, position: int, offset: int) -> tuple[int, int] | Non
 def _cut_in_place(
     log: TruncatableLog, old: Segment, position: int, before: tuple[Segment, ...], start: int, end: int
 ) -> bool:
-    """Do steps 3 and 4 in the segment's own file; return False, and do nothing, while it is pinned."""
+    """Do steps 3 and 4 in the segment's own file; if the segment is pinned, do nothing and return False."""
     new = _front_of(log, old, position)
     if not log.replica.publish_cut((*before, new), start, end, unpinned=old):
         new.close()
@@ -264,8 +265,8 @@ def _replace_by_copy(
 
 
 def _front_of(log: TruncatableLog, old: Segment, position: int) -> Segment:
-    """Return a segment with the first `position` bytes of another, its index and its damage. SegmentUnreadable;
-    OSError."""
+    """Return a segment with the first `position` bytes of the segment `old`, and their index and damage.
+    SegmentUnreadable; OSError."""
     new = Segment(
         log.services.cache,
         log.format,
@@ -293,7 +294,8 @@ def _front_of(log: TruncatableLog, old: Segment, position: int) -> Segment:
 def _scan_of(log: TruncatableLog, new: Segment, old: Segment, position: int) -> SegmentScan:
     """Return a scan that builds the index of a segment's first `position` bytes.
 
-    It continues from the last entry of the old index if the maximum timestamp is before it; else it starts at 0."""
+    The scan continues from the last entry of the old index if the maximum timestamp is before that entry; else it
+    starts at 0."""
     index = old.index
     interval = log.core.index_interval
     if index is not None and not index.failed and old.max_timestamp_offset >= 0:
@@ -313,7 +315,7 @@ def _scan_of(log: TruncatableLog, new: Segment, old: Segment, position: int) -> 
 
 
 def _take_away(log: TruncatableLog, segments: tuple[Segment, ...]) -> None:
-    """Rename the files of removed segments."""
+    """Rename the files of removed segments, to be deleted later."""
     if not segments:
         return
     log.entries.removal_began()

@@ -97,8 +97,8 @@ class LogManager:
         cluster_id: str = "",
         topics_of: Callable[[LogManager], TopicSource] | None = None,
     ) -> None:
-        """`cluster_id` is the id of a cluster with controllers; a standalone broker generates one. `topics_of` makes
-        the source of topics; None: the directory's journal."""
+        """`cluster_id` is the id of a cluster with controllers; a standalone broker generates a cluster id. `topics_of`
+        returns the source of topics; if it is None, the source is the directory's journal."""
         self.config = config
         self.clock = clock
         self.executors = executors
@@ -110,13 +110,13 @@ class LogManager:
         self.deleted_names: dict[str, None] = {}  # deleted since the start and not created again; oldest first
         self.cluster_id = cluster_id
         self.broker_epoch = self.previous_broker_epoch = directory.NO_BROKER_EPOCH
-        """In a cluster: this broker's current epoch, and the epoch of the last clean stop."""
+        """In a cluster: this broker's current broker epoch, and the broker epoch of the last clean stop."""
         self.dirty_logs: set[PartitionLog] = set()
         self.flusher = Flusher(on_fatal, executors)
         self.on_topic_deleted: Callable[[str], None] | None = None
         self.topic_listeners: list[Callable[[str], None]] = []
-        """Callbacks with the name of a created or deleted topic, or one with new partitions. Called without locks; must
-        not block."""
+        """Callbacks with the name of a topic that was created, was deleted or got new partitions. Called without locks;
+        must not block."""
         self._on_fatal = on_fatal
         self.lock = threading.RLock()
         self._traffic_lock = threading.Lock()  # a leaf: no topic is deleted between the two halves of traffic()
@@ -239,7 +239,7 @@ class LogManager:
     def compact_journal(self) -> None:
         """Shorten the journal if changes to topics and settings have made it long. May block.
 
-        Does nothing while a deleted topic's directory has its original name, or may get it back after a crash. A start
+        Do nothing while a deleted topic's directory has its original name, or may get it back after a crash. A start
         recognizes such a directory by the topic id in the journal, but the shortened journal has no ids of deleted
         topics.
         """
@@ -252,8 +252,8 @@ class LogManager:
             self.lock.release()
 
     def _lock_unless_stopping(self) -> bool:
-        """Take the lock for the housekeeper; return False if the housekeeper has to end, since close() waits for it
-        with the lock."""
+        """Take the lock for the housekeeper; return False if the housekeeper has to end: close() holds the lock while
+        it waits for the housekeeper."""
         while not self.lock.acquire(timeout=LOCK_WAIT_S):
             if self.housekeeper.stopping():
                 return False
@@ -269,7 +269,7 @@ class LogManager:
     def close(self) -> bool:
         """Stop cleanly; appends must have ended. Return whether the stop was clean.
 
-        Failures are logged, and make the next start an unclean one."""
+        A failure is logged, and the next start is then an unclean start."""
         with self.lock:
             if not self._started:
                 return True
@@ -294,7 +294,7 @@ class LogManager:
     def abandon(self) -> None:
         """Stop as if the process died, without flushing, trimming or writing anything. For tests.
 
-        The next start is unclean, and finds the files as they are in the page cache.
+        The next start is an unclean start, and finds the files as they are in the page cache.
         """
         with self.lock:
             if not self._started:
@@ -319,7 +319,7 @@ class LogManager:
         self._directory_lock.release()
 
     def _close_logs(self) -> bool:
-        """Close all logs; return whether that succeeded for every one."""
+        """Close all logs; return whether every log was closed without an error."""
         logs = list(self.logs())
         dirty = [log for log in logs if log in self.dirty_logs or log.entries.dirty]
         if len(dirty) >= BULK_FLUSH_COUNT_MIN:
@@ -353,7 +353,8 @@ class LogManager:
     # --- topics -------------------------------------------------------------------------------------------------------
 
     def traffic(self) -> tuple[list[Topic], TrafficCounts]:
-        """Return (the current topics, whose logs have traffic counts; the sum of the counts of deleted topics)."""
+        """Return (the current topics, whose logs count their traffic; the sum of the traffic counts of deleted
+        topics)."""
         with self._traffic_lock:
             return list(self.topics.values()), self._traffic_gone
 
@@ -411,7 +412,7 @@ class LogManager:
     def delete_topic(self, name: str, *, durable: bool = True) -> None:
         """Delete a topic; its files are removed after file.delete.delay.ms.
 
-        With `durable=False` the caller deletes several and calls `removals.sync_renames` before it responds.
+        With `durable=False` the caller deletes several topics and calls `removals.sync_renames` before it responds.
         """
         with self.lock:
             topic = self._existing(name)
@@ -516,13 +517,13 @@ class LogManager:
 
     @property
     def broker_overrides(self) -> dict[str, str]:
-        """This broker's dynamic settings, its own and those for all brokers."""
+        """This broker's dynamic settings: its own settings, and the settings for all brokers."""
         return {**self.config.cluster_texts, **self.config.dynamic_texts}
 
     def alter_broker(self, overrides: Mapping[str, str], *, cluster: bool = False) -> BrokerConfig:
-        """Replace this broker's dynamic settings, or with `cluster` those for all brokers.
+        """Replace this broker's dynamic settings, or with `cluster` the settings for all brokers.
 
-        Topics that inherit them follow at once.
+        The change applies at once to topics that inherit the settings.
         """
         with self.lock:
             try:
@@ -578,7 +579,8 @@ class LogManager:
         self.housekeeper.remove_later(paths, delay_ms)
 
     def _went_offline(self, log: PartitionLog, reason: str) -> None:
-        """Note a log that went offline. The housekeeper notifies its waiters: the log's lock may be held here."""
+        """Note a log that went offline. The housekeeper wakes the requests that wait for the log: the log's lock may be
+        held here."""
         self._offline[log] = reason
         self.housekeeper.notify_later(log)
         self.source.went_offline(log)
@@ -589,7 +591,8 @@ class LogManager:
         return dict(self._offline)
 
     def _end_lowered(self, log: PartitionLog, offset: int) -> None:
-        """Lower the checkpoints, so that none is above the new end of a log that is truncated."""
+        """Lower the log's checkpointed offsets, so that no checkpoint is above the new end of a log that is
+        truncated."""
         self.checkpoints.write_recovery_points()
         self.checkpoints.write_high_watermarks()
         self.cleaner.lower(log, offset)

@@ -21,7 +21,7 @@ TYPES: Final = {MARKER_COMMIT: "commit", MARKER_ABORT: "abort"}
 
 
 def marker_batch(producer_id: int, producer_epoch: int, coordinator_epoch: int, time_ms: int, *, commit: bool) -> bytes:
-    """Return a marker batch, whose offset the log will set."""
+    """Return a marker batch without an offset, which the log sets at the append."""
     from kafkalite._native.wire.columns import seal  # imports numpy, which a start does without
 
     key = KEY.pack(VERSION, MARKER_COMMIT if commit else MARKER_ABORT)

@@ -1,6 +1,7 @@
 """Store the metadata of one data directory: users, ACLs, quotas, features, dynamic settings, producer ids.
 
-The store writes all of it to the journal. `LogManager` also uses the store to record a standalone broker's topics.
+The store writes all this metadata to the journal. `LogManager` also uses the store to record a standalone broker's
+topics.
 
 In a cluster the controllers own the metadata and pass on what this broker needs (`use_credentials`, `group_configs`,
 `client_metrics`). Such metadata is not made durable here.
@@ -41,7 +42,7 @@ class MetadataStore:
 
     def __init__(self, config: Callable[[], BrokerConfig]) -> None:
         self.group_configs: dict[str, GroupConfig] = {}
-        """Group id → settings, for groups that have any; replaced as a whole."""
+        """Group id → settings, for groups that have settings of their own; replaced as a whole."""
         self.client_metrics: dict[str, ClientMetricsConfig] = {}
         """Name → client metrics subscription (KIP-714); replaced as a whole."""
         self._config = config
@@ -53,7 +54,7 @@ class MetadataStore:
     # --- the journal --------------------------------------------------------------------------------------------------
 
     def open(self, journal_: Journal) -> None:
-        """Use this journal, and close it in close()."""
+        """Use this journal from now on; close() closes the journal."""
         self._journal = journal_
 
     def close(self) -> None:
@@ -78,7 +79,7 @@ class MetadataStore:
         return None if self._journal is None else self._journal.failure
 
     def record(self, *changes: dict[str, object]) -> None:
-        """Write changes, all or none; they are durable on return. StorageError."""
+        """Write all of the changes or none; the changes are durable on return. StorageError."""
         with self._lock:
             self._write(self._open_journal(), *changes)
 
@@ -88,8 +89,8 @@ class MetadataStore:
             return self._open_journal().size
 
     def link(self, path: str) -> int:
-        """Link the journal's file to `path`; return its valid size in bytes. Compaction replaces the file, and never
-        changes it."""
+        """Link the journal's file to `path`; return the size in bytes of its valid lines. Compaction replaces the file
+        and never changes it."""
         with self._lock:
             journal_ = self._open_journal()
             disk.link(journal_.path, path)
@@ -122,14 +123,14 @@ class MetadataStore:
         return self._cluster_credentials if self._config().in_cluster else self._open_journal().state.credentials
 
     def use_credentials(self, credentials: Mapping[tuple[str, str], ScramCredential]) -> None:
-        """Replace the users by those that the controllers have. Nothing is made durable."""
+        """Replace the users by the controllers' users. Nothing is made durable."""
         known = self._cluster_credentials
         known.update(credentials)
         for gone in known.keys() - credentials.keys():
             del known[gone]
 
     def alter_credentials(self, decide: Callable[[], Sequence[dict[str, object]]]) -> None:
-        """Write the changes that `decide` returns, all or none. The credentials do not change meanwhile."""
+        """Write all of the changes that `decide` returns or none. The credentials do not change meanwhile."""
         with self._credentials_lock:
             changes = decide()
             if changes:
@@ -149,21 +150,21 @@ class MetadataStore:
             return list(self._open_journal().state.acls)
 
     def change_acls(self, added: Sequence[Acl], removed: Sequence[Acl]) -> None:
-        """Add new ACLs and remove existing ones, all or none; durable on return."""
+        """Add new ACLs and remove existing ACLs, all or none; durable on return."""
         self.record(journal.acls_change(added, removed))
 
     # --- settings, quotas, features, ids ------------------------------------------------------------------------------
 
     def alter_group(self, group_id: str, config: GroupConfig) -> None:
-        """Set a group's settings. On return they are durable and in force."""
+        """Set a group's settings; durable and in force on return."""
         with self._lock:
             journal_ = self._open_journal()
             self._write(journal_, journal.group_change(group_id, config.overrides))
             self._take_groups(journal_)
 
     def _take_groups(self, journal_: Journal) -> None:
-        """Apply the groups' settings. As in Kafka, settings that exceed this broker's limits are ignored for the whole
-        group."""
+        """Apply the groups' settings. As in Kafka, all settings of a group are ignored if one of them exceeds this
+        broker's limits."""
         configs = {}
         for group_id, overrides in journal_.state.group_overrides.items():
             try:
@@ -180,7 +181,7 @@ class MetadataStore:
             self._take_client_metrics(journal_)
 
     def _take_client_metrics(self, journal_: Journal) -> None:
-        """Apply the subscriptions; one that this release cannot read is ignored and stays in the journal."""
+        """Apply the subscriptions; a subscription that this release cannot read is ignored and stays in the journal."""
         configs = {}
         for name, overrides in journal_.state.client_metrics_overrides.items():
             try:
@@ -197,7 +198,7 @@ class MetadataStore:
             return {entity: dict(values) for entity, values in self._open_journal().state.quotas.items()}
 
     def change_quotas(self, changes: Sequence[Change]) -> None:
-        """Set quotas and remove existing ones, all or none; durable on return."""
+        """Set quotas and remove existing quotas, all or none; durable on return."""
         self.record(journal.quotas_change(changes))
 
     @property
@@ -220,8 +221,8 @@ class MetadataStore:
             return first
 
     def producer_id_seen(self, producer_id: int) -> None:
-        """Allocate only higher producer ids from now on: a log has records with this id from another broker. No effect
-        in a cluster."""
+        """Note that a log has records with this producer id from another broker: only higher ids are allocated from now
+        on. No effect in a cluster."""
         if self._config().in_cluster:
             return
         with self._lock:

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def open_journal(path: str, *, make: bool = False) -> Iterator[Journal]:
     """Hold the directory's lock and yield its journal.
 
-    StartupError while a broker holds the lock, if this release cannot read the journal, and, unless `make`, if no
-    broker has used the directory."""
+    StartupError if a broker holds the lock, if this release cannot read the journal, or if no broker has used the
+    directory and `make` is False."""
     if not make and not directory.is_used(path) and not disk.exists(f"{path}/{files.JOURNAL_NAME}"):
         raise StartupError(f"{path} is not a data directory: it has no {files.META_PROPERTIES_NAME}")
     directory.prepare(path)

@@ -4,8 +4,8 @@
     log-start-offset-checkpoint           log start offsets that differ from the first segment's name
     replication-offset-checkpoint         kafkalite.broker.log.high_watermarks
 
-A file is replaced as a whole, durably, unless its contents are unchanged. Memory holds the contents of each file; at
-first they are those of the previous run.
+A file is replaced as a whole, durably, unless its contents are unchanged. Memory holds the contents of each file, at
+first the contents from the previous run.
 
 Thread rule: any thread; each file's lock is a leaf. Everything but `points` and `starts` blocks.
 """
@@ -67,8 +67,8 @@ class OffsetCheckpoints:
             self._write_offsets(files.RECOVERY_POINTS_NAME, self._recovery_points)
 
     def write_log_starts(self) -> None:
-        """Write each log start offset that differs from the first segment's file name, or whose segment's name may not
-        be durable yet. OSError."""
+        """Write each log start offset that differs from the name of the log's first segment, or that equals a name
+        which could still be lost in a power cut. OSError."""
         if self.complete:
             self._write_offsets(files.LOG_STARTS_NAME, self._log_starts)
 
@@ -78,28 +78,30 @@ class OffsetCheckpoints:
             self.high_watermarks.write()
 
     def add_recovery_points(self, logs: Iterable[PartitionLog]) -> None:
-        """Write recovery points, including those of the logs passed here, which are not published yet. OSError."""
+        """Write recovery points, also for `logs`, which are not published yet. OSError."""
         ends = {(log.topic, log.partition): log.flushed_offset for log in logs if not log.offline}
         self._write_offsets(files.RECOVERY_POINTS_NAME, lambda: {**self._recovery_points(), **ends})
 
     def correct_log_starts(self, logs: Iterable[PartitionLog]) -> None:
-        """Write the log start offset of these logs, whose checkpointed one is higher. OSError."""
+        """Write the log start offset of these logs, whose checkpointed value is higher. OSError."""
         found = {(log.topic, log.partition): log.log_start_offset for log in logs}
         self._write_offsets(files.LOG_STARTS_NAME, lambda: {**self._written[files.LOG_STARTS_NAME], **found})
 
     def note_flushed(self, log: PartitionLog, offset: int) -> None:
-        """Make a log durable up to an offset, with a recovery point at least there. OSError; KafkaError."""
+        """Make a log durable up to an offset, and write a recovery point at this offset or above. OSError;
+        KafkaError."""
         if log.flushed_offset < offset or log.entries.dirty:
             log.flush()
         if (self.points or {}).get((log.topic, log.partition), -1) < offset:
             self.write_recovery_points()
 
     def note_front(self, log: PartitionLog) -> bool:
-        """Write the new log start before the files of the first segments are removed; return whether that succeeded.
+        """Write the new log start before the files of the first segments are removed; return whether the write
+        succeeded.
 
         A power cut may undo the removal of any of these files. With the log start written, the next start removes
-        segments below it, and a gap between them does not truncate the log. If the write fails, as on a full disk, the
-        caller makes each removal durable before the next one, so that retention can free space."""
+        segments below it, and a gap between such segments does not truncate the log. If the write fails, as on a full
+        disk, the caller makes each removal durable before the next one, so that retention can free space."""
         first = log.segments[0].base_offset
         try:
             self.write_log_starts()
@@ -112,7 +114,8 @@ class OffsetCheckpoints:
         return self.starts.get((log.topic, log.partition), -1) >= first
 
     def forget(self, is_gone: Callable[[tuple[str, int]], bool]) -> None:
-        """Remove partitions from the files, durably, so that a new one of the same name finds no old value. OSError."""
+        """Remove partitions from the files, durably, so that a new partition of the same name gets no old value.
+        OSError."""
         with self._lock:
             for name, offsets in self._written.items():
                 kept = {key: offset for key, offset in offsets.items() if not is_gone(key)}

@@ -1,6 +1,6 @@
 """Open the logs of all partitions in a data directory, and group them by topic.
 
-    plan (facts about a partition before its directory is read) ─▶ load ─▶ a log, offline if that failed
+    plan (facts about a partition before its directory is read) ─▶ load ─▶ a log, offline if loading failed
 
 After an unclean stop num.recovery.threads.per.data.dir threads load logs. Everything here blocks.
 """
@@ -45,7 +45,7 @@ class LogOpener:
         self.clean_start = True
         """Whether the previous run stopped cleanly, so that logs match the checkpoints."""
         self.planned_count = self.loaded_count = 0
-        """Number of partitions to open at a start, and of those opened so far."""
+        """Number of partitions to open at a start, and number of partitions opened so far."""
         self.directory = directory
         self.config = config
         self.services = services
@@ -55,7 +55,8 @@ class LogOpener:
         self._executors = executors
 
     def resolve(self, overrides: Mapping[str, str], name: str) -> TopicConfig:
-        """Return a topic's effective settings: its own, else the broker's. StartupError if they are invalid."""
+        """Return a topic's effective settings: its own settings, else the broker's. StartupError if a setting is
+        invalid."""
         try:
             return TopicConfig.resolve(self.config(), overrides, name)
         except ConfigError as error:
@@ -108,11 +109,11 @@ class LogOpener:
         )
 
     def keep_taken_over(self, logs: Collection[PartitionLog]) -> None:
-        """Make logs durable that Kafka wrote last and no other replica has; write recovery points at their ends.
+        """Make logs durable that Kafka wrote last and that no other replica has; write recovery points at their ends.
 
-        Call it before the logs are published. Kafka's index files are the only sign that Kafka wrote such a log, and
-        the first append removes them. If the file of recovery points is missing, this applies to all logs. Then the
-        missing file is the only sign that they may have gaps, and this method writes it."""
+        Call this before the logs are published. Kafka's index files are the only sign that Kafka wrote such a log, and
+        the first append removes them. If the file of recovery points is missing, all logs are made durable: the missing
+        file, which this method writes, is the only sign that the logs may have gaps."""
         known = self.checkpoints.points is not None
         if not any(log.taken_over or not (known or log.indexes.dense) for log in logs):
             return
@@ -134,7 +135,7 @@ class LogOpener:
 
 
 def topic_of(state: TopicState, logs: list[PartitionLog], config: TopicConfig | None = None) -> Topic:
-    """Return a topic with these logs as its partitions; its settings are `config` or else the first log's."""
+    """Return a topic with these logs as its partitions; the topic's settings are `config` or else the first log's."""
     config = config or logs[0].config
     internal = state.name in INTERNAL_TOPICS
     return Topic(state.name, state.topic_id, logs, config, config.overrides, internal=internal)

@@ -9,7 +9,7 @@ Thread rule: any thread may call anything. `_..._locked` methods need the log's 
 one sync run at a time, so that a later success never hides a failed sync. It may be taken under the log's lock, but not
 the other way round. No thread waits for the disk under the log's lock, with three exceptions: to create a file at a
 roll, to write a new leader epoch, and to load producer state before the first idempotent append.
-`append(may_block=False)` avoids these.
+`append(may_block=False)` avoids these waits.
 
 Failures. If the disk is full, only appends are refused, until a write succeeds again. After a failed sync or any other
 write error the partition is offline until the process ends: only durable bytes count, and only a new start reads them.
@@ -67,14 +67,15 @@ logger = logging.getLogger(__name__)
 repeats = RepeatLogger(logger, lines=EVENT_LINES)
 
 ANY_EPOCH: Final = -1
-"""Means the current leader epoch, whichever it is."""
+"""Means the current leader epoch, whatever its number is."""
 STRICT_EPOCHS_SINCE: Final = 2
-"""First transaction.version in which a marker's producer epoch is above its transaction's (KIP-890)."""
+"""First transaction.version in which a marker's producer epoch is above the producer epoch of its transaction
+(KIP-890)."""
 READ_ATTEMPTS_MAX: Final = 100
 """Rounds of opening and checking segments before a blocking read fails; each round makes progress."""
 INDEX_SAVE_GROWTH_MIN: Final = 1024 * 1024
-"""Minimum growth in bytes after which a checkpoint saves the active segment's index again; a quarter of the segment if
-that is more."""
+"""Minimum growth in bytes after which a checkpoint saves the active segment's index again. The growth must also exceed
+a quarter of the segment's size."""
 FULL_DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 PASSING_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 CODECS: Final = {"producer": -1, "uncompressed": Codec.NONE, **{codec.name.lower(): codec for codec in Codec}}
@@ -96,7 +97,7 @@ class LogServices:
     sync_root: Callable[[], None]  # makes new partition directories durable
     end_lowered: Callable[[PartitionLog, int], None] = lambda _log, _offset: None  # lowers checkpoints before a cut
     front_goes: Callable[[PartitionLog], bool] = lambda _log: False
-    """Checkpoints the log start, durably, before segments below it are removed; False if that failed."""
+    """Checkpoints the log start, durably, before segments below it are removed; returns False if the write failed."""
     leading: Leading | None = None  # in a cluster: tracks followers
     fitness_changed: Callable[[PartitionLog], None] = lambda _log: None  # for a replica: any thread, never blocks
     producer_count_max: int = 50_000
@@ -115,7 +116,7 @@ class AppendInfo(NamedTuple):
 
 
 class ProducerRow(NamedTuple):
-    """The state of one producer in a log, as DescribeProducers returns it; -1 for an unknown value."""
+    """The state of one producer in a log, for DescribeProducers; an unknown value is -1."""
 
     producer_id: int
     epoch: int
@@ -126,7 +127,7 @@ class ProducerRow(NamedTuple):
 
 
 class BulkFlush(NamedTuple):
-    """The state of a log at the start of a bulk flush, which makes this state durable."""
+    """The state of a log at the start of a bulk flush; the flush makes this state durable."""
 
     log: PartitionLog
     target: int
@@ -138,8 +139,8 @@ class BulkFlush(NamedTuple):
 class PartitionLog(LogState):
     """The log of one partition, created by `loading` and closed by the manager.
 
-    It owns a LogCore, `core`, which network workers use directly, and serves the requests that the core makes to its
-    owner. Offsets, segments and state are in the core.
+    A PartitionLog owns a LogCore, `core`, and does the operations that the core requests from it. Network workers use
+    the core directly. Offsets, segments and state are in the core.
     """
 
     __slots__ = (
@@ -185,7 +186,7 @@ class PartitionLog(LogState):
         self.directory = directory
         self.topic_id = topic_id
         self.taken_over = False
-        """Whether Kafka wrote this log last, no other broker has it, and no recovery point covers all of it."""
+        """Whether Kafka wrote this log last, no other broker has the log, and no recovery point covers all of it."""
         self.flush_lock = threading.Lock()
         self.entries = DirectoryEntries(directory, services.sync_root)
         self.indexes = SegmentIndexes(self.core, topic_id, self.flush_lock if self.REPLICATED else None)
@@ -226,13 +227,13 @@ class PartitionLog(LogState):
     # --- append -------------------------------------------------------------------------------------------------------
 
     def append(self, batch: bytes | bytearray | memoryview, *, in_epoch: int = ANY_EPOCH) -> AppendInfo:
-        """Append one batch; may block. KafkaError with the code for the producer; NOT_LEADER_OR_FOLLOWER if `in_epoch`
-        is not the leader epoch."""
+        """Append one batch; may block. Raises KafkaError with the code for the producer: NOT_LEADER_OR_FOLLOWER if
+        `in_epoch` is not the leader epoch."""
         return self._append(batch, FROM_CLIENT, in_epoch)
 
     def append_internal(self, batch: bytes | bytearray | memoryview, *, in_epoch: int = ANY_EPOCH) -> AppendInfo:
-        """Append a coordinator's batch like append(). Transactional batches (of TxnOffsetCommit) have no sequence, and
-        their transaction is not checked."""
+        """Append a coordinator's batch like append(). A transactional batch (from TxnOffsetCommit) has no sequence, and
+        its transaction is not checked."""
         return self._append(batch, FROM_COORDINATOR, in_epoch)
 
     def _append(self, batch: bytes | bytearray | memoryview, origin: int, in_epoch: int) -> AppendInfo:
@@ -277,8 +278,8 @@ class PartitionLog(LogState):
     # --- making the active segment writable ---------------------------------------------------------------------------
 
     def prepare_segment_locked(self, roll: bool) -> Segment | None:
-        """Make the active segment writable: create its file, load its index, record the leader epoch, or roll. Return
-        None if the storage failed."""
+        """Make the active segment writable and return it: create its file, load its index, record the leader epoch, or
+        roll. Return None if the storage failed."""
         try:
             if roll:
                 self.roll_locked()
@@ -359,12 +360,12 @@ class PartitionLog(LogState):
         self.core.set_leader_epoch(leader_epoch, self.epochs.latest == leader_epoch)
 
     def note_walked(self, segment: Segment, position: int) -> None:
-        """Note, while the log is opened, that the batches of a segment from a position on were checked. Used by
-        replicas."""
+        """Note, while the log is opened, that the batches of a segment from a position on were checked. Only replicas
+        use this."""
 
     def opened(self, high_watermark: int | None, recovery_point: int | None) -> None:
-        """Finish opening, after segments, offsets and epochs were set. The arguments are checkpointed values, which
-        replicas use."""
+        """Finish opening, after segments, offsets and epochs were set. The arguments are checkpointed values; only
+        replicas use them."""
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
         """Return (largest epoch <= epoch, first offset after it); (-1, -1) for an epoch that this log does not know."""
@@ -376,15 +377,15 @@ class PartitionLog(LogState):
         return self.epochs.end_offset_for(min(epoch, entries[-1][0]), self.log_end_offset)
 
     def epoch_at(self, offset: int) -> int:
-        """Return the leader epoch of the record at an offset, existing or next; the first known epoch for older
-        offsets."""
+        """Return the leader epoch of the record at an offset, or of the next record at the log end; the first known
+        epoch for older offsets."""
         entries = self.epochs.entries
         if not entries or offset >= self.log_end_offset:
             return self.leader_epoch
         return max(self.epochs.epoch_at(offset), entries[0][0])
 
     def forget_foreign_indexes(self, segment: Segment) -> None:
-        """Remove Kafka's index files of a segment that grows or is truncated; Kafka rebuilds missing ones.
+        """Remove Kafka's index files of a segment that grows or is truncated; Kafka rebuilds missing index files.
 
         The next flush makes the removal durable. Otherwise a power cut could restore the files, and Kafka would trust
         them after a clean stop."""
@@ -396,7 +397,7 @@ class PartitionLog(LogState):
     # --- producers and transactions -----------------------------------------------------------------------------------
 
     def load_producers_locked(self) -> bool:
-        """Load the producer state; return False if that failed."""
+        """Load the producer state; return False if the load failed."""
         try:
             table = self.producer_state.load_locked()
         except OSError as error:
@@ -411,8 +412,8 @@ class PartitionLog(LogState):
         return False
 
     def ensure_producers(self) -> ProducerTable:
-        """Return the producer state, loading it if needed; without it there is no last stable offset. StorageError.
-        May block."""
+        """Return the producer state, loading it if needed; a log without loaded producer state has no last stable
+        offset. StorageError. May block."""
         table = self.producers
         if table is not None:
             return table
@@ -450,7 +451,8 @@ class PartitionLog(LogState):
         transaction_version: int = 1,
         in_epoch: int = ANY_EPOCH,
     ) -> int:
-        """End the producer's open transaction in this log, if any; return the offset after the marker, not flushed yet.
+        """End the producer's open transaction in this log, if any; return the offset after the marker, which is not
+        flushed yet.
 
         InvalidProducerEpoch for an older producer epoch (with transaction version 2, KIP-890, also for the epoch of the
         open transaction itself); TransactionCoordinatorFenced for an older coordinator epoch; StorageError;
@@ -468,7 +470,8 @@ class PartitionLog(LogState):
     # --- flush --------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Make everything appended before the call durable. StorageError if that failed: the partition is offline."""
+        """Make everything appended before the call durable. StorageError if the flush failed; the partition is then
+        offline."""
         with self.flush_lock:
             if self.offline:
                 raise StorageError(f"{self.name} is offline")
@@ -498,15 +501,15 @@ class PartitionLog(LogState):
                 raise
 
     def begin_bulk_flush(self) -> BulkFlush:
-        """Begin a flush whose sync covers many logs (see flush_together); return its state."""
+        """Begin a flush whose sync covers many logs (see flush_together); return the log's state for end_bulk_flush."""
         cut_count = self.core.cut_count  # first, so that a truncation from here on is noticed
         target, segments = self.core.begin_flush()
         sizes = [(segment, segment.size) for segment in segments if segment.flushed_size < segment.size]
         return BulkFlush(self, target, sizes, cut_count, self.entries.mark())
 
     def end_bulk_flush(self, state: BulkFlush, *, synced: bool) -> None:
-        """End a bulk flush: note this log as flushed, or flush it alone if the sync failed or the log was truncated
-        since. KafkaError."""
+        """End a bulk flush: note this log as flushed, or flush the log alone if the sync failed or the log was
+        truncated since. KafkaError."""
         with self.flush_lock:
             if self.offline:
                 raise StorageError(f"{self.name} is offline")
@@ -523,7 +526,8 @@ class PartitionLog(LogState):
         self.services.request_flush(self, end_offset, _nobody_waits)
 
     def flush_async(self, end_offset: int, callback: Callable[[int], object]) -> None:
-        """Call back with 0 or an error code when everything below end_offset is durable; at once if it is already."""
+        """Call back with 0 or an error code when everything below end_offset is durable; at once if that is the case
+        now."""
         if end_offset <= self.flushed_offset:
             callback(0)
         else:
@@ -613,7 +617,7 @@ class PartitionLog(LogState):
             self.services.fitness_changed(self)
 
     def write_failed_locked(self, error: int) -> None:
-        """Handle a failed write, which was truncated; the errno decides what happens."""
+        """Handle a failed write whose bytes were truncated already; the errno decides what happens."""
         self.storage_failed(OSError(error, os.strerror(error), self.active.path), "a write failed")
 
     def storage_recovered_locked(self) -> None:
@@ -627,7 +631,7 @@ class PartitionLog(LogState):
     def read_blocking(
         self, offset: int, size_max: int, *, whole_first_batch: bool = True
     ) -> tuple[int, LogSlice | None]:
-        """Return (error code, slice) as the core's slice_at() does, after opening and checking segments if needed. The
+        """Return (error code, slice) like the core's slice_at(), but first open and check segments if needed. The
         caller releases the slice."""
         for _ in range(READ_ATTEMPTS_MAX):
             outcome, error, found = self.core.slice_at(offset, size_max, whole_first_batch=whole_first_batch)
@@ -652,7 +656,7 @@ class PartitionLog(LogState):
             found.release()
 
     def prepare_read(self, offset: int, size_max: int) -> bool:
-        """Open, index and check the segment that a read at `offset` needs; return False if that failed."""
+        """Open, index and check the segment that a read at `offset` needs; return False if a step failed."""
         segments = self.segments
         try:
             for i, segment in enumerate(segments):
@@ -685,8 +689,8 @@ class PartitionLog(LogState):
     # --- look-ups by time ---------------------------------------------------------------------------------------------
 
     def find_timestamp(self, timestamp: int, upper_offset: int | None = None) -> OffsetAndTimestamp | None:
-        """Return the first record, in offset order, with a timestamp (ms) >= `timestamp`, below upper_offset; None if
-        there is none. May block."""
+        """Return the first record, in offset order, below upper_offset with a timestamp (ms) >= `timestamp`; None if no
+        record matches. May block."""
         return self._look_up(lambda log: find_timestamp(log, timestamp, upper_offset))
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
@@ -696,8 +700,8 @@ class PartitionLog(LogState):
     def _look_up(self, look: Callable[[SearchedLog], OffsetAndTimestamp | None]) -> OffsetAndTimestamp | None:
         """Return the result of the look-up `look`.
 
-        Repeats it if compaction or retention replaced segments meanwhile, or if an index file failed. StorageError if a
-        segment's file failed."""
+        Repeat the look-up if compaction or retention replaced segments meanwhile, or if an index file failed.
+        StorageError if a segment's file failed."""
         searched = SearchedLog(self.core, self.indexes, self.services.decompressed_size_max)
         while True:
             segments = self.segments
@@ -715,7 +719,8 @@ class PartitionLog(LogState):
                     return found
 
     def mark_deleted(self) -> None:
-        """Mark the topic as deleted: appends and reads return UNKNOWN_TOPIC_OR_PARTITION, waiting ones wake up."""
+        """Mark the topic as deleted: appends and reads return UNKNOWN_TOPIC_OR_PARTITION, and waiting requests wake
+        up."""
         with self.core.locked():
             self.core.set_deleted()
         for segment in self.segments:
@@ -724,7 +729,8 @@ class PartitionLog(LogState):
 
 
 def _holds_from(segment: Segment, offset: int) -> bool:
-    """Return whether the segment has a batch at or after `offset`; a segment may end with missing offsets."""
+    """Return whether the segment has a batch at or after `offset`. It could have none, as a segment may end with
+    missing offsets."""
     last = header_at(segment, segment.last_position)
     return last is None or last["next_offset"] > offset
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 logger = RepeatLogger(logging.getLogger("kafkalite.classic"))
 
 WRONG_PARTITION: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-"""0.7's name of code 3. All of 0.7's codes have the same number today, some under another name."""
+"""The name in 0.7 of error code 3. All of 0.7's codes have the same number today, but some have another name."""
 
 
 class Topics(Protocol):
@@ -51,7 +51,7 @@ class Topics(Protocol):
 
 
 class Authorizer(Protocol):
-    """Decides by ACLs whether a client may do something."""
+    """Decides by ACLs whether a client is permitted to do an operation."""
 
     def allows(
         self, principal: str, host: str, operation: AclOperation, kind: ResourceType, name: str, api: str
@@ -75,7 +75,7 @@ class ClassicHost:
         return self._authorizer.allows(*asker, operation, kind, name, "0.7")
 
     def _may(self, asker: Asker | None, operation: AclOperation, name: bytes) -> bool:
-        """Return whether the client may do this with a topic, which need not exist."""
+        """Return whether the client is permitted to do `operation` on a topic, even if the topic does not exist."""
         return self._allows(asker, operation, ResourceType.TOPIC, name.decode("utf-8", "replace"))
 
     def dropped(self, log: ClassicLog) -> None:
@@ -90,7 +90,7 @@ class ClassicHost:
         return f"{log.name} refused a message set: {ErrorCode(error).name}"
 
     def code_without_log(self, name: bytes, partition: int) -> int:
-        """Return 0.7's error code for a FETCH of a topic that does not exist; no error if a message could create the
+        """Return 0.7's error code for a FETCH of a topic that does not exist; no error if an append could create the
         topic."""
         topic = _text(name)
         if topic is None or topic in INTERNAL_TOPICS or topic_name_error(topic) is not None:
@@ -100,7 +100,8 @@ class ClassicHost:
     def append(
         self, name: bytes, partition: int, data: bytes, asker: Asker | None = None
     ) -> tuple[ClassicLog, int] | None:
-        """Append a message set, creating the topic if needed; return (log, end offset) if its flush has to be awaited.
+        """Append a message set, creating the topic if needed; return (log, end offset) if the caller has to wait for
+        the flush.
 
         The caller has checked the permission to write. ValueError if the client may not create the topic.
         """
@@ -142,7 +143,7 @@ class ClassicHost:
     def read(
         self, name: bytes, partition: int, offset: int, size_max: int, asker: Asker | None = None
     ) -> tuple[int, LogSlice | None]:
-        """Return (error code of 0.7, bytes) for one part of a FETCH; the caller releases the slice."""
+        """Return (error code of 0.7, slice with the bytes) for one part of a FETCH; the caller releases the slice."""
         if not self._may(asker, AclOperation.READ, name):
             return WRONG_PARTITION, None
         topic = self._logs.table.get(name)
@@ -180,7 +181,7 @@ def _text(name: bytes) -> str | None:
 
 
 def _log_of(topic: Topic, partition: int) -> ClassicLog:
-    """Return the log of a classic topic's partition; ValueError if there is none or it has another format."""
+    """Return the log of a classic topic's partition; ValueError if the log does not exist or has another format."""
     if not 0 <= partition < len(topic.partitions):
         raise ValueError(f"topic {topic.name} has no partition {partition}; it has {len(topic.partitions)}")
     log = topic.partitions[partition]

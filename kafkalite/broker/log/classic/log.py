@@ -89,7 +89,7 @@ class ClassicLog(PartitionLog):
         self.core.set_producers(ProducerTable(1))
 
     def configure(self, config: TopicConfig) -> None:
-        """Apply the topic's settings; settings for records have no effect on messages."""
+        """Apply the topic's settings; settings that concern records have no effect on messages of 0.7."""
         super().configure(config)
         self.core.configure(
             segment_size_max=config.segment_bytes,
@@ -109,7 +109,7 @@ class ClassicLog(PartitionLog):
 
     @property
     def empty_forever(self) -> bool:
-        """Whether nothing was ever appended. In that case Kafka 0.7 has neither a file nor a log."""
+        """Whether nothing was ever appended. For such a partition, Kafka 0.7 has neither a file nor a log."""
         return not self.active.has_file and self.log_end_offset == 0
 
     # --- append -------------------------------------------------------------------------------------------------------
@@ -145,10 +145,10 @@ class ClassicLog(PartitionLog):
         )
 
     def roll_locked(self) -> None:
-        """Roll, after making the closed segment and its name durable, as in 0.7; then request the flush that makes its
-        messages visible.
+        """Make the closed segment and its name durable and then roll, as 0.7 does; then request the flush that makes
+        the segment's messages visible.
 
-        The name has to be durable because a log with a missing segment cannot be opened.
+        A log with a missing segment cannot be opened, so the name has to be durable.
         """
         with self.flush_lock:
             try:
@@ -193,8 +193,8 @@ class ClassicLog(PartitionLog):
             found.release()
 
     def range_blocking(self, offset: int, size_max: int) -> tuple[int, LogSlice | None]:
-        """Return (error code, slice) as a network worker's read does, but open the segment first. The caller releases
-        the slice."""
+        """Return (error code, slice) like a network worker's read, but first open the segment. The caller releases the
+        slice."""
         for _ in range(3):
             outcome, error, found = native.read(self.core, offset, size_max)
             if outcome != READ_DEFER:
@@ -212,7 +212,8 @@ class ClassicLog(PartitionLog):
         return ErrorCode.KAFKA_STORAGE_ERROR, None
 
     def as_batches(self, offset: int, size_max: int) -> tuple[int, bytes]:
-        """Return (error code, record batch or nothing) for a current client: messages from an offset on. May block."""
+        """Return (error code, record batch or nothing) with the messages from an offset on, for a current client. May
+        block."""
         return BatchView(self, offset, size_max).read()
 
     def offsets_before(self, time_ms: int, count_max: int) -> list[int]:
@@ -242,7 +243,7 @@ class ClassicLog(PartitionLog):
     def find_timestamp(self, timestamp: int, upper_offset: int | None = None) -> OffsetAndTimestamp | None:
         """Return the start of the first segment whose file was written at `timestamp` (ms) or later, with that time.
 
-        Messages have no times. None if every file is older. May block.
+        Messages have no times, so file times are used. Return None if every file is older. May block.
         """
         upper = self.high_watermark if upper_offset is None else min(upper_offset, self.high_watermark)
         for segment in self.segments:
@@ -255,7 +256,8 @@ class ClassicLog(PartitionLog):
         return None
 
     def _modified_ms(self, segment: Segment) -> int:
-        """Return when a segment's file was last written, in ms; 0 once it is deleted. StorageError if it was cut."""
+        """Return when a segment's file was last written, in ms; 0 if the file is deleted. StorageError if the file was
+        cut."""
         try:
             return segment.modified_ms()
         except SegmentUnreadable as error:
@@ -267,7 +269,7 @@ class ClassicLog(PartitionLog):
 
 
 def check_contiguous(directory: str, sizes: dict[int, int]) -> None:
-    """Raise OSError for a gap between segments: offsets of 0.7 are byte positions, and those after the gap would be
+    """Raise OSError for a gap between segments: offsets of 0.7 are byte positions, so all offsets after it would be
     wrong."""
     bases = sorted(sizes)
     for base, following in itertools.pairwise(bases):

@@ -5,9 +5,9 @@
     fetch inside a message    ─▶ begins with the next message      clients commit a record's offset + 1
     fetch inside the last one ─▶ returns nothing yet
 
-A wrapper needs at least as many bytes as messages, or there are not enough offsets. An append rewraps a smaller one. In
-a log that was copied here, a smaller one is an error and is never skipped. Everything here blocks. `UNPACKING` is a
-leaf lock.
+A wrapper needs at least as many bytes as messages, or there are not enough offsets. An append rewraps a wrapper that is
+too small. In a log that was copied here, such a wrapper is an error and is never skipped. Everything here blocks.
+`UNPACKING` is a leaf lock.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = RepeatLogger(logging.getLogger(__name__))
 CHUNK_SIZE_MIN: Final = 64 * 1024
 """Minimum number of bytes per read."""
 UNPACKING: Final = threading.Lock()
-"""Held while a wrapper is decompressed, so that only one at a time uses memory for it."""
+"""Held while a wrapper is decompressed, so that only one wrapper at a time uses memory."""
 RECORD_OVERHEAD: Final = 16
 """Estimated size of a record without its payload, in bytes."""
 
@@ -68,7 +68,7 @@ class BatchView:
         return 0, make_batch(self._records, self._last_offset) if self._records else b""
 
     def _read_chunk(self, segment: Segment, at: int) -> int:
-        """Take the messages of one chunk; return the offset to continue at."""
+        """Add the requested messages of one chunk; return the offset at which reading continues."""
         end = min(segment.size, self._log.flushed_offset - segment.base_offset)
         position = self._log.indexes.position_of_offset(segment, at)
         data = self._chunk(segment, position, end)
