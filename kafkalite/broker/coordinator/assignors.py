@@ -31,9 +31,9 @@ class Subscriber:
     """A member as an assignor sees it."""
 
     topics: frozenset[bytes]
-    """Ids of its subscribed topics; all of them exist."""
+    """Ids of the member's subscribed topics; all of these topics exist."""
     before: Assignment
-    """Its previous target assignment; may contain topics and partitions that no longer exist."""
+    """The member's previous target assignment; it may contain topics and partitions that no longer exist."""
 
 
 Partition = tuple[bytes, int]
@@ -63,11 +63,12 @@ ASSIGNORS: Final[dict[str, Callable[[Mapping[str, Subscriber], Mapping[bytes, in
     "uniform": uniform,
     "range": by_range,
 }
-"""By the name that clients request; the first is the default."""
+"""The assignors by the name that clients request; the first is the default."""
 
 
 def _cut(topic: bytes, subscribers: list[str], members: Mapping[str, Subscriber], count: int) -> dict[str, set[int]]:
-    """Split one topic: each subscriber keeps its lowest partitions up to its share, the others are filled in order."""
+    """Split one topic: each subscriber keeps its lowest partitions up to its share; the remaining partitions fill the
+    shares in order."""
     least, left_over = divmod(count, len(subscribers))
     free = set(range(count))
     kept: dict[str, list[int]] = {}
@@ -92,8 +93,8 @@ def _cut(topic: bytes, subscribers: list[str], members: Mapping[str, Subscriber]
 def _uniform_alike(
     members: Mapping[str, Subscriber], topics: frozenset[bytes], counts: Mapping[bytes, int]
 ) -> dict[str, Assignment]:
-    """Assign when all members have the same subscription: equal shares; members with most partitions now get the larger
-    ones."""
+    """Assign if all members have the same subscription: equal shares; members that have most partitions now get the
+    larger shares."""
     total = sum(counts[topic] for topic in topics)
     least, left_over = divmod(total, len(members))
     before = _still_theirs(members, counts)
@@ -114,8 +115,8 @@ def _uniform_alike(
 
 
 def _uniform_mixed(members: Mapping[str, Subscriber], counts: Mapping[bytes, int]) -> dict[str, Assignment]:
-    """Assign when subscriptions differ: keep valid assignments, give free partitions to the members with fewest, then
-    balance."""
+    """Assign if subscriptions differ: keep valid assignments, give free partitions to the members with the fewest
+    partitions, then balance."""
     subscribers = _subscribers(members)
     held: dict[str, dict[bytes, set[int]]] = {}
     load: dict[str, int] = {}

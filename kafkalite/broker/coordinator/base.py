@@ -59,7 +59,7 @@ class Environment:
     record_size_max: Callable[[], int] = lambda: RECORD_SIZE_MAX
     """Maximum record size of the groups' log in bytes."""
     memory: MemoryCeiling | None = None
-    """Where members' memory is charged; None: it is not counted."""
+    """The ceiling to which members' memory is charged; if None, the memory is not counted."""
     home: ShardEpoch | None = None
     """In a cluster: the partition of these groups, and the only leader epoch in which `write` writes."""
 
@@ -94,7 +94,7 @@ class GroupBase(Outbox, ABC):
         super().__init__(predecessor)
         self.group_id = group_id
         self.holder: Holder | None = None if predecessor is None else predecessor.holder
-        """The client that created the group and is charged for it; None: it was read from the log."""
+        """The client that created the group and is charged for the group; None if the group was read from the log."""
         self._environment = environment
         if predecessor is None:
             self._memory = MemberMemory(environment.memory)
@@ -115,12 +115,12 @@ class GroupBase(Outbox, ABC):
     @property
     @abstractmethod
     def protocol_type(self) -> str | None:
-        """The protocol type that the group's members use, such as `consumer`; None if it never had members."""
+        """The protocol type that the group's members use, such as `consumer`; None if the group never had members."""
 
     @property
     @abstractmethod
     def state_name(self) -> str:
-        """Kafka's name for the group's state."""
+        """Kafka's name of the group's state."""
 
     @property
     @abstractmethod
@@ -154,7 +154,7 @@ class GroupBase(Outbox, ABC):
         """
 
     def knows_offset_locked(self, partition: TopicPartition) -> bool:
-        """Return whether the partition has a committed or pending offset, or one that is being written."""
+        """Return whether the partition has an offset that is committed, pending or being written."""
         offsets = self.offsets
         return offsets.get(*partition) is not None or partition in self.open_commits or offsets.is_pending(partition)
 
@@ -173,7 +173,7 @@ class GroupBase(Outbox, ABC):
 
     @abstractmethod
     def kept_since_locked(self, topic: str, committed: Committed) -> int | None:
-        """Return the time, in ms, at which the retention of a committed offset begins; None while the offset must be
+        """Return the time in ms at which the retention of a committed offset begins; None while the offset must be
         kept."""
 
     @property
@@ -192,7 +192,7 @@ class GroupBase(Outbox, ABC):
 
     @abstractmethod
     def exhume_locked(self) -> None:
-        """Revive the deleted group as an empty one, because its deletion could not be written."""
+        """Revive the deleted group as an empty group, because its deletion could not be written."""
 
     @abstractmethod
     def wake(self) -> None:

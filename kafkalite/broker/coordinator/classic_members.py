@@ -1,6 +1,6 @@
 """Serve classic members of a consumer group (KIP-848): JoinGroup, SyncGroup, Heartbeat.
 
-    A classic member is one that uses the classic protocol in such a group.
+    A classic member is a member of a consumer group that uses the classic protocol.
 
     JoinGroup   changes a member as a ConsumerGroupHeartbeat does, and waits for no other member. The generation in
                 the response is the member epoch
@@ -117,8 +117,8 @@ class ClassicMembers:
             )
 
     def _joining(self, member_id: str, request: JoinGroupRequest) -> Recognised:
-        """Return the joining member as it was before the request. A static member without a member id replaces
-        itself."""
+        """Return the joining member in its state before the request. A static member without a member id replaces its
+        earlier self."""
         state, instance_id = self._changes.staged, request.group_instance_id
         known = state.members.get(member_id) or ConsumerMember(member_id=member_id)
         if instance_id is None:
@@ -144,7 +144,7 @@ class ClassicMembers:
     def _as_said(
         member: ConsumerMember, request: JoinGroupRequest, caller: Caller, said: Subscription, protocols: Protocols
     ) -> ConsumerMember:
-        """Return a member with the data of a JoinGroup. It has no regular expression, since classic members list their
+        """Return a member with the data of a JoinGroup, without a regular expression, since classic members list their
         topics."""
         return replace(
             member,

@@ -60,12 +60,12 @@ class ClassicState:
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.leader: str | None = None
-        """Its member id."""
+        """The member id of the leader."""
         self.members: dict[str, Member] = {}
         self.static_ids: dict[str, str] = {}
         """group.instance.id → member id."""
         self.unsynced: dict[str, None] = {}
-        """Members of this generation that have not synced yet. An empty set takes 152 bytes more."""
+        """Members of this generation that have not synced yet. A dict, because an empty set takes 152 bytes more."""
         self.subscribed: AbstractSet[str] | None = None
         """Topics that the members subscribe to; None if unknown."""
 
@@ -97,7 +97,7 @@ class ClassicState:
         return candidates
 
     def elect_leader(self) -> bool:
-        """Keep the leader if it has joined, else elect another joined member; return False if there is none."""
+        """Keep the leader if it has joined, else elect another joined member; return False if no member has joined."""
         leader = self.members.get(self.leader or "")
         if leader is None or leader.awaiting_join is None:
             leader = next((member for member in self.members.values() if member.awaiting_join is not None), None)
@@ -107,8 +107,8 @@ class ClassicState:
         return True
 
     def select_protocol(self) -> str:
-        """Return the common protocol with most votes. Each member votes for the first common one in its list; a tie
-        goes to the alphabetically first name."""
+        """Return the common protocol with most votes. Each member votes for the first common protocol in its list; a
+        tie goes to the alphabetically first name."""
         candidates = self.candidates()
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return min(votes, key=lambda name: (-votes[name], name))
@@ -131,7 +131,7 @@ class ClassicState:
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def identity_error(self, member_id: str, instance_id: str | None) -> int:
-        """Return 0 for a member under its current id, else the error code."""
+        """Return 0 if the member has this id now, else the error code."""
         if instance_id is not None:
             holder = self.static_ids.get(instance_id)
             if holder is None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.coordinator.metadata_hash import MetadataHashes
 
 Describes: TypeAlias = "Callable[[frozenset[str]], frozenset[str]]"
-"""Return those of some topics that a client may describe. Callable at any time; takes no group's lock."""
+"""Returns the given topics that a client may describe. Callable at any time; takes no group's lock."""
 
 
 class Timing(NamedTuple):
@@ -38,6 +38,7 @@ class ConsumerEnvironment:
     assignors: tuple[str, ...]
     """Assignors that members may request; the first is the default."""
     downgrades: bool
-    """Whether a group becomes a classic one when only classic members are left."""
+    """Whether a group becomes a classic group when only classic members are left."""
     succeed: Callable[[GroupBase, GroupBase], None]
-    """Lets a group replace another, which is dead afterwards. The lock of both is held."""
+    """Lets a group (the second argument) replace the first, which is dead afterwards. Called under the lock that both
+    share."""

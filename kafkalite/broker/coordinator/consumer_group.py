@@ -74,7 +74,7 @@ class ConsumerGroup(GroupBase):
         predecessor: GroupBase | None = None,
         preface: Sequence[Record] = (),
     ) -> None:
-        """`preface` has the records that erase the group that this one replaces. The first write of the group begins
+        """`preface` has the records that erase the group that this group replaces. The first write of this group begins
         with them."""
         super().__init__(group_id, environment, predecessor)
         self._consumers = consumers
@@ -149,8 +149,7 @@ class ConsumerGroup(GroupBase):
         *,
         transactional: bool = False,
     ) -> int:
-        """Return the error code if this member may not commit now, else 0. The epoch (or generation) must be the
-        member's.
+        """Return the error code if this member may not commit now, else 0. The generation must be the member's epoch.
 
         A commit without an epoch comes from an administrator or a consumer without a group membership. It is allowed
         while the group is empty.
@@ -271,7 +270,7 @@ class ConsumerGroup(GroupBase):
     def take_over_locked(self, group: Group, state: ConsumerState) -> None:
         """Replace a classic group; `state` has its members as `conversion.upgraded` returns them.
 
-        The records are written together with the change by the heartbeat that caused the upgrade.
+        The group's records and the change by the heartbeat that caused the upgrade are written together.
         """
         self._changes.replace_classic(group, state)
         self._operations.members_changed_locked(ConsumerState())

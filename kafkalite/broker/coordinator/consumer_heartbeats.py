@@ -87,8 +87,8 @@ class ConsumerHeartbeats:
     def _recognised(
         self, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Assignment | None
     ) -> Recognised:
-        """Return the member that sent a heartbeat, in its state before the request. KafkaError if it is fenced or
-        unknown."""
+        """Return the member that sent a heartbeat, in its state before the request. KafkaError if the member is fenced
+        or unknown."""
         state = self._changes.staged
         joins = request.member_epoch == JOIN_EPOCH
         if request.instance_id is None:
@@ -112,8 +112,8 @@ class ConsumerHeartbeats:
 
     @staticmethod
     def _check_epoch(member: ConsumerMember, epoch: int, owned: Assignment | None) -> None:
-        """Raise FencedMemberEpoch unless the epoch is the member's, 0 (the member rejoins), or the previous one (the
-        member lost a response).
+        """Raise FencedMemberEpoch unless the epoch is the member's current epoch, 0 (the member rejoins), or the
+        member's previous epoch (the member lost a response).
 
         A classic member cannot switch to the consumer protocol under its id, which belongs to another process.
         """

@@ -47,7 +47,8 @@ class GroupKey:
 
 @dataclass(slots=True, kw_only=True)
 class MemberKey:
-    """The key of kinds 5, 7 and 8: a member; of kind 16: an expression instead of the member's id."""
+    """The key of a member (kinds 5, 7 and 8), or of a regular expression (kind 16), which takes the place of the member
+    id."""
 
     group_id: str = ""
     member_id: str = ""
@@ -57,7 +58,7 @@ class MemberKey:
 
 @dataclass(slots=True, kw_only=True)
 class GroupValue:
-    """Kind 3."""
+    """The value of kind 3: the group epoch."""
 
     epoch: int = 0
     metadata_hash: int = 0
@@ -90,7 +91,7 @@ class ClassicMemberMetadata:
 
 @dataclass(slots=True, kw_only=True)
 class MemberValue:
-    """Kind 5. Timeout in ms.
+    """The value of kind 5: a member's identity and subscription. Timeout in ms.
 
     In Kafka's schema the classic metadata defaults to an empty value, not to null. So null is written explicitly.
     Metadata that is absent or has no protocols is read as null.
@@ -121,7 +122,7 @@ class MemberValue:
 
 @dataclass(slots=True, kw_only=True)
 class TargetValue:
-    """Kind 6."""
+    """The value of kind 6: the epoch of the target assignment."""
 
     assignment_epoch: int = 0
 
@@ -140,7 +141,7 @@ class TopicPartitions:
 
 @dataclass(slots=True, kw_only=True)
 class TargetMemberValue:
-    """Kind 7."""
+    """The value of kind 7: a member's target assignment."""
 
     topic_partitions: list[TopicPartitions] = field(default_factory=list)
 
@@ -165,7 +166,7 @@ class CurrentPartitions:
 
 @dataclass(slots=True, kw_only=True)
 class CurrentValue:
-    """Kind 8."""
+    """The value of kind 8: a member's current assignment."""
 
     member_epoch: int = 0
     previous_member_epoch: int = 0
@@ -184,7 +185,8 @@ class CurrentValue:
 
 @dataclass(slots=True, kw_only=True)
 class ExpressionValue:
-    """Kind 16. In Kafka the version is that of the metadata image; kafkalite has none. The timestamp is in ms."""
+    """The value of kind 16: the topics that an expression matches. In Kafka, `version` is the version of the metadata
+    image, which kafkalite does not have. The timestamp is in ms."""
 
     topics: list[str] = field(default_factory=list)
     version: int = 0
@@ -242,7 +244,7 @@ def kind_of(key: bytes) -> int:
 
 
 def read_key(key: bytes) -> tuple[str, str]:
-    """Return (group id, member id or expression or "") of a key of one of these kinds. CodecError."""
+    """Return (group id, member id or expression or "") of a key of a kind listed in the module. CodecError."""
     if kind_of(key) in _OF_A_GROUP:
         return _program(GroupKey).decode(key[2:]).group_id, ""
     decoded = _program(MemberKey).decode(key[2:])
@@ -250,7 +252,7 @@ def read_key(key: bytes) -> tuple[str, str]:
 
 
 def read_value(kind: int, data: bytes) -> Value:
-    """Return the value of a record of any of these kinds except 4. CodecError."""
+    """Return the value of a record of any kind listed in the module except 4. CodecError."""
     version = kind_of(data)
     if version != VERSION:
         raise CodecError(f"unsupported version {version} of record type {kind}")

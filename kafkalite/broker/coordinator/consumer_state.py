@@ -112,8 +112,8 @@ class ConsumerMember:
         )
 
     def holding(self, assigned: Assignment, revoking: Assignment, epoch: int) -> ConsumerMember:
-        """Return the member with these partitions instead. Newly assigned partitions get `epoch` as their assignment
-        epoch."""
+        """Return the member with these partitions in place of its own. Newly assigned partitions get assignment epoch
+        `epoch`."""
         before, epochs = self.assignment_epochs, {}
         for topic, numbers in assigned.items():
             had = self.assigned.get(topic, frozenset())
@@ -123,7 +123,8 @@ class ConsumerMember:
         return replace(self, assigned=assigned, revoking=revoking, assignment_epochs=epochs)
 
     def away(self) -> ConsumerMember:
-        """Return a static member that has left temporarily: it keeps its partitions, with assignment epoch 0."""
+        """Return this static member as a member that has left temporarily: it keeps its partitions, with assignment
+        epoch 0."""
         return replace(self, epoch=AWAY_EPOCH, assigned={}).holding(self.assigned, {}, 0)
 
 
@@ -136,7 +137,7 @@ def partitions_in(*assignments: Assignment) -> Iterator[Partition]:
 
 
 def contains(assignment: Assignment, part: Assignment) -> bool:
-    """Return whether an assignment includes all of another one."""
+    """Return whether `assignment` includes all partitions of `part`."""
     return all(numbers <= assignment.get(topic, frozenset()) for topic, numbers in part.items())
 
 
@@ -210,7 +211,7 @@ class ConsumerState:
                 del self.owners[partition]
 
     def set_expression(self, expression: str, topics: frozenset[str] | None) -> None:
-        """Set the topics that an expression matches; None when no member uses it any more."""
+        """Set the topics that an expression matches; None if no member uses the expression any more."""
         if topics is None:
             self.expressions.pop(expression, None)
         else:
@@ -218,7 +219,8 @@ class ConsumerState:
         self._subscribed = None
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
-        """Return the topic names that a member subscribes to, by name or expression; they need not exist."""
+        """Return the names of the topics that a member subscribes to, by name or expression; some topics might not
+        exist."""
         return member.topics | self.expressions.get(member.expression, frozenset())
 
     def subscribed(self) -> frozenset[str]:
@@ -232,8 +234,8 @@ class ConsumerState:
         return any(member.expression == expression for member in self.members.values())
 
     def must_join_again(self, member: ConsumerMember) -> bool:
-        """Return whether a classic member has to rejoin: for a newer target, for partitions to revoke, or because all
-        partitions it waits for are free."""
+        """Return whether a classic member has to rejoin: it has a newer target, has partitions to revoke, or all
+        partitions that it waits for are free."""
         if member.epoch < self.epoch or member.state is MemberState.UNREVOKED:
             return True
         return member.state is MemberState.UNRELEASED and not self._waits_for_others(member)
@@ -280,10 +282,10 @@ def reconciled(
     owned: Assignment | None,
     subscription_changed: bool,
 ) -> ConsumerMember:
-    """Return the member after its next step towards its target; the same object if there is no step now.
+    """Return the member after its next step towards its target; the same object if no step is possible now.
 
     `owned` has the partitions that the client reports as owned; None if it did not report. `readable` has the ids of
-    its subscribed topics: partitions of other topics are revoked at once, even if they are in the target.
+    the member's subscribed topics: partitions of other topics are revoked at once, even if they are in the target.
     """
     if member.state is MemberState.STABLE and member.epoch == target_epoch:
         return _without_unread(member, readable, owned) if subscription_changed else member

@@ -4,8 +4,8 @@
     downgrade   consumer group ─▶ classic group     when the last member with the consumer protocol is gone
 
 An upgrade makes each member's last assignment its target assignment, too. The generation becomes the group epoch and
-the member epochs. A downgrade makes the target assignment the assignment. The members get the normal code that asks
-them to rejoin. The new group shares the offsets, and commits in flight, of the old one (`base`).
+the member epochs. A downgrade makes each member's target assignment its assignment. The members get the normal code
+that asks them to rejoin. The new group shares the old group's offsets and commits in flight (`base`).
 
 Thread rule: functions hold no state; they are called under the group's lock.
 """
@@ -43,7 +43,8 @@ logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
 
 def upgraded(group: Group, topics: Mapping[str, Topic], hashes: MetadataHashes) -> ConsumerState:
-    """Return a classic group's members as those of a consumer group. GroupIdNotFound if it cannot be converted."""
+    """Return the state of a consumer group with a classic group's members. GroupIdNotFound if the group cannot be
+    converted."""
     state = ConsumerState()
     state.epoch = state.target_epoch = group.generation
     holding: list[tuple[ConsumerMember, Assignment]] = []

@@ -40,15 +40,16 @@ class Downgrade:
         return self._consumers.downgrades and len(left) <= self._group.environment.size_max
 
     def stage(self, gone: Collection[str], generation: int, rebalances: str | None) -> None:
-        """Stage the replacement of the group by a classic one without the members `gone`; this ends the batch.
+        """Stage the replacement of the group by a classic group without the members `gone`; the batch of operations
+        then ends.
 
-        `rebalances` is the reason for the first rebalance of the classic group, None for no rebalance.
+        `rebalances` is the reason for the first rebalance of the classic group; None if it does not rebalance.
         """
         topics, group = self._consumers.topics(), self._group
         successor = downgraded(self._changes.staged, gone, generation, group, group.environment, topics)
         self._changes.put_successor(Successor(successor, rebalances))
 
     def complete_locked(self, successor: Successor) -> None:
-        """Let the classic group take over; its records are durable."""
+        """Let the classic group take over, now that its records are durable."""
         self._consumers.succeed(self._group, successor.group)
         successor.group.begin_locked(successor.rebalances)

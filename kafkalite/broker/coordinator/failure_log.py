@@ -19,7 +19,7 @@ INTERVAL_S_MAX: Final = 3600.0
 
 
 class Trouble(NamedTuple):
-    """The count of failures, and for how many seconds they have lasted."""
+    """The number of failures so far, and the time in seconds since the first failure."""
 
     failures: int
     seconds: float
@@ -56,7 +56,7 @@ class Troubles:
             return Trouble(row.count, now - row.since)
 
     def over(self, key: Hashable) -> Trouble | None:
-        """Forget a failure that is over; return what to log, or None if there was none."""
+        """Forget a failure that is over; return what to log, or None if the key had no failure."""
         with self._lock:
             row = self._rows.pop(key, None)
         return None if row is None else Trouble(row.count, self._clock.monotonic() - row.since)

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 
 class Inherited(NamedTuple):
-    """A member of a consumer group that became this classic group. Timeouts in ms."""
+    """A member taken over from the consumer group that became this classic group. Timeouts in ms."""
 
     member_id: str
     instance_id: str | None
@@ -115,7 +115,7 @@ class Group(GroupBase):
 
     @property
     def state(self) -> State:
-        """Its state, as in the module's drawing."""
+        """The group's state, as in the module's drawing."""
         return self._classic.state
 
     @property
@@ -277,12 +277,12 @@ class Group(GroupBase):
         self._classic.enter(State.STABLE)
 
     def inherited_record_locked(self) -> Record:
-        """Return the group's record with the members that were taken over from the consumer group."""
+        """Return the group's record, with the members that were taken over from the consumer group."""
         return self._classic.record({member.member_id: member.assignment for member in self.members.values()})
 
     def begin_locked(self, rebalances: str | None) -> None:
         """Start the members' sessions once their record is durable; start a rebalance if `rebalances` has a reason for
-        one."""
+        it."""
         if self.dead:
             return  # it was dropped meanwhile
         for member in self.members.values():

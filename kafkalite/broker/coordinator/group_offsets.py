@@ -60,8 +60,8 @@ class Committed(NamedTuple):
         )
 
     def belongs_to(self, topic_id: bytes | None) -> bool:
-        """Return False if the offset is of a deleted topic with the same name. `topic_id` None: there is no such topic
-        now."""
+        """Return False if the offset belongs to a deleted topic with the same name. `topic_id` is None if no topic has
+        this name now."""
         return topic_id is None or self.topic_id in (ZERO_UUID, topic_id)
 
 
@@ -129,8 +129,8 @@ class GroupOffsets:
         partitions[partition] = committed
 
     def end(self, producer_id: int, *, commit: bool) -> None:
-        """Make a producer's pending offsets visible, except where a later commit exists; drop all of them after an
-        abort."""
+        """Make a producer's pending offsets visible, except where a later commit exists; after an abort drop all
+        pending offsets."""
         for partition, committed in self._pending.pop(producer_id, {}).items():
             self._uncount(partition)
             there = self.get(*partition)
@@ -162,8 +162,8 @@ class GroupOffsets:
     def expired(
         self, now_ms: int, retention_ms: int, since_ms: Callable[[str, Committed], int | None]
     ) -> list[TopicPartition]:
-        """Return expired offsets: those past the expiry time that the client set, or else `retention_ms` after
-        `since_ms`, which returns None for an offset to keep."""
+        """Return expired offsets. An offset expires at the time that the client set, or else `retention_ms` after the
+        time that `since_ms` returns (None: keep the offset)."""
         gone = []
         for partition, committed in self:
             if partition in self._pending_count:

@@ -29,7 +29,7 @@ class GroupTable:
     def __init__(self, shards: Shards, environment: Environment, groups_max: int) -> None:
         self.lock = threading.Lock()
         self.groups: dict[str, GroupBase] = {}
-        """Guarded by `lock`; a single lookup needs none."""
+        """Guarded by `lock`; a single lookup does not need it."""
         self._shards = shards
         self._environment = environment
         self._groups_max = groups_max
@@ -62,10 +62,11 @@ class GroupTable:
     def lookup_or_new(
         self, group_id: str, holder: Holder | None, make: Callable[[str, Environment], GroupBase]
     ) -> tuple[GroupBase | None, int]:
-        """Return (a group, which is created if needed; 0), or (None, error code).
+        """Return (the group, created if needed; 0), or (None, error code).
 
-        The group is not served, or the limit max.groups leaves no room for another group of this holder. For the
-        latter, the code is GROUP_MAX_SIZE_REACHED, which ends consumers of both protocols at once, with a message."""
+        An error means that the group is not served, or that max.groups leaves no room for another group of this holder.
+        Without room, the code is GROUP_MAX_SIZE_REACHED, which ends consumers of both protocols at once, with a
+        message."""
         with self.lock:
             group = self.groups.get(group_id)
             if group is not None:
@@ -98,7 +99,7 @@ class GroupTable:
         return early
 
     def forget(self, group: GroupBase) -> None:
-        """Remove a group, unless another has replaced it."""
+        """Remove a group, unless another group has replaced it."""
         with self.lock:
             if self.groups.get(group.group_id) is group:
                 self.remove_locked(group)

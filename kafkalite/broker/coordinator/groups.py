@@ -85,7 +85,8 @@ DOWNGRADING: Final = frozenset({"bidirectional", "downgrade"})
 """Values of group.consumer.migration.policy."""
 MINUTE_MS: Final = 60_000
 PROMISES_PRUNED_AT: Final = 64
-"""Ids issued to one connection before the ones that are no longer pending are removed from its list."""
+"""Number of ids issued to one connection at which ids that are no longer pending are removed from the connection's
+list."""
 
 
 class GroupCoordinator:
@@ -147,7 +148,7 @@ class GroupCoordinator:
     # --- start and stop -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start loading; groups are served as soon as that is done."""
+        """Start loading; groups are served as soon as loading is done."""
         self._logs.on_topic_deleted = self.offsets.topic_deleted
         self._logs.topic_listeners.append(self.topic_changed)
         self._expiry.set(self._config.offsets_retention_check_interval_ms / 1000)
@@ -198,7 +199,7 @@ class GroupCoordinator:
 
     def _size_error(self, request: JoinGroupRequest, caller: Caller) -> int:
         """Return the error code if a member's metadata exceeds the log's maximum record size, else 0. Kafka returns
-        this code only to the SyncGroup, after it has kept the metadata for a session timeout."""
+        this code only to the SyncGroup, and keeps the metadata for a session timeout before that."""
         size = sum(len(protocol.name) + len(protocol.metadata) for protocol in request.protocols)
         size_max = self.log.record_size_max()
         if size <= size_max:
@@ -314,13 +315,13 @@ class GroupCoordinator:
         return isinstance(group, ConsumerGroup) and group.assigns_next
 
     def is_of_newer_protocol(self, group_id: str) -> bool:
-        """Return whether this is a group of the consumer protocol (KIP-848): a join then computes an assignment, which
+        """Return whether the group uses the consumer protocol (KIP-848), in which a join computes an assignment, which
         may take long."""
         return isinstance(self.table.get(group_id), ConsumerGroup)
 
     def _to_consume(self, request: ConsumerGroupHeartbeatRequest, holder: Holder | None) -> ConsumerGroup:
-        """Return the consumer group for a heartbeat; KafkaError if there is none. A classic group is converted if it is
-        empty or may be upgraded."""
+        """Return the consumer group for a heartbeat; KafkaError if no such group exists. A classic group is converted
+        if it is empty or may be upgraded."""
         group_id, may_be_new = request.group_id, request.member_epoch == JOIN_EPOCH
         if may_be_new:
             group, code = self.table.lookup_or_new(group_id, holder, self._new_consumers)

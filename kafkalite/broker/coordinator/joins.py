@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from kafkalite.wire.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 NEW_MEMBER_TIMEOUT_S: Final = 300.0
-"""How long a waiting first join keeps its member, which has no id to send heartbeats with (Kafka's value)."""
+"""Time in seconds for which a member stays whose first join is waiting: without a member id it cannot send heartbeats
+(Kafka's value)."""
 
 
 class Joins:
@@ -48,7 +49,7 @@ class Joins:
         return answer
 
     def _join_locked(self, request: JoinGroupRequest, caller: Caller, answer: Deferred[JoinGroupResponse]) -> int:
-        """Return 0, or the code to answer with."""
+        """Return 0, or the error code with which to answer."""
         if self._classic.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not self._has_room_locked(request.member_id):
@@ -89,7 +90,8 @@ class Joins:
         return self._parts.memory.admits(member_id, MEMBER_SIZE + protocols_size(protocols), caller.holder)
 
     def _fits_locked(self, request: JoinGroupRequest, protocols: Protocols) -> bool:
-        """Return whether the group with this member fits in one record, if each member had its smallest metadata."""
+        """Return whether the group with the joining member would fit in one record if each member used its smallest
+        metadata."""
         replaced = request.member_id or self._classic.static_ids.get(request.group_instance_id or "")
         others = (member.protocols for member in self._classic.members.values() if member.member_id != replaced)
         size = sum(min(len(metadata) for _, metadata in each) for each in (protocols, *others))

@@ -44,7 +44,7 @@ _WHATEVER_IT_HAS: Final = _MOVED | {ErrorCode.NOT_ENOUGH_REPLICAS}
 
 
 class _Write:
-    """A queued append with its callback."""
+    """A queued append and the callback for its result."""
 
     __slots__ = ("append", "callback", "code", "done")
 
@@ -83,8 +83,9 @@ class LogWriter:
         return not self._in_order
 
     def write(self, append: Callable[[PartitionLog], int], callback: Callable[[int], object]) -> None:
-        """Queue an append. `append` gets the log and returns its end offset after the append. Then call callback(0)
-        when this is safe, or callback with the code of the append's KafkaError or of a failed flush."""
+        """Queue an append. `append` gets the log and returns its end offset after the append. When the write is safe,
+        call callback(0); after a failure, call callback with the code of the append's KafkaError or of the failed
+        flush."""
         write = _Write(append, callback)
         with self._lock:
             self._waiting.append(write)

@@ -4,11 +4,11 @@
                                      └─▶ the groups, for __consumer_offsets     ─┘
                                             a failure ─▶ once more, after a delay
 
-A partition whose topic is deleted needs no marker. A partition that has seen a later epoch of the producer needs none,
-either, since that epoch ended the open transaction. A partition whose files come from a Kafka cluster may have seen a
-later coordinator epoch. A standalone broker is the only coordinator, so it writes the marker with that later epoch. All
-other failures, such as a full disk or an offline partition, are retried with increasing delays until they succeed. A
-failure that repeats is logged at first, then at growing intervals, and once more when it ends.
+A partition needs no marker if its topic is deleted, or if it has seen a later epoch of the producer, since that epoch
+ended the open transaction. A partition whose files come from a Kafka cluster may have seen a later coordinator epoch. A
+standalone broker is the only coordinator, so it writes the marker with that later epoch. All other failures, such as a
+full disk or an offline partition, are retried with increasing delays until they succeed. A failure that repeats is
+logged at first, then at growing intervals, and once more when it ends.
 
 In a cluster, a marker for a partition with another leader is sent to that leader. If a partition has seen a later
 coordinator epoch, the marker is dropped, since the later coordinator writes it.
@@ -77,7 +77,7 @@ class MarkerWriter:
         """In a cluster: sends markers to other leaders."""
 
     def write(self, mark: RemoteMarker, partitions: Iterable[TopicPartition], done: Callable[[], object]) -> None:
-        """Write a marker to each partition, and call `done` once when none is left."""
+        """Write a marker to each partition, and call `done` once when every partition is done."""
         wanted = sorted(partitions)  # a set of them has another order in each process
         left = len(wanted)
 
@@ -135,8 +135,8 @@ class MarkerWriter:
         """Return the error codes after which a marker is not retried in a cluster.
 
         They mean that the partition has seen a later epoch of the producer or of the coordinator.
-        UNKNOWN_TOPIC_OR_PARTITION is one of them only if the partition is deleted as far as this broker knows: another
-        may not know a new topic yet."""
+        UNKNOWN_TOPIC_OR_PARTITION is included only if this broker knows of no such partition: another broker might not
+        know a new topic yet."""
         topic = self._logs.topics.get(partition.topic)
         gone = topic is None or partition.partition >= len(topic.partitions)  # or created again with fewer partitions
         return _OUTDATED | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if gone else _OUTDATED

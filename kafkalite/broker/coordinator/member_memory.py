@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.limits.holder import Holder
 
 MEMBER_SIZE: Final = 2000
-"""Bytes of a member besides what its client says: ids, timers and their entries in tables."""
+"""Bytes of a member besides the data from its client: ids, timers and their entries in tables."""
 NAME_SIZE: Final = 100
 """Bytes of a name, besides its characters."""
 PARTITION_SIZE: Final = 300
@@ -40,8 +40,8 @@ class MemberMemory:
     __slots__ = ("_ceiling", "_charges", "_known")
 
     def __init__(self, ceiling: MemoryCeiling | None, before: MemberMemory | None = None) -> None:
-        """With `ceiling` None nothing is counted. `before` has the charges of the group whose members this one takes
-        over."""
+        """If `ceiling` is None, nothing is counted. `before` has the charges of the group whose members this group
+        takes over."""
         self._ceiling = ceiling
         self._charges: dict[str, tuple[Charge, Holder | None]] = {}
         self._known = {} if before is None else before.holders()
@@ -93,15 +93,15 @@ class MemberMemory:
         self._charges.pop(member_id, None)
 
     def keep(self, member_ids: Iterable[str]) -> None:
-        """Release the charges of all other members."""
+        """Keep the charges of these members, and release the charges of all other members."""
         kept = frozenset(member_ids)
         for member_id in [known for known in self._charges if known not in kept]:
             self.drop(member_id)
 
 
 class ConsumerMemory:
-    """The charges of a consumer group's members. They change before a change is staged and when it is durable or
-    discarded."""
+    """The charges of a consumer group's members. Charges are adjusted before a change of the group is staged, and when
+    the change is durable or discarded."""
 
     __slots__ = ("_memory",)
 

@@ -92,7 +92,7 @@ class MemberSessions:
         member.awaiting_join = answer
 
     def rename_locked(self, old_id: str, new_id: str) -> Member:
-        """Give a static member another id, and fence requests that wait under the old one."""
+        """Give a static member another id, and fence requests that wait under the old id."""
         member = self._classic.members.pop(old_id)
         self.end_waits_locked(member, ErrorCode.FENCED_INSTANCE_ID)
         self._classic.unsynced.pop(old_id, None)
@@ -140,7 +140,7 @@ class MemberSessions:
         member.session_timer.set(member.session_timeout_ms / 1000)
 
     def heard_locked(self, member_id: str, *, one_at_a_time: bool) -> None:
-        """Restart a session timeout after a request: see `Timer.heard`."""
+        """Restart a member's session timeout after a request, as `Timer.heard` describes."""
         member = self._classic.members[member_id]
         member.session_timer.heard(member.session_timeout_ms / 1000, one_at_a_time=one_at_a_time)
 

@@ -29,7 +29,7 @@ NO_JOIN: Final = "did not rejoin in time"
 NO_SYNC: Final = "did not sync in time"
 
 Overdue: TypeAlias = "Callable[[], ConsumerMember | None]"
-"""Return the member whose timer expired, under the lock; None if its request has arrived meanwhile."""
+"""Returns the member whose timer expired; None if the member's request has arrived meanwhile. Called under the lock."""
 
 
 class MemberTimers:
@@ -144,12 +144,12 @@ class MemberTimers:
     # --- joins and syncs of classic members ---------------------------------------------------------------------------
 
     def await_join(self, member: ConsumerMember) -> None:
-        """Give a member its rebalance timeout to rejoin; a repeated call does not extend it."""
+        """Start the rebalance timeout within which a member has to rejoin; a repeated call does not extend it."""
         if member.member_id not in self._joins:
             self._wait(self._joins, member.member_id, NO_JOIN).set(_rebalance_s(member))
 
     def await_sync(self, member: ConsumerMember) -> None:
-        """Give a member that has joined its rebalance timeout to sync."""
+        """Start the rebalance timeout within which a member that has joined has to sync."""
         self._end(self._joins, member.member_id)
         timer = self._syncs.get(member.member_id) or self._wait(self._syncs, member.member_id, NO_SYNC)
         timer.set(_rebalance_s(member))

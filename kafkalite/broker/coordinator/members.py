@@ -39,7 +39,8 @@ class Member:
     session_timer: Timer
     assignment: bytes = b""
     is_new: bool = False
-    """Its first join is waiting: the client does not know its member id yet, so it cannot send heartbeats."""
+    """Whether the member's first join is waiting: the client does not know its member id yet, so it cannot send
+    heartbeats."""
     awaiting_join: Deferred[JoinGroupResponse] | None = field(default=None)
     awaiting_sync: Deferred[SyncGroupResponse] | None = field(default=None)
 
@@ -72,7 +73,7 @@ class Caller:
     client_id: str
     client_host: str
     takes_member_id: bool
-    """v4+: a first join without an id is answered with one (KIP-394)."""
+    """v4+: a first join without a member id is answered with a member id (KIP-394)."""
     skips_assignment: bool
     """v9+: the response can tell a returning static leader to skip the assignment (KIP-814)."""
     promised: Callable[[str], object] | None = None
@@ -89,7 +90,7 @@ def rebalance_timeout_ms(request: JoinGroupRequest) -> int:
 def subscribed_topics(metadata: bytes) -> set[str] | None:
     """Return the topics in a consumer's subscription (protocol type `consumer`): int16 version, then a string array.
 
-    None if it cannot be decoded. Bytes after the topics are ignored.
+    Return None if the metadata cannot be decoded. Bytes after the topics are ignored.
     """
     try:
         (count,) = struct.unpack_from(">i", metadata, 2)

@@ -35,7 +35,7 @@ class Recognised(NamedTuple):
 
     member: ConsumerMember
     replaces: ConsumerMember | None = None
-    """The same static member under the id that it had before it came back."""
+    """The same static member under the id that it had before it left."""
 
 
 class Membership:
@@ -60,13 +60,13 @@ class Membership:
     # --- who it is ----------------------------------------------------------------------------------------------------
 
     def check_size(self, member_id: str) -> None:
-        """Raise GroupMaxSizeReached if this would be one member more than group.consumer.max.size."""
+        """Raise GroupMaxSizeReached if the group would exceed group.consumer.max.size with this member."""
         members = self._changes.staged.members
         if member_id not in members and len(members) >= self._consumers.size_max:
             raise GroupMaxSizeReached(f"group {self._group_id} already has its maximum of {len(members)} members")
 
     def find(self, member_id: str, instance_id: str | None) -> ConsumerMember:
-        """Return the member with these ids; raise UnknownMemberId or FencedInstanceId if there is none."""
+        """Return the member with these ids; raise UnknownMemberId or FencedInstanceId if no member has them."""
         state = self._changes.staged
         if instance_id is not None:
             return self.find_static(state, instance_id, member_id)
@@ -76,8 +76,8 @@ class Membership:
         return member
 
     def find_static(self, state: ConsumerState, instance_id: str, member_id: str) -> ConsumerMember:
-        """Return the member with a group.instance.id. UnknownMemberId if there is none; FencedInstanceId if its member
-        id is another one."""
+        """Return the member with a group.instance.id. UnknownMemberId if no member has it; FencedInstanceId if the
+        member has another member id."""
         holder = state.members.get(state.static_ids.get(instance_id, ""))
         if holder is None:
             raise UnknownMemberId(f"group {self._group_id} has no member with instance id {instance_id}")

@@ -30,7 +30,8 @@ class Racks(Protocol):
     """The racks of a topic's replicas."""
 
     def state_of(self, topic: Topic) -> object:
-        """Return an object that represents the topic's current state: another one after every change of the topic."""
+        """Return an object that represents the topic's current state; every change of the topic leads to a different
+        object."""
 
     def racks_of(self, topic: Topic) -> Sequence[Collection[str]]:
         """Return the racks of each partition's replicas, leaving out brokers without a rack."""
@@ -50,7 +51,7 @@ class OwnRack:
 
 
 class MetadataHashes:
-    """The hashes of groups. Those of topics are kept until the topic changes."""
+    """Computes the hashes of groups, and caches the hash of each topic until the topic changes."""
 
     def __init__(self, racks: Racks) -> None:
         self.racks = racks
@@ -87,8 +88,8 @@ def topic_hash(name: str, topic_id: bytes, racks: Sequence[Collection[str]]) -> 
 
 
 def group_hash(hashes: Sequence[int]) -> int:
-    """Return the hash of a group as a signed 64-bit number; `hashes` are those of its topics, in the order of their
-    names."""
+    """Return the hash of a group as a signed 64-bit number; `hashes` are the hashes of its topics, in the order of the
+    topic names."""
     return _xxh3(struct.pack(f"<{len(hashes)}q", *hashes)) if hashes else 0
 
 

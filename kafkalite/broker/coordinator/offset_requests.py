@@ -81,9 +81,10 @@ class CommittedOffsets:
     ) -> Deferred[list[int]]:
         """Commit offsets. The Deferred gets a code for each of `offsets`, in their order, when the commit is durable.
 
-        Partitions that do not exist are refused before the group is checked. `version` is OffsetCommit's. With a
-        producer the offsets belong to its transaction and take effect when it commits. Then the caller has checked that
-        the transaction is open, or was open when `watch` began. A new group is charged to `holder`.
+        Partitions that do not exist are refused before the group is checked. `version` is the version of OffsetCommit.
+        With a producer, the offsets belong to its transaction and take effect when the transaction commits. In that
+        case the caller has checked that the transaction is open, or was open when `watch` began. A new group is charged
+        to `holder`.
         """
         codes = self._unknown(offsets)
         if all(codes):
@@ -125,7 +126,7 @@ class CommittedOffsets:
         return answer
 
     def _unknown(self, offsets: Sequence[Offset]) -> list[int]:
-        """Return UNKNOWN_TOPIC_OR_PARTITION for partitions that do not exist, 0 for the others."""
+        """Return a code for each of `offsets`: UNKNOWN_TOPIC_OR_PARTITION if the partition does not exist, else 0."""
         topics = self._logs.topics
         codes = []
         for asked in offsets:
@@ -235,8 +236,8 @@ class CommittedOffsets:
     def watch(self, partition: int, producer_id: int, ended_by: int) -> Watch:
         """Watch, in a cluster, for a marker that ends a producer's transaction in a partition of `__consumer_offsets`.
 
-        Only a marker with producer epoch `ended_by` or later counts. The watch ends with one commit, or with
-        `unwatch`."""
+        Only a marker with producer epoch `ended_by` or later counts. The watch ends with the first commit that uses it,
+        or with `unwatch`."""
         assert self._log.led is not None, "in a cluster alone"
         watch = Watch(self._log.led.home(partition), producer_id, ended_by)
         with self._table.lock:
@@ -308,7 +309,7 @@ class CommittedOffsets:
     def fetch(
         self, group_id: str, topic: str, partitions: Iterable[int], *, stable: bool = False
     ) -> list[Committed | None]:
-        """Return a group's committed offsets for some partitions of a topic. Check `error_of` first.
+        """Return a group's committed offsets for `partitions` of a topic. Check `error_of` first.
 
         With `stable`, offsets that an open transaction may replace are UNSTABLE (KIP-447).
         """
@@ -335,7 +336,7 @@ class CommittedOffsets:
             return {topic: group.offsets.of_topic(topic) for topic in group.offsets.topics()}
 
     def delete(self, group_id: str, partitions: list[TopicPartition]) -> Deferred[tuple[int, dict[str, int]]]:
-        """Handle OffsetDelete; the result is (code for all, topic → its code). Offsets of subscribed topics are not
+        """Handle OffsetDelete; the result is (code for the request, topic → code). Offsets of subscribed topics are not
         deleted."""
         group, code = self._table.lookup(group_id)
         if group is None:
@@ -385,8 +386,8 @@ class CommittedOffsets:
                     self.erase_locked(group, [TopicPartition(name, number) for number in sorted(numbers)])
 
     def erase_foreign(self, group: GroupBase) -> None:
-        """Delete offsets that belong to an earlier topic of the same name, by topic id. They remain if a crash
-        prevented their tombstones."""
+        """Delete offsets that, by their topic id, belong to an earlier topic of the same name. Such offsets remain if a
+        crash prevented the write of their tombstones."""
         topics = self._logs.topics
         with group.changing():
             foreign = [

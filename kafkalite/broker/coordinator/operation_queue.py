@@ -40,21 +40,21 @@ logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
 @dataclass(slots=True)
 class Operation:
-    """A request, or, without a response, internal work: a timeout, a changed topic."""
+    """A request, or internal work without a response, such as a timeout or a changed topic."""
 
     run: Callable[[], Any]
     """Reads and changes the staged state, under the lock; returns the response or raises a KafkaError."""
     answer: Deferred[Any] | None = None
     refuse: Callable[[int, str | None], Any] | None = None
-    """Return the response for an error code and a message. Set for every operation with a response."""
+    """Returns the response for an error code and a message. Set for every operation with a response."""
     member_of: Callable[[Any], str] | None = None
-    """Return the id of the member that sent the request, from a response without an error."""
+    """Returns the id of the member that sent the request, from a response without an error."""
     again: Callable[[], Deferred[Any]] | None = None
-    """Sends the request to the group that has replaced this one."""
+    """Sends the request to the group that has replaced this group."""
     committed: Callable[[Any], None] | None = None
     """Called under the lock with a response without an error, when it is durable."""
     redirected: bool = False
-    """`run` found that the request is for a classic group: it is sent again."""
+    """Whether `run` found that the request is for a classic group; the request is then sent again."""
     response: Any = None
     refused: bool = False
 
@@ -205,7 +205,7 @@ class OperationQueue:
         self._memory.recount(self._changes.durable.members)
 
     def _give_way(self, successor: Successor) -> None:
-        """Let the classic group replace this one, and pass it the requests that arrived meanwhile."""
+        """Let the classic group replace this group, and pass it the requests that arrived meanwhile."""
         self._downgrade.complete_locked(successor)
         operations, self._queued = self._queued, []
         for operation in operations:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 class Outbox:
-    """A lock with deferred calls, for a group or a transactional id. `same`: another Outbox, whose lock this one
-    shares."""
+    """A lock with deferred calls, for a group or a transactional id. `same` is another Outbox that shares its lock with
+    this Outbox."""
 
     def __init__(self, same: Outbox | None = None) -> None:
         self._lock: threading.Lock = threading.Lock() if same is None else same._lock  # noqa: SLF001 - of this class

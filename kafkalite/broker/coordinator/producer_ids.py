@@ -23,10 +23,10 @@ class IdSource(Protocol):
     """A source of producer ids: the data directory, or a cluster's controller."""
 
     def next(self) -> int:
-        """Return a unique id; KafkaError if there is none now. May block."""
+        """Return a unique id; KafkaError if no id is available now. May block."""
 
     def take(self) -> int | None:
-        """Return an id without waiting, or None."""
+        """Return an id if one is available without waiting, else None."""
 
 
 class ProducerIds:
@@ -38,7 +38,7 @@ class ProducerIds:
         self._block = range(0)  # replaced as a whole, under the lock
 
     def next(self) -> int:
-        """Return a unique id. Blocks to make a new block durable; StorageError if that fails."""
+        """Return a unique id. May block to make a new block of ids durable; StorageError if the write fails."""
         with self._lock:
             if not self._block:
                 first = self._logs.metadata.allocate_producer_ids(BLOCK_SIZE)
@@ -46,7 +46,7 @@ class ProducerIds:
             return self._pop_locked()
 
     def take(self) -> int | None:
-        """Return an id without waiting, or None."""
+        """Return an id if one is available without waiting, else None."""
         if not self._lock.acquire(blocking=False):
             return None
         try:

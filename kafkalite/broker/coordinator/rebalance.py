@@ -59,7 +59,7 @@ class Rebalance:
         )
 
     def member_came_locked(self) -> None:
-        """Extend the initial delay for a new member, if the group is in that delay."""
+        """Extend the group's initial delay because a new member has joined; no effect after the delay."""
         self._more_came = self._initial_left_ms is not None
 
     def try_complete_locked(self) -> None:
@@ -92,7 +92,7 @@ class Rebalance:
             self._complete_locked()
 
     def _complete_locked(self) -> None:
-        """Form the next generation from the members that have joined, and static members that have not."""
+        """Form the next generation from the members that have joined and the static members that have not joined."""
         self._join_timer.cancel()
         self._initial_left_ms = None
         for member in list(self._classic.members.values()):

@@ -8,8 +8,8 @@
     2     group                        group metadata         3
 
 Kinds above 2 belong to consumer groups (KIP-848) and are ignored here. Version 4 of an offset has the topic id in a
-tagged field, which older readers skip. With it, a topic that is recreated under an old name does not inherit the old
-offsets.
+tagged field, which older readers skip. With this id, a topic that is recreated under an old name does not inherit the
+old offsets.
 """
 
 from __future__ import annotations

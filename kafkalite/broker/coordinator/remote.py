@@ -51,7 +51,7 @@ VERIFYING_SINCE: Final = 4
 class Lane(Protocol):
     """A queue of the markers or questions for one API of one other broker.
 
-    One request is in flight at a time; what is queued meanwhile is sent, in order, in the next one."""
+    One request is in flight at a time; items that are queued meanwhile are sent, in order, in the next request."""
 
     def put(self, item: Any) -> None:
         """Queue an item (a marker or a question). Any thread."""
@@ -71,8 +71,8 @@ class Peers(Protocol):
     ) -> Lane:
         """Return the queue for an API of a broker, in versions from `oldest` on.
 
-        `build` makes a request of queued items. `settle` gets these items and the response, or None if there was none.
-        `says` returns (subject, content) of an item: a request never has two contents for the same subject."""
+        `build` makes a request from queued items. `settle` gets these items and the response, or None if no response
+        came. `says` returns (subject, content) of an item: a request never has two contents for the same subject."""
 
 
 class _MarkerTo(NamedTuple):
@@ -97,7 +97,8 @@ class Remote:
     def write_marker(
         self, node_id: int, mark: RemoteMarker, partition: TopicPartition, callback: Callable[[int], object]
     ) -> None:
-        """Send a marker to the leader; callback(0) when it is durable there, or a code."""
+        """Send a marker to the leader; call callback(0) when the marker is durable there, or callback(code) after an
+        error."""
         if node_id == NOBODY:
             callback(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
@@ -105,7 +106,7 @@ class Remote:
         lane.put(_MarkerTo(mark, partition, callback))
 
     def ask(self, ask: Ask) -> Deferred[int]:
-        """Ask the transaction's coordinator: 0, or an error code."""
+        """Send a question to the transaction's coordinator; the result is 0 or an error code."""
         topic = self._logs.topics.get(TRANSACTIONS_TOPIC)
         if topic is None:
             return completed(int(ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -123,7 +124,7 @@ class Remote:
 def _mark_of(item: _MarkerTo) -> tuple[int, RemoteMarker]:
     """Return (producer id, marker), the subject and the content of an item.
 
-    So a request has one marker per producer: two coordinators may end a producer's transactions at the same time.
+    A request has at most one marker per producer: two coordinators may end a producer's transactions at the same time.
     """
     return item.mark.producer_id, item.mark
 
@@ -131,7 +132,8 @@ def _mark_of(item: _MarkerTo) -> tuple[int, RemoteMarker]:
 def _asker_of(item: _AskTo) -> tuple[str, tuple[int, int, bool]]:
     """Return (transactional id, question), the subject and the content of an item.
 
-    So a request has one question per transactional id: a fenced producer may write at the same time as the new one.
+    A request has at most one question per transactional id: a fenced producer may write at the same time as its
+    successor.
     """
     ask = item.ask
     return ask.transactional_id, (ask.producer_id, ask.epoch, ask.only_verify)

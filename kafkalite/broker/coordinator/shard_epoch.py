@@ -12,4 +12,4 @@ class ShardEpoch(NamedTuple):
 
     partition: int
     epoch: int
-    """NO_EPOCH: the partition is not served, or the broker is standalone."""
+    """The leader epoch; NO_EPOCH if the partition is not served, or the broker is standalone."""

@@ -49,7 +49,7 @@ class Coordinator(Protocol):
         """Read a partition to its end, and return a function that installs its state. May block."""
 
     def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
-        """Implemented by `StateLog.when_read`."""
+        """Call back when the records that were read are safe, as `StateLog.when_read` does."""
 
     def begin_partition(self, number: int) -> None:
         """Start work that must run when the partition is served, such as timeouts. The state was just installed."""
@@ -84,7 +84,7 @@ class LedPartitions:
         self._worker.start()
 
     def stop(self) -> None:
-        """Stop loading; return when that has ended."""
+        """Stop loading; return when the loading thread has ended."""
         with self._worker.lock:
             self._to_do.clear()
         self._worker.stop()
@@ -110,7 +110,8 @@ class LedPartitions:
         return any(led.code == _LOADING for led in list(self._led.values()))
 
     def take(self, number: int, epoch: int | None) -> None:
-        """Take a partition that this broker leads from now on in this epoch, or (None) no longer leads."""
+        """Take a partition that this broker leads from now on in this epoch; if the epoch is None, the broker no longer
+        leads it."""
         with self._lock:
             before = self._led.pop(number, None)
             now = None

@@ -54,7 +54,7 @@ class Shards:
     # --- start and stop -----------------------------------------------------------------------------------------------
 
     def start_empty(self) -> bool:
-        """Serve everything at once if there is nothing to load; return whether that is so."""
+        """If nothing has to be loaded, serve everything at once and return True; else return False."""
         if any(log.log_end_offset for log in self.log.partitions):
             return False
         self.loaded.set()
@@ -65,7 +65,7 @@ class Shards:
         self._loader = self.executors.job(name, load)
 
     def coordinate_led(self, topics: AssignedTopics) -> None:
-        """In a cluster: serve the partitions that this broker leads. Call it once, after start."""
+        """In a cluster: serve the partitions that this broker leads. Call this once, after start."""
         from kafkalite.broker.coordinator.shard_leadership import LedPartitions
 
         self.log.led = LedPartitions(self.log.name, self, self.executors)
@@ -95,7 +95,7 @@ class Shards:
     # --- state of service ---------------------------------------------------------------------------------------------
 
     def wait_loaded(self, timeout_s: float) -> bool:
-        """Return whether loading ended in time."""
+        """Wait until loading ends, at most `timeout_s` seconds; return whether it has ended."""
         return self.loaded.wait(timeout_s)
 
     def error_of(self, owner: str) -> int:

@@ -1,7 +1,7 @@
 """Stage the changes of a consumer group (KIP-848) until their records are durable.
 
     durable   the state that is in `__consumer_offsets`
-    staged    the durable state with the changes that are being written; the same object if there are none
+    staged    the durable state with the changes that are being written; the same object without changes
 
 Thread rule: guarded by the group's lock.
 """
@@ -36,14 +36,15 @@ class StagedChanges:
     __slots__ = ("_group_id", "_preface", "_records", "durable", "staged", "successor")
 
     def __init__(self, group_id: str, preface: Sequence[Record] = ()) -> None:
-        """`preface` has the records that erase the group that this one replaces. The first write begins with them."""
+        """`preface` has the records that erase the group that this group replaces. The first write begins with these
+        records."""
         self._group_id = group_id
         self._preface = list(preface)
         self._records: list[Record] = []
         self.durable = ConsumerState()
         self.staged = self.durable
         self.successor: Successor | None = None
-        """The group that replaces this one once the staged records are durable."""
+        """The group that replaces this group once the staged records are durable."""
 
     # --- changes of the staged state, each with its record ------------------------------------------------------------
 
@@ -98,7 +99,7 @@ class StagedChanges:
         self._write("", stored.TargetValue(assignment_epoch=epoch))
 
     def put_successor(self, successor: Successor) -> None:
-        """Replace the group itself by a classic one."""
+        """Replace the group itself by a classic group."""
         self._records += [
             *erasing_records(self._group_id, self.staged),
             successor.group.inherited_record_locked(),
@@ -114,8 +115,8 @@ class StagedChanges:
     # --- from staged to durable ---------------------------------------------------------------------------------------
 
     def take_records(self) -> list[Record]:
-        """Return the records that make the staged state durable; none if nothing changed. A record is returned only
-        once."""
+        """Return the records that make the staged state durable; an empty list if nothing changed. A record is returned
+        only once."""
         records, self._records = self._records, []
         return self._preface + records if records else records
 
@@ -139,7 +140,7 @@ class StagedChanges:
         self._preface = [*group.tombstones_locked(), *creation_records(self._group_id, state)]
 
     def tombstones(self) -> list[Record]:
-        """Return the records that erase the durable state; before the first write, those that erase the replaced
+        """Return the records that erase the durable state; before the first write, the records that erase the replaced
         group."""
         state = self.durable
         if state.epoch == 0 and not state.members:

@@ -62,8 +62,8 @@ class Marker(NamedTuple):
 class Watch:
     """Notes whether a producer's transaction ended in a partition since another broker was asked about the transaction.
 
-    A marker with producer epoch `ended_by` or later ends it. A marker with an earlier epoch ended the previous
-    transaction."""
+    A marker with producer epoch `ended_by` or later ends the transaction. A marker with an earlier epoch ended the
+    previous transaction."""
 
     __slots__ = ("ended", "ended_by", "home", "producer_id")
 
@@ -125,7 +125,7 @@ class StateLog:
 
     @property
     def partitions(self) -> tuple[PartitionLog, ...]:
-        """The partition logs; none before the first write."""
+        """The logs of the topic's partitions; empty before the first write."""
         topic = self._logs.topics.get(self.name)
         return () if topic is None else tuple(topic.partitions)
 
@@ -134,7 +134,7 @@ class StateLog:
         return partition_of(owner, self.partition_count)
 
     def waits_for_others(self, owner: str) -> bool:
-        """Return whether writes for an owner now wait for other brokers."""
+        """Return whether a write for an owner has to wait for other brokers now."""
         partitions = self.partitions
         log = partitions[self.partition_of(owner)] if self.led is not None and partitions else None
         return log is not None and log.led and log.REPLICATED and log.core.followers is not None
@@ -151,9 +151,9 @@ class StateLog:
         """Append records of an owner; callback(0) when they are durable, else with Kafka's error code.
 
         With `producer` the records are part of its transaction and take effect after its commit marker. With `watch`
-        they are refused (INVALID_TXN_STATE) if the watch has seen the end of that transaction. `home` is, in a cluster,
-        the partition and leader epoch of the state that they change. They are refused (NOT_COORDINATOR) in any other
-        leader epoch.
+        the records are refused (INVALID_TXN_STATE) if the watch has seen the end of that transaction. In a cluster,
+        `home` is the partition and leader epoch of the state that the records change; in any other leader epoch they
+        are refused (NOT_COORDINATOR).
         """
 
         def append(log: PartitionLog) -> int:
@@ -175,10 +175,10 @@ class StateLog:
         return ShardEpoch(number, NO_EPOCH) if self.led is None else self.led.home(number)
 
     def lookup(self, owner: str, ask: Callable[[], tuple[T | None, int]]) -> tuple[T | None, int]:
-        """Return (what `ask` finds for an owner, or None; the error code if the owner cannot be served now, else 0).
+        """Return (the result of `ask` for an owner, or None; the error code if the owner cannot be served now, else 0).
 
-        If `ask` finds nothing and the owner's partition was loaded or unloaded meanwhile, it is called again, so that
-        both results belong to the same leader epoch."""
+        If `ask` finds nothing and the owner's partition was loaded or unloaded meanwhile, `ask` is called again, so
+        that both results belong to the same leader epoch."""
         home: ShardEpoch | None = None
         while True:
             found, code = ask()
@@ -191,7 +191,8 @@ class StateLog:
     def append(
         self, home: ShardEpoch, append: Callable[[PartitionLog], int], callback: Callable[[int], object]
     ) -> None:
-        """Append something other than records, such as a marker, in order with them: see `LogWriter.write`."""
+        """Append something other than records, such as a marker, in the order of all writes, as `LogWriter.write`
+        does."""
         partition = home.partition
         if self.led is not None:
             append = _in_epoch(append, home.epoch)

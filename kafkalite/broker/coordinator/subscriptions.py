@@ -40,7 +40,8 @@ class Subscriptions:
         self._describers: dict[str, Describes] = {}
         """Regular expression → permissions of a member that sent a heartbeat; empty after a start.
 
-        An expression that is removed keeps its entry until another one is new, since the removal may be discarded.
+        A removed expression keeps its entry until another expression is new in the group, since the removal could be
+        discarded.
         """
 
     def authorize(self, expression: str, describes: Describes) -> None:

@@ -3,8 +3,8 @@
     set(delay) ─▶ heap of (due, timer) ─▶ run_due ─▶ function()
 
 Most timers are set again before they are due, for example by each heartbeat. Setting a later time updates only the
-timer. Its heap entry keeps the old time; when that is reached, the entry is pushed again with the new time. A client
-may set a timer far ahead, so entries of cancelled timers are removed when they outnumber the others.
+timer. The timer's heap entry keeps the old time; when the old time is reached, the entry is pushed again with the new
+time. A client may set a timer far ahead, so entries of cancelled timers are removed when they outnumber the others.
 
 A broker that was paused (by a signal, or on a suspended or overloaded machine) could not receive heartbeats meanwhile.
 So after a pause, timers with `awaits_client` get a grace period (half their delay, at most GRACE_S_MAX), in which the
@@ -48,7 +48,7 @@ PAUSE_S_MIN: Final = 0.5
 GRACE_S_MAX: Final = 3.0
 """Grace period for clients after a pause, unless it exceeds half of the timeout.
 
-A Java client's default heartbeat.interval.ms. It sends a heartbeat first when it gets a response.
+The default heartbeat.interval.ms of Java clients. After a pause, a client that gets a response first sends a heartbeat.
 """
 
 
@@ -107,8 +107,8 @@ class TimerQueue:
         self._stood_s = 0.0
 
     def timer(self, function: Callable[[], object], *, awaits_client: bool = False) -> Timer:
-        """Return a new timer that is not set. `awaits_client`: it waits for a client, so a pause of the broker extends
-        it."""
+        """Return a new timer that is not set. `awaits_client`: whether it waits for a client, so that a pause of the
+        broker extends it."""
         return Timer(self, function, awaits_client=awaits_client)
 
     def set(self, timer: Timer, delay_s: float, *, heard: bool = False, proves: bool = True) -> None:
@@ -138,7 +138,7 @@ class TimerQueue:
                 self._worker.call_locked()
 
     def run_due(self) -> float | None:
-        """Fire the timers that are due; return the seconds until the next one, None if there is none."""
+        """Fire the timers that are due; return the seconds until the next timer is due, None if no timer is set."""
         fired: list[Timer] = []
         with self._lock:
             now = self.clock.monotonic()

@@ -29,11 +29,11 @@ PROGRAM_BYTES_MAX: Final = 1 << 20
 COMPILED_MAX: Final = 256
 """Number of compiled expressions kept."""
 REMEMBERED_MAX: Final = 8
-"""Number of expressions whose matches are cached: those that requests are about to use."""
+"""Number of expressions whose matches are cached, for requests that are about to use them."""
 
 
 class _Meaning(NamedTuple):
-    """The topic names that an expression was tried on, and those that it matched."""
+    """The topic names on which an expression was tried, and the names that it matched."""
 
     tried: frozenset[str]
     meant: frozenset[str]

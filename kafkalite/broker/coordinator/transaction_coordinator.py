@@ -159,7 +159,7 @@ class TransactionCoordinator:
     # --- start and stop -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start loading; ids are served as soon as that is done."""
+        """Start loading; ids are served as soon as loading is done."""
         self._schedule_expiry()
         if self.shards.start_empty() and self._groups.shards.wait_loaded(0):
             self._finishes = True
@@ -168,7 +168,7 @@ class TransactionCoordinator:
 
     def coordinate_led(self, topics: AssignedTopics, remote: Remote) -> None:
         """In a cluster: serve the ids of partitions that this broker leads, and send requests for other brokers to
-        `remote`. Call it once, after start."""
+        `remote`. Call this once, after start."""
         self.remote = self.markers.remote = remote
         self.shards.coordinate_led(topics)
 
@@ -212,7 +212,8 @@ class TransactionCoordinator:
             return list(self._transactions.values())
 
     def _find_or_new(self, transactional_id: str, producer_id: int, holder: Holder | None) -> Transaction | None:
-        """Return an id, created if needed; None if transaction.max.ids has no room for it, or it is not served."""
+        """Return an id, created if needed; None if transaction.max.ids leaves no room for a new id, or the id is not
+        served."""
         with self._lock:
             found = self._transactions.get(transactional_id)
             if found is None and self._shares.admits(holder, len(self._transactions), self._config.transaction_max_ids):
@@ -226,8 +227,8 @@ class TransactionCoordinator:
     def _refuse_id(self, transactional_id: str, holder: Holder | None) -> int:
         """Return the error code for an id that cannot be created now.
 
-        If transaction.max.ids leaves no room, that is POLICY_VIOLATION. It ends a Java producer at once; librdkafka
-        reports it when its initialisation timeout is over."""
+        If transaction.max.ids leaves no room, the code is POLICY_VIOLATION. This code ends a Java producer at once;
+        librdkafka reports it when its initialisation timeout is over."""
         code = self.error_of(transactional_id)
         if code:
             return code
@@ -421,8 +422,8 @@ class TransactionCoordinator:
     def add(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: frozenset[TopicPartition], version: int
     ) -> Deferred[int]:
-        """Add partitions to a transaction; the first ones begin it. The Deferred gets 0 when that is durable, or a
-        code."""
+        """Add partitions to a transaction; the first partitions begin it. The Deferred gets 0 when the addition is
+        durable, or an error code."""
         transaction, code = self.lookup(transactional_id)
         if transaction is None:
             return completed(code or int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
@@ -479,8 +480,8 @@ class TransactionCoordinator:
     ) -> int | Deferred[int]:
         """Return 0 if a producer may write to a partition in its transaction, else the error code for Produce.
 
-        Up to Produce 11 the partition must be in the transaction already; from 12 on it is added. Never blocks: a
-        result that has to wait is a Deferred.
+        Up to Produce 11 the partition must be in the transaction already; from Produce 12 on the partition is added.
+        Never blocks: a result that has to wait is a Deferred.
         """
         if transactional_id is None:
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -611,7 +612,7 @@ class TransactionCoordinator:
         self.markers.write(mark, prepared.partitions, lambda: self._complete(transaction, COMPLETE_RETRY_S_MIN))
 
     def _complete(self, transaction: Transaction, retry_s: float) -> None:
-        """Write Complete after all markers are durable. After a failure retry, since no client does."""
+        """Write Complete after all markers are durable. After a failure retry, since no client retries."""
         name = transaction.transactional_id
 
         def done(code: int) -> None:
@@ -791,7 +792,7 @@ class TransactionCoordinator:
     def _install(self, found: Mapping[str, Metadata], home: ShardEpoch | None) -> None:
         """Add ids to the table, once their whole partition was read.
 
-        The age of an open transaction is measured by the trusted clock; it gets at most its own timeout.
+        The age of an open transaction is measured by the trusted clock; the transaction gets at most its own timeout.
         """
         time_ms = self._logs.expiry_time.time_ms()
         for transactional_id, metadata in found.items():

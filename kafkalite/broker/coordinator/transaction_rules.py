@@ -39,7 +39,7 @@ EPOCH_MAX: Final = 32767
 EPOCH_LAST: Final = EPOCH_MAX - 1
 """The last epoch that a producer gets."""
 TV1: Final = 0
-"""Kafka's transaction versions 0 and 1, which are the same to clients."""
+"""Kafka's transaction versions 0 and 1, between which clients see no difference."""
 TV2: Final = 2
 
 
@@ -85,7 +85,7 @@ class Metadata:
     last_epoch: int = NO_EPOCH
     """The producer's epoch before its last InitProducerId, which may be repeated. Not in the log, as in Kafka."""
     client_version: int = TV1
-    """The client's protocol in the last write or end of a transaction."""
+    """The client's protocol (TV1 or TV2) in the last write or end of a transaction."""
 
     @property
     def exhausted(self) -> bool:
@@ -152,8 +152,8 @@ def add(
     time_ms: int,
     count_max: int,
 ) -> Outcome:
-    """Add partitions to the transaction; the first ones begin it. If all are in it already, the outcome is 0 without
-    metadata."""
+    """Add partitions to the transaction; the first partitions begin it. If all of them are in it already, the outcome
+    is 0 without metadata."""
     code = _identity_error(now, producer_id, epoch)
     if code:
         return Outcome(code)
@@ -214,8 +214,8 @@ def end(
 
 
 def _end_v2(now: Metadata, producer_id: int, epoch: int, *, commit: bool, time_ms: int, spare_id: int) -> Outcome:
-    """Handle EndTxn in TV2. The current epoch ends this transaction; the epoch before it is a retry for the last
-    one."""
+    """Handle EndTxn in TV2. The current epoch ends the open transaction; the epoch before it means a retry of the last
+    EndTxn."""
     overflow = producer_id == now.previous_producer_id and epoch == EPOCH_LAST and now.epoch == 0
     retry = overflow or (producer_id == now.producer_id and now.epoch == epoch + 1)
     current = _identity_error(now, producer_id, epoch) == 0

@@ -48,7 +48,7 @@ _UNKNOWN: Final = 0
 
 
 def changes(context: RequestContext, _request: object) -> bool:
-    """Return whether a change has to wait for the disk: yes if there is an authorizer."""
+    """Return whether a change of ACLs has to wait for the disk: True if the broker has an authorizer."""
     return context.broker.authorizer is not None
 
 

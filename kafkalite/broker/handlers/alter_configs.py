@@ -4,9 +4,10 @@
     IncrementalAlterConfigs   SET, DELETE, and for lists APPEND and SUBTRACT; other settings stay
 
 A change of one resource is applied as a whole or not at all, independently of other resources. A resource or setting
-that the request names twice gets INVALID_REQUEST. The resulting settings are checked together. A bad value gets
-INVALID_CONFIG, for a broker INVALID_REQUEST, as in Kafka. A client metrics subscription without settings is deleted. As
-in Kafka, unknown settings of a broker are stored but have no effect. Changes are durable before the response.
+that the request names twice gets INVALID_REQUEST. The resulting settings are checked together. As in Kafka, a bad value
+gets INVALID_CONFIG, or INVALID_REQUEST if the resource is a broker. A client metrics subscription without settings is
+deleted. As in Kafka, unknown settings of a broker are stored but have no effect. Changes are durable before the
+response.
 
 Broker "" means all brokers; a broker's own settings override the settings of all brokers. Kafka 4.1 accepts
 min.insync.replicas only for all brokers, and never deletes it.
@@ -91,10 +92,11 @@ def change(
 
 
 def settled_here(context: RequestContext, resource: Any, *, incremental: bool, validate_only: bool) -> bool:
-    """Do the part of a change that a broker in a cluster does itself, and return whether nothing is left to do.
+    """Do the part of a change that a broker in a cluster does itself; return whether nothing is left for the
+    controller.
 
-    It checks the request, for brokers also the resulting settings, and changes levels of its own loggers. The rest is
-    the controller's."""
+    The broker checks the request and, if the resource is a broker, the resulting settings. It changes the levels of its
+    own loggers. The controller does everything else."""
     _check_request(resource)
     if resource.resource_type == BROKER_LOGGER and incremental:
         check_access(context, ALTER_CONFIGS, resource.resource_type, resource.resource_name)
@@ -291,8 +293,8 @@ def _changed(configs: list[Any], table: Mapping[str, Setting], own: Mapping[str,
 
 
 def _default_list(item: Any, table: Mapping[str, Setting], effective: object) -> str:
-    """Return the effective value of a list setting that the resource does not set itself; InvalidConfig if it is no
-    list."""
+    """Return the effective value of a list setting that the resource does not set itself; InvalidConfig if the setting
+    is not a list."""
     row = table.get(item.name)
     if row is None:
         if table is BROKER_SETTINGS and item.name in FOREIGN_LISTS:

@@ -4,7 +4,7 @@ From v3 on the request has the client's name and version, whose form is checked 
 of `kafkalite.broker.features` (KIP-584):
 
     v3    without supported features whose range begins at 0, which old clients cannot read
-    v4    with all of them
+    v4    with all supported features
 
 From v5 on the request may name the cluster and the node that the client wants to reach, both or neither. If this broker
 is another one, the client gets REBOOTSTRAP_REQUIRED and bootstraps again (KIP-1242).
@@ -54,7 +54,8 @@ _SUPPORTED: Final = [
     SupportedFeatureKey(name=name, min_version=oldest, max_version=newest) for name, (oldest, newest) in LEVELS.items()
 ]
 _KEYS: Final = {True: _ALL_KEYS, False: [row for row in _ALL_KEYS if row.api_key not in TELEMETRY]}
-"""With and without telemetry: a client pushes metrics to any broker that lists these APIs (KIP-714)."""
+"""The APIs with and without the telemetry APIs: a client pushes metrics to any broker that lists the latter
+(KIP-714)."""
 _PLAIN: Final = {telemetry: ApiVersionsResponse(api_keys=keys) for telemetry, keys in _KEYS.items()}
 INVALID: Final = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
 REBOOTSTRAP: Final = ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)

@@ -53,5 +53,5 @@ def check(name: str, level: str | None) -> None:
 
 
 def apply(name: str, level: str | None) -> None:
-    """Set a logger's level, which was checked; None: the logger uses its parent's level."""
+    """Set a logger's level, which `check` has accepted. With None the logger uses its parent's level."""
     logging.getLogger(name).setLevel(logging.NOTSET if level is None else _LEVELS[level])

@@ -75,7 +75,7 @@ def alter(context: RequestContext, request: AlterClientQuotasRequest) -> AlterCl
 
 
 def _refused(request: AlterClientQuotasRequest, error: KafkaError) -> AlterClientQuotasResponse:
-    """Return the error for every entry; nothing was changed."""
+    """Return a response with the error for every entry of a request that changed nothing."""
     return AlterClientQuotasResponse(
         entries=[
             _answer([(part.entity_type, part.entity_name) for part in checkpointed(entry.entity)], error)

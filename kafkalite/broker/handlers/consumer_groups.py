@@ -152,7 +152,7 @@ def describe(context: RequestContext, request: ConsumerGroupDescribeRequest) -> 
 
 
 def _visible(context: RequestContext, group: DescribedGroup) -> DescribedGroup:
-    """Return a described group, or an error if it reads topics that the client may not describe."""
+    """Return the described group, or an error if the group reads topics that the client may not describe."""
     names = {
         topic.topic_name
         for member in checkpointed(group.members)
@@ -169,7 +169,7 @@ def _visible(context: RequestContext, group: DescribedGroup) -> DescribedGroup:
 
 
 def _describe(context: RequestContext, group_id: str, *, with_operations: bool) -> DescribedGroup:
-    """Return a group's description; with `with_operations`, including the client's authorized operations."""
+    """Return a group's description; if `with_operations`, it includes the client's authorized operations."""
     if not allows(context, DESCRIBE, GROUP, group_id):
         return DescribedGroup(group_id=group_id, error_code=refusal(GROUP).code)
     group, code = context.broker.groups.lookup(group_id)
@@ -217,7 +217,7 @@ def _member(context: RequestContext, member: ConsumerMember, target: Assigned, b
 
 
 def _named(assignment: Assigned, by_id: dict[bytes, Topic]) -> Assignment:
-    """Return the assignment with topic names; deleted topics are left out, as in Kafka."""
+    """Return the assignment with topic names, without deleted topics, as in Kafka."""
     return Assignment(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, topic_name=by_id[topic_id].name, partitions=sorted(numbers))

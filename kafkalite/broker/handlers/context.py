@@ -70,7 +70,7 @@ class BrokerServices:
     member: Member | None = None
     """This broker's membership in a cluster with Kafka's controllers; None for a standalone broker."""
     authorizer: Authorizer | None = None
-    """Checks ACLs; None: every client may do everything."""
+    """Checks ACLs; if None, every client may do everything."""
     client_metrics: ClientMetrics | None = None
     """Clients' pushed metrics (KIP-714); None unless the broker serves metrics."""
     config_checks: list[Callable[[BrokerConfig], None]] = field(default_factory=list)
@@ -93,7 +93,7 @@ class BrokerServices:
         return self.config.cordoned and self.feature_level(METADATA_VERSION) >= CORDON_LEVEL
 
     def topic_config(self, name: str) -> TopicConfig | None:
-        """Return a topic's settings, in a cluster also those of a topic without a replica here; None if it does not
+        """Return the settings of a topic, which in a cluster may have no replica here; None if the topic does not
         exist."""
         if self.member is None:
             topic = self.logs.topics.get(name)
@@ -120,9 +120,9 @@ class RequestContext:
     api_version: int
     client_id: str | None
     throttle_ms: int = 0
-    """Throttle time in ms that the response reports, for earlier requests of the client."""
+    """Throttle time in ms that the response reports; earlier requests of the client caused it."""
     request_meter: Meter | None = None
-    """Meters the thread time spent on the request; None: it is not counted."""
+    """Meters the thread time spent on the request; if None, the time is not counted."""
 
     def mutations(self, *, strict_since: int) -> Mutations:
         """Return the client's quota check for partitions that this request creates or deletes (KIP-599)."""

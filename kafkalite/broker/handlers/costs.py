@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from kafkalite.broker.handlers.context import RequestContext
 
 ROW_US: Final = 3.0
-"""One object in a response."""
+"""Cost of one object in a response."""
 SHARED_ROW_US: Final = 0.3
-"""One object that all responses share: it is only encoded."""
+"""Cost of one object that all responses share, so it only has to be encoded."""
 QUESTION_US: Final = 5.0
-"""One authorization check."""
+"""Cost of one authorization check."""
 MATCH_US: Final = 3.0
-"""One match of a regular expression with a topic name."""
+"""Cost of one match of a regular expression with a topic name."""
 ASSIGN_US: Final = 12.0
-"""One topic in the assignment of a joining member of a consumer group."""
+"""Cost of one topic in the assignment of a member that joins a consumer group."""
 OPERATIONS_US: Final = 40.0
-"""All authorization checks for one resource."""
+"""Cost of all authorization checks on one resource."""
 _NULL_TOPICS_SINCE: Final = 1
 _MANY_GROUPS_SINCE: Final = 8
 _PAGE_PARTITIONS_MAX: Final = 2000
 
 
 def metadata(context: RequestContext, request: Any) -> float:
-    """Return the cost of the partitions; for all topics, plus the cost per topic."""
+    """Return the cost of the partitions; if the request is for all topics, the cost per topic is added."""
     topics = context.broker.logs.topics
     if context.broker.authorizer is None and request.topics and len(request.topics) == 1:  # the most frequent case
         only = topics.get(request.topics[0].name)
@@ -53,7 +53,8 @@ def metadata(context: RequestContext, request: Any) -> float:
 
 
 def topic_pages(context: RequestContext, request: Any) -> float:
-    """Return the cost of a page of partitions; for all topics, plus a check of each."""
+    """Return the cost of a page of partitions; if the request is for all topics, the cost of a check per topic is
+    added."""
     rows: int = min(max(request.response_partition_limit, 1), _PAGE_PARTITIONS_MAX)
     return ROW_US * rows + (0.0 if request.topics else QUESTION_US * len(context.broker.logs.topics))
 

@@ -129,7 +129,7 @@ def _overrides(topic: CreatableTopic) -> dict[str, str]:
 
 
 def _configs(context: RequestContext, overrides: dict[str, str], described: _Described) -> list[CreatableTopicConfigs]:
-    """Return the settings of a new topic; topics of one request with the same own settings share one list."""
+    """Return the settings of a new topic; topics of one request with equal `overrides` share one list."""
     given = frozenset(overrides.items())
     if given not in described:
         described[given] = list(_settings(context, _resolve(context, overrides)))
@@ -154,7 +154,8 @@ def _numbers(context: RequestContext, topic: CreatableTopic) -> int:
 
 
 def _manual_partitions(context: RequestContext, topic: CreatableTopic) -> int:
-    """Return the number of partitions in a manual assignment, which may name only this broker, once per partition."""
+    """Return the number of partitions in a manual assignment, whose partitions must each have this broker as the only
+    replica."""
     if topic.replication_factor != USE_DEFAULT:
         raise InvalidRequest("the replication factor must be -1 when the request assigns replicas")
     if topic.num_partitions != USE_DEFAULT:

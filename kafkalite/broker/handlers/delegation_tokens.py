@@ -80,8 +80,8 @@ _HERE: Final[dict[int, Callable[[RequestContext, Any], Any]]] = {
 
 
 def pass_on(context: RequestContext, request: Forwarded) -> Any:
-    """Forward an authenticated client's request to the controller; refuse others, since the controller cannot see
-    whether a client is authenticated."""
+    """Forward an authenticated client's request to the controller; refuse any other request, since the controller
+    cannot see whether a client is authenticated."""
     if context.principal == ANONYMOUS:
         return _HERE[context.api_key](context, request.message)
     from kafkalite.broker.handlers import forwarding

@@ -5,8 +5,8 @@ high watermark gets OFFSET_OUT_OF_RANGE. A topic whose only cleanup policy is co
 topic INVALID_TOPIC_EXCEPTION. The result is the new log start; -1 with an error.
 
 If a partition has followers, the response waits until the logs of all live followers start at the offset, too. The
-result is the lowest of all log starts, the low watermark. After the request's timeout it is REQUEST_TIMED_OUT, and the
-records stay deleted. As in Kafka, a partition that is named twice has one result, for the last offset.
+result is the lowest of all log starts, the low watermark. After the request's timeout, the result is REQUEST_TIMED_OUT,
+and the records stay deleted. As in Kafka, a partition that is named twice has one result, for the last offset.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NO_LOW_WATERMARK: Final = -1
 
 
 class _Followed(NamedTuple):
-    """A log whose start was raised, and whose followers must still raise theirs."""
+    """A log whose start was raised, while the logs of its followers must still start at the same offset."""
 
     log: PartitionLog
     offset: int

@@ -96,8 +96,8 @@ def _check_naming(state: DeleteTopicState) -> None:
 
 
 def _check_permission(context: RequestContext, name: str) -> None:
-    """Raise the error if the client may not delete a topic. A missing topic is no error here if the client may describe
-    it."""
+    """Raise the error if the client may not delete a topic. A topic that does not exist is no error here if the client
+    may describe it."""
     if not allows(context, DESCRIBE, TOPIC, name):
         raise refusal(TOPIC)
     if name in context.broker.logs.topics and not allows(context, DELETE, TOPIC, name):

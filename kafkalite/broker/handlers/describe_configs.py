@@ -3,10 +3,10 @@
     v1   source and synonyms instead of "is default"
     v3   type, and documentation on request
 
-If the list of keys is null or empty, all settings are returned; unknown keys are left out. Broker "" stands for all
-brokers: it has their dynamic settings, and min.insync.replicas, as always in Kafka 4.1. Settings that this broker does
-not know are shown as sensitive, without a value. A group or client metrics subscription that does not exist has the
-default settings. An empty group or subscription name, another broker's id and any other resource type get
+If the list of keys is null or empty, all settings are returned; unknown keys are left out. Broker "" means all brokers:
+the result has the dynamic settings of all brokers and always min.insync.replicas, as in Kafka 4.1. Settings that this
+broker does not know are shown as sensitive, without a value. A group or client metrics subscription that does not exist
+has the default settings. An empty group or subscription name, another broker's id and any other resource type get
 INVALID_REQUEST.
 """
 
@@ -147,7 +147,8 @@ def _settings(
 
 
 def check_access(context: RequestContext, operation: AclOperation, kind: int, name: str) -> None:
-    """Raise the authorization error unless the client may do this. Unknown resource types are not protected."""
+    """Raise the authorization error unless the client may do the operation. Unknown resource types are not
+    protected."""
     guard = _GUARDED.get(kind)
     if guard is not None:
         check(context, operation, guard, CLUSTER_NAME if guard is ResourceType.CLUSTER else name)
@@ -185,7 +186,8 @@ def group_config(context: RequestContext, group_id: str) -> GroupConfig:
 
 
 def client_metrics_config(context: RequestContext, name: str) -> ClientMetricsConfig:
-    """Return a client metrics subscription's settings, or the defaults; InvalidRequest for an empty name."""
+    """Return a client metrics subscription's settings, or the defaults if it does not exist; InvalidRequest for an
+    empty name."""
     if not name:
         raise InvalidRequest("the name of the client metrics subscription is empty")
     return context.broker.logs.metadata.client_metrics.get(name) or ClientMetricsConfig()
@@ -236,7 +238,7 @@ def _kept(
 ) -> Iterator[DescribeConfigsResourceResult]:
     """Yield stored settings that this broker does not know, without values, since they may be secrets.
 
-    Without `alone`, settings of all brokers that this broker overrides are left out.
+    Unless `alone`, leave out settings of all brokers that this broker overrides.
     """
     cluster = source == ConfigSource.DYNAMIC_DEFAULT_BROKER
     config = context.broker.config

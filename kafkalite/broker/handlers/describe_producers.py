@@ -73,7 +73,7 @@ def _partition(context: RequestContext, topic: str, index: int) -> PartitionResp
 
 
 def _failure(index: int, code: ErrorCode, *, whole_topic: bool = False) -> PartitionResponse:
-    """Return the response entry for an error. With `whole_topic` the error is about the whole topic and has a
+    """Return the response entry for an error. If `whole_topic`, the error is about the whole topic and has a
     message."""
     text = code.text if whole_topic else None
     return PartitionResponse(partition_index=index, error_code=code, error_message=text, active_producers=[])

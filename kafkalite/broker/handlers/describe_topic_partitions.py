@@ -37,7 +37,7 @@ PAGE_PARTITIONS_MAX: Final = 2000
 
 
 Described = tuple[list[DescribeTopicPartitionsResponsePartition], bool]
-"""A page of a topic's partitions, and whether more follow."""
+"""A page of a topic's partitions, and whether more partitions follow."""
 
 
 def handle(context: RequestContext, request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
@@ -60,7 +60,7 @@ def answer(
     describe: Callable[[str, int, int], tuple[bytes, Described] | None],
 ) -> DescribeTopicPartitionsResponse:
     """Return a page of the `known` topics. `describe(name, first partition, maximum count)` returns a topic's id and
-    partitions; None if it does not exist."""
+    partitions; None if the topic does not exist."""
     cursor = request.cursor
     named = {item.name for item in checkpointed(request.topics)}
     if cursor is not None and (cursor.partition_index < 0 or (named and cursor.topic_name not in named)):

@@ -79,9 +79,9 @@ _NAMES: Final = {
 }
 """Field that identifies an item of the response → the request's fields for it."""
 _NAMED_BY_VALUE: Final = frozenset({"name", "partition_index", "partition_id", "group_id", "key", "transactional_id"})
-"""Fields that a bare number or text in the request gives."""
+"""Fields whose value is the request's list item itself if the item is a number or text instead of a struct."""
 _UNKNOWN: Final = {"base_offset": -1, "high_watermark": -1, "node_id": -1}
-"""Values of unknown fields in an error that differ from the message's defaults."""
+"""Values of fields that are unknown in an error response, if they differ from the message's defaults."""
 
 
 class MetadataView(NamedTuple):

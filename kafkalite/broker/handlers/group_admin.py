@@ -49,7 +49,7 @@ def describe(context: RequestContext, request: DescribeGroupsRequest) -> Describ
 
 
 def _describe(context: RequestContext, group_id: str, *, with_operations: bool) -> DescribedGroup:
-    """Return a group's description; with `with_operations`, including the client's authorized operations."""
+    """Return a group's description; if `with_operations`, it includes the client's authorized operations."""
     if not allows(context, DESCRIBE, GROUP, group_id):
         return DescribedGroup(group_id=group_id, error_code=_DENIED)
     groups = context.broker.groups

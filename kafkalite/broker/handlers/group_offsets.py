@@ -149,9 +149,9 @@ def fetch(context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchRe
 
 
 def _of_one_coordinator(context: RequestContext, group_id: str, fetch: Callable[[], T]) -> T:
-    """Return the result of `fetch`, all of it from one leader epoch of the group's partition.
+    """Return the result of `fetch`, computed within one leader epoch of the group's partition.
 
-    When the epoch ends, this broker forgets the group. That must not look like a group without commits."""
+    When the epoch ends, this broker forgets the group. A forgotten group must not look like a group without commits."""
     groups = context.broker.groups
     while True:
         home = groups.shards.home_of(group_id)
@@ -198,7 +198,8 @@ def _fetch_group(
 
 
 def _asked(context: RequestContext, group: OffsetFetchRequestGroup) -> list[tuple[str | None, bytes, list[int]]]:
-    """Return (topic, topic id, partitions) as requested; if the topics are null, for all committed offsets.
+    """Return (topic, topic id, partitions) as requested; if the requested topics are null, all that have committed
+    offsets.
 
     In a request by name the id is zero. In a request by id the name is None if no topic has this id.
     """

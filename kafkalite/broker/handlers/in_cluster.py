@@ -80,7 +80,7 @@ class View:
         return [(each, each.addresses[self.listener]) for each in living if self.listener in each.addresses]
 
     def address(self, node_id: int) -> Address | None:
-        """Return a registered broker's address; None if it does not have this listener."""
+        """Return a registered broker's address on the listener; None if the broker does not have this listener."""
         broker = self.image.brokers.get(node_id)
         return None if broker is None else broker.addresses.get(self.listener)
 
@@ -319,7 +319,8 @@ def versions_answer(
 
 
 def _api_keys(member: Member, *, telemetry: bool) -> list[ApiVersion]:
-    """Return the served APIs; for forwarded ones, the versions that the controller supports, too."""
+    """Return the served APIs, each with its versions; a forwarded API has the versions that the controller supports,
+    too."""
     controller = member.controller_apis
     keys = []
     for row in ROWS:

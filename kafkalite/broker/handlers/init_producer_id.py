@@ -2,7 +2,7 @@
 producer.
 
 Without a transactional id every request gets a new producer id with epoch 0, even if the request has an old producer id
-and epoch (v3, KIP-360). With a transactional id, see `kafkalite.broker.coordinator.transaction_rules`.
+and epoch (v3, KIP-360). `kafkalite.broker.coordinator.transaction_rules` has the rules for transactional ids.
 
     v0-3    return INVALID_PRODUCER_EPOCH where v4 returns PRODUCER_FENCED (KIP-588)
 

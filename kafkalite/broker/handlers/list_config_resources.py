@@ -1,8 +1,8 @@
 """ListConfigResources 0-1: list the names of resources that DescribeConfigs describes.
 
 Version 0 is the older API ListClientMetricsResources, which lists client metrics only. Version 1 lists the requested
-types, or all types if none is requested. An unknown type gets UNSUPPORTED_VERSION. Only groups with their own settings
-are listed.
+types, or all types if no type is requested. An unknown type gets UNSUPPORTED_VERSION. Only groups with their own
+settings are listed.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ _SINCE: Final = {
 
 
 def needs_blocking(context: RequestContext, request: ListOffsetsRequest) -> bool:
-    """Return whether a log has to be searched, or its last stable offset has to be loaded first."""
+    """Return whether a log has to be searched, or a log's last stable offset has to be loaded first."""
     committed = request.isolation_level == READ_COMMITTED
     return any(
         partition.timestamp >= 0
@@ -111,7 +111,7 @@ class _Reader(NamedTuple):
     replica_id: int
     """-1 for a consumer."""
     committed: bool
-    """Whether it reads only below the last stable offset."""
+    """Whether the client reads only below the last stable offset (read_committed)."""
 
     @property
     def consumes(self) -> bool:
@@ -146,8 +146,8 @@ def _partition(
 
 
 def _look_up(log: PartitionLog, timestamp: int, reader: _Reader) -> tuple[int, int, int]:
-    """Return (timestamp, offset, leader epoch), each -1 if there is none. Raise OFFSET_NOT_AVAILABLE if the result is
-    not known yet."""
+    """Return (timestamp, offset, leader epoch); a value that does not exist is -1. Raise OFFSET_NOT_AVAILABLE if the
+    result is not known yet."""
     if timestamp in (OFFSET_EARLIEST, OFFSET_EARLIEST_LOCAL):
         start = log.log_start_offset
         return -1, start, log.epoch_at(start)

@@ -66,7 +66,7 @@ _ROWS_MAX: Final = 100_000
 
 _rows: dict[tuple[int, int, int], MetadataResponsePartition] = {}
 """(Node id, partition index, leader epoch) → response row. Partitions of all topics share these few rows, so a response
-with 10,000 partitions creates no objects for them. Rows are never changed. Any thread may add one."""
+with 10,000 partitions creates no objects for partitions. Rows are never changed. Any thread may add a row."""
 
 
 def needs_blocking(context: RequestContext, request: MetadataRequest) -> bool:
@@ -215,8 +215,8 @@ def _create(context: RequestContext, name: str) -> Topic:
 def _answer(
     context: RequestContext, item: Topic | MetadataResponseTopic, *, with_operations: bool
 ) -> MetadataResponseTopic:
-    """Return a topic's entry. With `with_operations` it has the client's authorized operations, even for a missing
-    topic that is requested by name."""
+    """Return a topic's entry. If `with_operations`, the entry has the client's authorized operations, even for a
+    missing topic that is requested by name."""
     if isinstance(item, MetadataResponseTopic):
         if with_operations and item.name and item.error_code != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             item.topic_authorized_operations = operations(context, TOPIC, item.name)

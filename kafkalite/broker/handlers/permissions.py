@@ -138,7 +138,7 @@ PERMISSIONS: Final[dict[int, Permissions]] = {
     api.LIST_CONFIG_RESOURCES: _gate(DESCRIBE_CONFIGS),
     api.DESCRIBE_TOPIC_PARTITIONS: _asks((DESCRIBE, TOPIC)),
 }
-"""API key → its row. A test finds a served API without one."""
+"""API key → row. A test fails if a served API has no row."""
 
 
 def allows(
@@ -149,8 +149,8 @@ def allows(
     *,
     probe: bool = False,
 ) -> bool:
-    """Return whether the client may do this. With `probe` a denial is not logged, since the client does not attempt
-    it."""
+    """Return whether the client may do an operation. With `probe` a denial is not logged, since the client does not
+    attempt the operation."""
     authorizer = context.broker.authorizer
     if authorizer is None:
         return True
@@ -162,7 +162,7 @@ def allows(
 
 
 def check(context: RequestContext, operation: AclOperation, kind: ResourceType, name: str = CLUSTER_NAME) -> None:
-    """Raise the KafkaError of CODES unless the client may do this."""
+    """Raise the KafkaError of CODES unless the client may do the operation."""
     if not allows(context, operation, kind, name):
         raise refusal(kind)
 
@@ -175,7 +175,7 @@ def refusal(kind: ResourceType) -> KafkaError:
 def allowed_names(
     context: RequestContext, operation: AclOperation, kind: ResourceType, names: Iterable[str], *, probe: bool = False
 ) -> frozenset[str]:
-    """Return the names of the resources on which the client may do this; each name is checked once."""
+    """Return the names of the resources on which the client may do the operation; each name is checked once."""
     if context.broker.authorizer is None:
         return frozenset(names)
     return frozenset(name for name in checkpointed(set(names)) if allows(context, operation, kind, name, probe=probe))
@@ -184,7 +184,7 @@ def allowed_names(
 def describer(context: RequestContext, kind: ResourceType) -> Callable[[frozenset[str]], frozenset[str]] | None:
     """Return a function that filters names by the client's permission to describe them; None without an authorizer.
 
-    The function is for work that continues after the request. It keeps no reference to the connection.
+    Use the returned function for work that continues after the request: it keeps no reference to the connection.
     """
     authorizer = context.broker.authorizer
     if authorizer is None:
@@ -200,7 +200,7 @@ def describer(context: RequestContext, kind: ResourceType) -> Callable[[frozense
 
 
 def allows_any(context: RequestContext, operation: AclOperation, kind: ResourceType) -> bool:
-    """Return whether the client may do this with at least one resource of a type."""
+    """Return whether the client may do the operation on at least one resource of a type."""
     authorizer = context.broker.authorizer
     if authorizer is None:
         return True
@@ -219,8 +219,8 @@ def operations(context: RequestContext, kind: ResourceType, name: str = CLUSTER_
 
 
 def cluster_operations(context: RequestContext) -> int:
-    """Return the bit field of the client's authorized operations on the cluster; 0 if it may not describe the
-    cluster."""
+    """Return the bit field of the client's authorized operations on the cluster; 0 if the client may not describe
+    it."""
     return operations(context, CLUSTER) if allows(context, DESCRIBE, CLUSTER) else 0
 
 

@@ -65,7 +65,7 @@ class Outcome(StrEnum):
     MECHANISM = "mechanism"
     """A mechanism that is not enabled."""
     PROTOCOL = "protocol"
-    """Bytes that are no exchange, or a step out of order."""
+    """Bytes that do not belong to an authentication exchange, or a step out of order."""
 
 
 class SignInCount(NamedTuple):
@@ -75,7 +75,7 @@ class SignInCount(NamedTuple):
     """The mechanism's name; "" if the client has not chosen an enabled one."""
     outcome: Outcome
     again: bool
-    """Whether it was a re-authentication (KIP-368)."""
+    """Whether the exchange was a re-authentication (KIP-368)."""
 
 
 class State(Enum):
@@ -177,8 +177,8 @@ class SignIn:
         return self._session_ends and self._shared.clock.monotonic() - self._began >= AGAIN_S_MIN
 
     def request(self, key: int, version: int, correlation_id: int, body: bytes) -> bytes | None:
-        """Handle a request before authentication; return the response frame, or None if there is none or it follows
-        later."""
+        """Handle a request before authentication; return the response frame, or None if no response is sent or the
+        response follows later."""
         connection = self._connection
         if self._state is State.OPEN:
             if key != api.SASL_HANDSHAKE or not self.may_begin_again():
@@ -278,7 +278,7 @@ class SignIn:
         correlation_id: int,
         answer: Answer,
     ) -> None:
-        """Run a step on the I/O pool; pass the outcome to the worker."""
+        """Run an authentication step on the I/O pool; pass the outcome to the worker."""
         outcome = _respond(server, token)
         self._connection.post(lambda: self._go_on(outcome, row, version, correlation_id, answer))
 
@@ -321,8 +321,8 @@ class SignIn:
         )
 
     def _lifetime_ms(self, server: MechanismServer) -> int:
-        """Return the session lifetime in ms, as Kafka's brokers compute it (0: no limit); note whether it has a
-        limit."""
+        """Return the session lifetime in ms, as Kafka's brokers compute it (0: no limit); note whether the session has
+        a limit."""
         limit = self._shared.listener.session_ms_max(server.mechanism)
         ends = [] if limit == 0 else [limit]
         if server.expires_ms is not None:

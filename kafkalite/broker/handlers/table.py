@@ -68,8 +68,7 @@ class LazyFunction:
         self._rows: list[tuple[Row, str]] = []
 
     def replace_in(self, row: Row, name: str) -> None:
-        """Store the function, once it is loaded, in this attribute of a row. Only for rows that live as long as the
-        table."""
+        """Store the function, once it is loaded, in this attribute of a row. The row must live as long as the table."""
         self._rows.append((row, name))
 
     def __call__(self, context: RequestContext, request: Any) -> Any:
@@ -132,7 +131,8 @@ class Row:
         item_us: float = ITEM_US,
         unnamed: Callable[[RequestContext, Any], float] | None = None,
     ) -> None:
-        """`in_order`: later requests of the connection take effect only after this one, even if this one waits."""
+        """`in_order`: later requests of the connection take effect only after a request of this API, even if this
+        request waits."""
         self.key = key
         self.name = api.APIS[key].name
         self.oldest = oldest
@@ -143,7 +143,7 @@ class Row:
         self.in_order = in_order
         self.item_us = item_us
         self.short_us = REQUEST_US + item_us
-        """The cost of a body of at most SHORT_SIZE bytes, without what it does not name."""
+        """The cost of a body of at most SHORT_SIZE bytes, without `unnamed`."""
         self.unnamed = unnamed
 
     def cost_us(self, context: RequestContext, request: Any) -> float:
@@ -152,7 +152,8 @@ class Row:
         return named if self.unnamed is None else named + self.unnamed(context, request)
 
     def quick_cost_us(self, context: RequestContext, request: Any, size: int) -> float:
-        """Return the estimated cost like cost_us, but do not count the items if the body is too small for many."""
+        """Return the estimated cost like cost_us, but do not count the items if the body is too small for many
+        items."""
         if size > SHORT_SIZE:
             return self.cost_us(context, request)
         return self.short_us if self.unnamed is None else self.short_us + self.unnamed(context, request)
@@ -170,7 +171,7 @@ class Row:
         """Return the request; ValueError (DecodeError) if the bytes are malformed or name far more partitions than
         allowed.
 
-        `pace` is called between items, as in `Program.decode`; also in `encode` and `release`.
+        `pace` is called between items, as in `Program.decode`. `encode` and `release` call it, too.
         """
         objects_max = partitions_max * OBJECTS_PER_PARTITION
         return protocol.decode_request(self.key, version, body, objects_max=objects_max, pace=pace)

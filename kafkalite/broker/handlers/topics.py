@@ -40,7 +40,7 @@ def find_partition(
     *,
     followed: bool = False,
 ) -> tuple[PartitionLog | None, ErrorCode]:
-    """Return (log, NONE), or (None, error code). The leader epoch is not checked if it is -1 (KIP-320). With
+    """Return (log, NONE), or (None, error code). A `current_leader_epoch` of -1 is not checked (KIP-320). If
     `followed`, a log that another broker leads is returned, too."""
     topic = context.broker.logs.topics.get(topic_name)
     if topic is None or not 0 <= index < len(topic.partitions):
@@ -116,7 +116,7 @@ def partition_count(context: RequestContext, wanted: int) -> int:
 def check_room(context: RequestContext, added: int, *, assigned: bool = False) -> None:
     """Raise PolicyViolation if max.partitions leaves this client no room for the added partitions.
 
-    If the data directory is cordoned, raise InvalidReplicationFactor, or InvalidReplicaAssignment if they are
+    If the data directory is cordoned, raise InvalidReplicationFactor, or InvalidReplicaAssignment if the partitions are
     `assigned` manually.
     """
     services = context.broker

@@ -93,7 +93,7 @@ def add_partitions(context: RequestContext, request: AddPartitionsToTxnRequest) 
 def add_partitions_in_cluster(
     context: RequestContext, request: AddPartitionsToTxnRequest
 ) -> Deferred[AddPartitionsToTxnResponse]:
-    """Handle AddPartitionsToTxn. In v4 and later it is sent by brokers, to verify or add partitions of several
+    """Handle AddPartitionsToTxn. From v4 on brokers send this request, to verify or add partitions of several
     transactions."""
     if context.api_version < _BROKERS_SINCE:
         return add_partitions(context, request)
@@ -141,7 +141,7 @@ def _refusal(context: RequestContext, partition: TopicPartition, allowed: frozen
 
 
 def is_there(context: RequestContext, partition: TopicPartition) -> bool:
-    """Return whether a partition exists."""
+    """Return whether a partition of a topic exists."""
     topic = context.broker.logs.topics.get(partition.topic)
     return topic is not None and 0 <= partition.partition < len(topic.partitions)
 

@@ -120,7 +120,7 @@ def alter(context: RequestContext, request: AlterUserScramCredentialsRequest) ->
 def _decide(
     request: AlterUserScramCredentialsRequest, present: Mapping[tuple[str, str], ScramCredential]
 ) -> tuple[list[dict[str, Any]], dict[str, _Problem | None]]:
-    """Return (lines for the journal, user → the error in the change of this user, or None)."""
+    """Return (lines for the journal, user → error in the change of this user; None without an error)."""
     problems: dict[str, _Problem | None] = {}
     changes: dict[str, dict[str, Any]] = {}
     items: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
