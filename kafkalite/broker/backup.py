@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ANSWER_S_MAX: Final = 120.0
-"""How long a broker may take to make the links; it checks for a request twice a second."""
+"""Maximum time in seconds that a broker may take to make the links; it checks for a request twice a second."""
 LOOK_S: Final = 0.05
 COPY_SIZE_MAX: Final = 1 << 26
 COPY_ELSEWHERE: Final = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
@@ -45,7 +45,7 @@ NO_LINK: Final = frozenset({errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOT
 
 
 class BackupFailed(Exception):
-    """The backup could not be finished; it was removed."""
+    """The backup could not be finished; its incomplete copy was removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ class Report:
 def back_up(source: str, target: str, *, link: bool = True, check: bool = True) -> Report:
     """Copy the data directory `source`, whether its broker runs or not, to `target`, which must not exist yet.
 
-    Raises StartupError if it cannot begin; then nothing was created. Before it raises BackupFailed or OSError, it
-    removes the incomplete copy.
+    Raises StartupError if the backup cannot begin; then nothing was created. Before it raises BackupFailed or OSError,
+    the function removes the incomplete copy.
     """
     _check_place(source, target)
     with contextlib.ExitStack() as held:
@@ -102,7 +102,8 @@ def back_up(source: str, target: str, *, link: bool = True, check: bool = True) 
 
 
 def restore(backup: str, target: str, *, check: bool = True) -> Report:
-    """Copy a backup to the directory of a new broker; the backup stays unchanged. Raises as `back_up`."""
+    """Copy a backup to the directory of a new broker; the backup stays unchanged. Raises the same errors as
+    `back_up`."""
     _check_place(backup, target)
     lock: directory.DirectoryLock | None = None
     if os.access(backup, os.W_OK):
@@ -167,7 +168,7 @@ def _stopped(source: str, *, link: bool) -> Plan:
 
 @contextlib.contextmanager
 def _running(source: str) -> Iterator[Plan]:
-    """Plan the copy of the links that a running broker makes; they exist while the block runs."""
+    """Plan the copy of the links that a running broker makes; the links exist while the `with` block runs."""
     request = f"{source}/{files.BACKUP_REQUEST_NAME}"
     links = f"{source}/{files.BACKUP_LINKS_NAME}"
     name = secrets.token_hex(16)
@@ -314,7 +315,7 @@ def _fill(plan: Plan, target: str, *, link: bool) -> Report:
 
 
 def _check_room(plan: Plan, target: str, *, link: bool) -> None:
-    """Raise BackupFailed if the copy does not fit: it must not fill the disk of a running broker."""
+    """Raise BackupFailed if the copy does not fit: a backup must not fill the disk of a running broker."""
     needed = sum(item.size for item in plan.items if not (link and item.linkable)) + plan.journal_size
     found = os.statvfs(target)
     free = found.f_bavail * found.f_frsize
@@ -333,7 +334,7 @@ def _link(source: str, target: str) -> bool:
 
 
 def _copy_file(source: str, target: str, size: int) -> None:
-    """Copy the first `size` bytes, and the times, which time-based retention may use."""
+    """Copy the first `size` bytes of a file, and its times, which time-based retention may use."""
     with contextlib.ExitStack() as opened:
         reading = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
         opened.callback(os.close, reading)

@@ -77,7 +77,7 @@ class ClusterParts:
         self.member: Member | None = None
 
     def find_cluster_id(self) -> str:
-        """Return the cluster's id if the data directory does not have it, otherwise "". Raises StartupError."""
+        """Return the cluster's id if the data directory has no cluster id yet, otherwise "". Raises StartupError."""
         if is_used(str(self._config.data_directory)):
             return ""
         return cluster_id_of(self._ways, self._config, self._clock, self._given_up)
@@ -147,7 +147,7 @@ class ClusterParts:
         return Leaders(address_of, by_rack=bool(self._config.replica_selector_class))
 
     def sources(self) -> list[Callable[[], Iterable[Family]]]:
-        """Return the sources of metrics, once joined."""
+        """Return the sources of metrics; call this after `join`."""
         assert self.member is not None, "joined before metrics are served"
         return [self.in_sync.families, self.directories.families, self.fetchers.families, tell_of(self.member)]
 
@@ -161,7 +161,7 @@ class ClusterParts:
             self.member.give_up()
 
     def enter(self) -> None:
-        """Report that all parts run, and wait until the broker is unfenced."""
+        """Report that all parts of the broker run, and wait until the broker is unfenced."""
         assert self.member is not None, "joined before"
         self.member.enter()
 

@@ -69,12 +69,12 @@ DESCRIPTORS_KEPT: Final = 64
 """Descriptors reserved for listeners, wake-ups, directories, journals and new files."""
 CONNECTIONS_ROOM_MIN: Final = 8
 DRAIN_S: Final = 0.5
-"""How long clients have to receive their last responses at a stop."""
+"""Time in seconds that clients have to receive their last responses at a stop."""
 LEAVE_S: Final = 5.0
-"""How long a surplus network worker has to complete its clients' requests."""
+"""Time in seconds that a surplus network worker has to complete its clients' requests."""
 POOL_CLOSE_S: Final = 5.0
 LONG_REQUEST_STOP_S: Final = 1.0
-"""How long a stop waits for the thread for long requests, which ends at its next checkpoint."""
+"""Time in seconds that a stop waits for the thread for long requests, which ends at its next checkpoint."""
 
 
 class Composition:
@@ -139,7 +139,7 @@ class Composition:
 
     @property
     def progress(self) -> str:
-        """Describe the progress of a start, or "" if there is none to describe. Any thread."""
+        """Return a description of the start's progress, or "" if no progress can be described. Any thread."""
         logs, member = self.logs, None if self.cluster is None else self.cluster.member
         if logs is None:
             return ""
@@ -147,7 +147,8 @@ class Composition:
         return opened if member is None else f"{member.progress}, {opened}"
 
     def reload_certificates(self) -> None:
-        """Load the certificates of every TLS listener again. If that fails, log it and keep the current ones."""
+        """Load the certificates of every TLS listener again. If loading fails, log the error and keep the current
+        certificates."""
         for part in (self.tls, self.metrics):
             if part is not None:
                 part.reload()
@@ -247,7 +248,7 @@ class Composition:
         transactions.start()
 
     def _join(self, logs: LogManager, authorizer: Authorizer | None) -> BrokerServices:
-        """Return the services that handlers use, after the broker has joined its cluster, if any."""
+        """Join the cluster, if the broker belongs to one, and return the services that handlers use."""
         endpoints = {bound.name: bound.endpoint for bound in self.listeners if not bound.classic}
         view, member = ClusterView(logs.cluster_id, self.config.node_id, self.config.broker_rack, endpoints), None
         if self.cluster is not None:
@@ -411,9 +412,8 @@ class Composition:
             self.acceptor.rates.set_address_rates(*address_rates(self.quotas.table))
 
     def _resize_workers(self, acceptor: Acceptor, count: int) -> None:
-        """Start or stop network workers. Those that stop serve the requests they have begun and close their
-        connections.
-        """
+        """Start or stop network workers. A worker that stops first serves the requests that it has begun, then closes
+        its connections."""
         for number in range(len(self.workers), count):
             worker = self._factory.make(number, count)
             worker.start()

@@ -80,7 +80,8 @@ class _Task:
 
 
 _Step = Callable[[Any], Any]
-"""A part of a long request, called with its Pace; it returns the rest of the work for the I/O pool, or None."""
+"""A part of a long request, called with the request's Pace; it returns the rest of the work for the I/O pool, or
+None."""
 
 
 class _LongTask:
@@ -90,13 +91,14 @@ class _LongTask:
     __slots__ = ("_answer", "_charge", "_make", "_release", "_task")
 
     def __init__(self, task: _Task, answer: Answer, make: Callable[[], Any] | None = None) -> None:
-        """`make` returns the response if the handler was already called; None if it still has to be called."""
+        """`make` returns the response of a handler that was already called; it is None if the handler still has to be
+        called."""
         self._task = task
         self._answer = answer
         self._make = make
         self._charge: Charge | None = None
         self._release: Callable[[], None] | None = None
-        """Lets the connection's later requests take effect, once the answer is made."""
+        """Lets the connection's later requests take effect, once the answer to this request is made."""
 
     def run(self, pace: Pace) -> _Step | None:
         """Serve the request. If it may wait for a disk, return the step that calls its handler."""
@@ -205,7 +207,7 @@ def id_of(context: RequestContext) -> bytes | None:
 
 
 class Dispatcher:
-    """Serves whole requests; one for all workers."""
+    """Serves whole requests. All workers share one Dispatcher."""
 
     def __init__(
         self,
@@ -228,7 +230,7 @@ class Dispatcher:
         client_id: bytes | None,
         body: bytes | LargeBody,
     ) -> bytes | None:
-        """Return the response frame, or None if it follows through a parked Answer or the connection was closed."""
+        """Return the response frame; None if a parked Answer follows or the connection was closed."""
         row = self._find(key)
         if row is None or not row.serves(version):
             return self._refuse(connection, key, version, correlation_id, client_id)
@@ -302,8 +304,8 @@ class Dispatcher:
         return row.decode(version, header.request_body(row.key, version, body), partitions_max, pace)
 
     def _after_pool(self, task: _Task, answer: Answer, long: bool) -> None:
-        """Serve a request on the I/O pool, after earlier requests of its connection. A long one is passed to its
-        thread.
+        """Serve a request on the I/O pool, after earlier requests of its connection. A long request is passed to the
+        thread for long requests.
 
         A request that may wait for a disk is dropped if its client has disconnected. Otherwise many requests of one
         client would occupy the pool long after the client has gone.
@@ -390,8 +392,7 @@ class Dispatcher:
         pace: Callable[[int], object] | None = None,
     ) -> bytes:
         """Encode the response frame, with the longer throttle time of two quotas; the connection is muted for that
-        time.
-        """
+        time."""
         own = getattr(response, "throttle_time_ms", None)
         if own is not None and own > context.throttle_ms:
             context.connection.throttle_soon(context.api_key, own, context.throttle_ms)
@@ -405,8 +406,7 @@ class Dispatcher:
         connection: Connection, key: int, version: int, correlation_id: int, client_id: bytes | None
     ) -> bytes | None:
         """Answer an unsupported ApiVersions request in version 0, so that the client can downgrade (KIP-511). For any
-        other API, close the connection.
-        """
+        other API, close the connection."""
         if key == table.API_VERSIONS_KEY:
             return table.unsupported_api_versions(correlation_id)
         connection.close("unsupported API %d version %d", key, version, client_id=client_id)

@@ -62,7 +62,7 @@ class Features:
         return EPOCH + self.change_count
 
     def level(self, name: str) -> int:
-        """Return the level of one of LEVELS; 0 is off."""
+        """Return the level of a feature in LEVELS; 0 is off."""
         newest = DEFAULT_METADATA_LEVEL if name == METADATA_VERSION else LEVELS[name][1]
         return dict(self.changed).get(name, newest)
 

@@ -1,7 +1,7 @@
 """Check the machine for `kafkalite check`: the disk, limits, memory and clock that a broker depends on.
 
-Each row is a finding; if it is a problem, the row says why it matters. The sources are the kernel's files, as proc(5)
-and statvfs(3) describe them; rows without a source on this system are omitted.
+Each row is a finding; if the finding is a problem, the row says why it matters. The sources are the kernel's files, as
+proc(5) and statvfs(3) describe them; rows without a source on this system are omitted.
 
 Blocks: it writes and syncs a file in the data directory or, if that does not exist, in the nearest existing parent.
 """
@@ -40,7 +40,7 @@ REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.s
 CLOCK_ERROR: Final = 5
 """TIME_ERROR of adjtimex(2): the clock is not synchronised."""
 CLOCK_STARTS_S: Final = 1_735_689_600
-"""2025-01-01: a clock before it is wrong."""
+"""2025-01-01: a clock with an earlier time is wrong."""
 
 
 class Row(NamedTuple):

@@ -92,7 +92,7 @@ RULES_AT_ONCE: Final = 500
 ANSWER_S_MAX: Final = 90.0
 IMAGE_S_MAX: Final = 60.0
 SETTLE_S: Final = 5.0
-"""How long to wait for metadata that is already decided; without it a request might be sent twice."""
+"""Time in seconds to wait for metadata that is already decided; without this metadata a request might be sent twice."""
 LOOK_S: Final = 0.02
 TIMEOUT_MS: Final = 30_000
 EPOCH_RECORDS_MAX: Final = 2_000_000
@@ -122,7 +122,7 @@ class Report:
     rules: int = 0
     quotas: int = 0
     settings: int = 0
-    """Of topics, groups, brokers and client metrics subscriptions."""
+    """Number of settings of topics, groups, brokers and client metrics subscriptions."""
     not_taken: list[str] = field(default_factory=list)
 
 
@@ -179,7 +179,7 @@ def _stored_node_id(root: str, stored: Mapping[str, str]) -> int:
 
 
 def _alone(config: BrokerConfig, node_id: int) -> BrokerConfig:
-    """Return those settings of the standalone broker that concern logs."""
+    """Return the settings of the standalone broker that concern logs."""
     texts: dict[str, object] = {
         key: text
         for key, text in config.static_texts.items()
@@ -298,7 +298,7 @@ def _missing_users(state: MetadataState, there: Mapping[tuple[int, str], ScramCr
 
 
 def _settings_of(state: MetadataState, node_id: int) -> dict[tuple[int, str], dict[str, str]]:
-    """Return the settings by resource, without those of topics: topics are created with their settings."""
+    """Return the settings by resource, without settings of topics, which are created with their settings."""
     found = {
         (BROKER, ""): state.cluster_overrides,
         (BROKER, str(node_id)): state.broker_overrides,
@@ -430,7 +430,8 @@ class _Migration:
         return [acl for acl in self._found.state.acls if tuple(acl) not in there]
 
     def _new_quotas(self, begun: Handover) -> list[list[Any]]:
-        """Return the quotas that the cluster lacks, by entity and key. Raises StartupError if it has different ones."""
+        """Return the quotas that the cluster lacks, by entity and key. Raises StartupError if a quota has another value
+        there."""
         there, found, others = self._member.image.quotas, [], []
         for entity, values in self._found.state.quotas.items():
             for key, value in values.items():
@@ -445,9 +446,8 @@ class _Migration:
         return found
 
     def _new_settings(self, begun: Handover) -> list[list[Any]]:
-        """Return the settings that the cluster lacks, by resource and key. Raises StartupError if it has different
-        ones.
-        """
+        """Return the settings that the cluster lacks, by resource and key. Raises StartupError if a setting has another
+        value there."""
         found, others = [], []
         for (kind, name), values in _settings_of(self._found.state, self._node_id).items():
             there = self._member.image.configs.get((kind, name), {})
@@ -678,8 +678,7 @@ class _Migration:
 
     def _beat(self, *, fenced: bool) -> None:
         """Send heartbeats until the controllers have fenced or unfenced the broker. The member's own heartbeats always
-        ask to be unfenced.
-        """
+        ask to be unfenced."""
         deadline = time.monotonic() + IMAGE_S_MAX
         while True:
             request = BrokerHeartbeatRequest(
@@ -716,7 +715,7 @@ class _Migration:
     # --- requests and waits -------------------------------------------------------------------------------------------
 
     def _ask(self, key: int, request: object) -> Any:
-        """Return the controller's response. Raises StartupError if there is none."""
+        """Return the controller's response. Raises StartupError if no response came."""
         answered = threading.Event()
         answer = self._member.ask(key, request)
         answer.then(lambda _response: answered.set())

@@ -32,7 +32,8 @@ LIBRARIES_SIZE: Final = 160 << 20
 ARENAS: Final = 2
 MAPPED_SIZE_MIN: Final = 1 << 20
 HEAP_KEPT_SIZE: Final = 8 << 20
-"""glibc's number of arenas, the size from which a block is a separate mapping, and the free bytes that it keeps."""
+"""Free bytes that glibc keeps; the constants before it are glibc's number of arenas, and the size from which a block is
+a separate mapping."""
 SWITCH_INTERVAL_S: Final = 0.0001
 """How long a thread waits for the GIL before it asks the holder to release it; Python's default is 5 ms.
 
@@ -63,7 +64,8 @@ def address_space_limit() -> int | None:
 def load_libraries() -> None:
     """Load all libraries now if the address space is limited, so that no load fails later while requests are served.
 
-    Without a limit, warm_up() and the first requests load the libraries. Raises StartupError if they do not fit.
+    Without a limit, warm_up() and the first requests load the libraries. Raises StartupError if the libraries do not
+    fit.
     """
     limit = address_space_limit()
     if limit is None:

@@ -19,7 +19,8 @@ PLACES: Final = "start the broker in its own process (`kafkalite start`, kafkali
 
 
 def check_system() -> None:
-    """Check that files, sockets, selectors and threads are the system's. StartupError names the first that is not."""
+    """Check that the functions for files, sockets, selectors and threads are the system's. Raises StartupError with the
+    first replaced function."""
     found: tuple[tuple[str, object, bool], ...] = (
         ("os.open", os.open, isinstance(os.open, BuiltinFunctionType)),
         ("socket.socket", socket.socket, socket.socket.__module__ == "socket"),

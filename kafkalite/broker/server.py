@@ -46,20 +46,20 @@ logger = logging.getLogger("kafkalite.broker")
 class Companion(Protocol):
     """A client that runs in the broker's process, such as a mirror.
 
-    It starts when clients are served, and stops before the broker does.
+    A companion starts when clients are served, and stops before the broker stops.
     """
 
     def start(self, bootstrap_servers: str) -> None:
         """Start; the broker serves at these addresses."""
 
     def stop(self) -> None:
-        """Stop, because the broker is about to. Idempotent; also called without a `start`."""
+        """Stop, because the broker is about to stop. Idempotent; also called without a `start`."""
 
     def families(self) -> Iterable[Family]:
         """Yield metrics, while the companion runs and afterwards."""
 
     def notes(self) -> list[str]:
-        """Return notes for the broker's health page; they do not make the broker unready."""
+        """Return notes for the broker's health page; a note does not make the broker unready."""
 
 
 class Broker:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafkalite.broker.cluster")
 
 RETRY_S: Final = 0.05
-"""Delay before a proposal is sent again that got no answer or an inconclusive one."""
+"""Delay in seconds before a proposal is sent again if it got no answer or an inconclusive answer."""
 FAILED_S: Final = 1.0
 """Delay before a failed turn is retried."""
 ROWS_MAX: Final = 10_000
@@ -135,7 +135,7 @@ class InSyncReplicas:
     # --- metadata, on its thread --------------------------------------------------------------------------------------
 
     def use_brokers(self, before: Image, now: Image) -> None:
-        """Use an image's brokers. A listener of the member, called before the logs apply the image."""
+        """Use the brokers of the new image. A listener of the member, called before the logs apply the image."""
         if now.brokers is before.brokers:
             return
         self._brokers.use(
@@ -148,9 +148,8 @@ class InSyncReplicas:
             settle_low_waits(log.core)
 
     def lead_locked(self, log: ReplicaLog, wanted: Assignment, *, elected: bool) -> Followers:
-        """Return the followers of a log that this broker leads, in a new epoch (`elected`) or the current one. The
-        log's lock is held.
-        """
+        """Return the followers of a log that this broker leads, in a new leader epoch (`elected`) or the current leader
+        epoch. The log's lock is held."""
         now = self._clock.monotonic()
         others = [replica for replica in wanted.replicas if replica != self._node_id]
         led = None if elected else self._led.get(log)
@@ -168,15 +167,14 @@ class InSyncReplicas:
         return led.followers
 
     def configure(self, log: ReplicaLog, followers: Followers) -> None:
-        """Apply the topic's settings to its followers."""
+        """Apply the topic's settings to the tracking of the log's followers."""
         followers.use_min(log.config.min_insync_replicas)
         throttled = log.config.leader_replication_throttled_replicas
         followers.use_limit(is_limited(throttled, log.partition, self._node_id))
 
     def _told(self, in_sync: InSync, wanted: Assignment) -> bool:
-        """Apply metadata; return whether it is new. If it contains the pending proposal, it arrived before the answer,
-        and the change is counted here.
-        """
+        """Apply metadata; return whether it is new. Metadata that contains the pending proposal arrived before the
+        controllers' answer; the change is then counted here."""
         before, pending = in_sync.isr, in_sync.pending
         news = in_sync.told(wanted.leader_epoch, wanted.partition_epoch, wanted.isr)
         if news and pending is not None and {*pending.isr} == {*wanted.isr}:
@@ -197,7 +195,8 @@ class InSyncReplicas:
 
     @staticmethod
     def _keep(log: ReplicaLog) -> None:
-        """Flush the acknowledged records of a log, because the controllers have left no other replica in sync."""
+        """Flush the acknowledged records of a log, because the controllers have removed all other replicas from the
+        ISR."""
         end = log.log_end_offset
         if log.flushed_offset < end:
             log.flush_due(end)

@@ -61,9 +61,8 @@ def _check_unused(directory: str) -> None:
 
 
 def _with_users(path: str, data: bytes, added: Credentials, now_ms: int) -> bytes:
-    """Return the snapshot with one more batch before its footer, whose offset moves; no batch CRC covers the base
-    offset.
-    """
+    """Return the snapshot with one more batch before the footer. The footer's base offset moves, which no batch CRC
+    covers."""
     try:
         batches = list(whole_batches(data))
     except BatchError as error:

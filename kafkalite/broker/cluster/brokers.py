@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 class Brokers:
     """Connects to the other brokers. `image` returns the current metadata image; `listener` is the name of the
-    inter-broker listener, `security` its TLS and SASL.
-    """
+    inter-broker listener, `security` its TLS and SASL."""
 
     def __init__(self, image: Callable[[], Image], listener: str, security: Security | None = None) -> None:
         self._image = image
@@ -25,7 +24,8 @@ class Brokers:
         self._security = security
 
     def address(self, node_id: int) -> Address | None:
-        """Return the address of a registered broker, fenced or not, or None if it lacks this listener."""
+        """Return the address of a registered broker, fenced or not; None if the broker does not have the inter-broker
+        listener."""
         broker = self._image().brokers.get(node_id)
         found = None if broker is None else broker.addresses.get(self._listener)
         return None if found is None else Address(found.host, found.port)

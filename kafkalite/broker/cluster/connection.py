@@ -40,7 +40,7 @@ _SIZE: Final = struct.Struct(">i")
 _TIMEVAL: Final = struct.Struct("@ll")
 _PIECE: Final = 1 << 20
 _FRONT: Final = 1 << 16
-"""The most bytes of the first read of a response, so that a small one is read at once."""
+"""The most bytes of the first read of a response, so that a small response is read at once."""
 
 
 class LargeAnswers:
@@ -82,7 +82,7 @@ class LargeAnswers:
 
 
 class ConnectionFailed(OSError):
-    """There was no valid response, and the connection is closed. The message is one sentence."""
+    """A connection got no valid response and is closed. The message is one sentence."""
 
 
 class NotServed(ConnectionFailed):
@@ -104,7 +104,7 @@ class ControllerConnection:
         self._correlation_id = 0
         self._security: Security | None = None
         self.large: LargeAnswers | None = None
-        """The turn for large responses that this connection shares; None for none."""
+        """The turn for large responses that this connection shares with others; None if it takes no turns."""
         self._has_large = False
         self._sign_in_at = math.inf  # when to authenticate again, by time.monotonic()
         self.versions: Mapping[int, tuple[int, int]] = {}
@@ -177,7 +177,7 @@ class ControllerConnection:
             self.large.end()
 
     def abort(self) -> None:
-        """End a waiting request now. Any thread."""
+        """End the request that waits for a response, now. Any thread."""
         self.closed = True
         with contextlib.suppress(OSError):  # it is closed already
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # an SSLSocket's own would change its state

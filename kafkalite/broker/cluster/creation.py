@@ -36,7 +36,7 @@ _MADE: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
 
 
 class Creation:
-    """Requests the creation of topics. `forward` and `ask` are the member's; `apis` returns the controller's
+    """Requests the creation of topics. `forward` and `ask` are the member's methods; `apis` returns the controller's
     versions."""
 
     def __init__(

@@ -57,9 +57,10 @@ logger = logging.getLogger("kafkalite.broker.cluster")
 ASSIGNMENTS_MAX: Final = 2250
 """The most assignments that controllers accept in one request."""
 RETRY_S: Final = 0.5
-"""Delay before a refused or unanswered assignment is sent again; it doubles with each failure,"""
+"""Delay in seconds before a refused or unanswered assignment is sent again; doubles with each failure, up to
+RETRY_S_MAX."""
 RETRY_S_MAX: Final = 10.0
-"""up to this."""
+"""Maximum delay in seconds before an assignment is sent again."""
 ROOM_S: Final = 5.0
 """Interval of the checks whether a full disk has room again."""
 SINCE: Final = 17
@@ -67,7 +68,7 @@ SINCE: Final = 17
 
 
 class _Asked(NamedTuple):
-    """An assignment of a replica to a directory, which was sent to the controllers."""
+    """A replica's assignment to a directory, as sent to the controllers."""
 
     directory: bytes
     partition_epoch: int
@@ -222,8 +223,8 @@ class DirectoryAssignments:
         return None
 
     def _look_for_room(self, now: float) -> None:
-        """Mark replicas as writable if their disk has room again. They cannot notice that themselves, since they get no
-        writes."""
+        """Mark replicas as writable if their disk has room again: without writes, a replica cannot notice the room
+        itself."""
         full = [log for log in self._watched if log.core.storage_full]
         if not full or now < self._look_at:
             return

@@ -17,7 +17,7 @@ UNDEFINED: Final = -1
 
 
 class Diverged(NamedTuple):
-    """The leader's largest epoch up to the follower's last one, and the end offset of this epoch in the leader's
+    """The leader's largest epoch up to the follower's last epoch, and the end offset of this epoch in the leader's
     log."""
 
     key: Key

@@ -81,7 +81,7 @@ class OwnBroker(NamedTuple):
 
     @property
     def epoch(self) -> int:
-        """The broker epoch of its registration, or -1 if it has none."""
+        """The broker epoch of this broker's registration, or -1 before the registration."""
         found = self.image().brokers.get(self.node_id)
         return -1 if found is None else found.epoch
 
@@ -121,7 +121,7 @@ class Fetcher:
         self._clock = clock
         self._client_id = f"broker-{own.node_id}-fetcher-{number}"
         self.metrics_id = f"ReplicaFetcherThread-{number}-{leader_id}"
-        """Kafka's name for it in metrics."""
+        """Kafka's name for the fetcher thread in metrics."""
         self.lags: dict[Key, tuple[str, int, int]] = {}
         """(topic, partition, records missing here below the leader's high watermark), by the latest responses."""
         self._name = f"kafkalite-fetcher-{leader_id}-{number}"
@@ -132,7 +132,8 @@ class Fetcher:
         self._limited: dict[Key, int] = {}
         """Throttled partitions known to lag, with the leader epoch in which they are followed."""
         self._lacking: dict[Key, float] = {}
-        """Partitions whose logs have lost records, and when their leader may next be asked for its log end offset."""
+        """Partition whose log has lost records → the time from which its leader may be asked for the log end offset
+        again."""
         self._connection: ControllerConnection | None = None
         self._worker = executors.worker(self._name, self._turn)
         self._put: list[tuple[ReplicaLog, Assignment | None]] = []  # guarded by the worker's lock, as the next
@@ -155,7 +156,7 @@ class Fetcher:
             self._worker.call_locked()
 
     def stop_soon(self) -> None:
-        """Send no more requests, and end the one in flight."""
+        """Send no more requests, and end the request in flight."""
         with self._worker.lock:
             self._stopping = True
         if self._connection is not None:
@@ -236,9 +237,8 @@ class Fetcher:
         return is_limited(log.config.follower_replication_throttled_replicas, log.partition, self._own.node_id)
 
     def _hold_back(self, now: float) -> None:
-        """Delay throttled partitions that lag while the throttled rate is used up. Forget those that are no longer
-        throttled.
-        """
+        """Delay throttled partitions that lag while the throttled rate is used up. Forget partitions that are no longer
+        throttled."""
         if not self._limited or not self._limit.owes_ms(now):
             return
         self._follower.take_up(now)
@@ -321,9 +321,8 @@ class Fetcher:
             self._change(step.key, log, step.leader_epoch, lambda: self._go_on(log, step.leader_epoch))
 
     def _change(self, key: Key, log: ReplicaLog, leader_epoch: int, change: Callable[[], bool | None]) -> None:
-        """Change a log and report its new position to the follower. If the change returns False, the partition is
-        delayed.
-        """
+        """Change a log and report its new position to the `Follower`. If `change` returns False, the partition is
+        delayed."""
         named = fields(fetcher=self._name, log=log.name, epoch=leader_epoch)
         try:
             helped = change()
@@ -376,9 +375,10 @@ class Fetcher:
     def _look_at_lacking(self) -> None:
         """Check whether logs that had lost records have all acknowledged records again.
 
-        They do once they reach the leader's high watermark and have records of its epoch. Before the leader's epoch has
-        records, the high watermark may be older than the last committed one (KIP-207). A partition without writes gets
-        no newer one, so the leader is asked for its log end offset instead. Source: Partition.isFollowerInSync.
+        A log has all of them once it reaches the leader's high watermark and has records of the leader's epoch. Before
+        the leader's epoch has records, the high watermark may be older than the last committed one (KIP-207). Without
+        writes to the partition, the high watermark does not get newer, so the leader is asked for its log end offset
+        instead. Source: Partition.isFollowerInSync.
         """
         now = self._clock.monotonic()
         left = WHOLE_ASKED_MAX
@@ -412,7 +412,8 @@ class Fetcher:
     def _go_on(self, log: ReplicaLog, leader_epoch: int) -> bool:
         """Truncate a log whose fetch offset is outside the leader's log.
 
-        Records above the leader's log end are removed. If the log ends below the leader's log start, all records are.
+        Records above the leader's log end are removed. If the log ends below the leader's log start, all its records
+        are removed.
         """
         before = place_of(log)
         end = self._list(log, leader_epoch, LATEST)
@@ -426,8 +427,7 @@ class Fetcher:
 
     def _list(self, log: ReplicaLog, leader_epoch: int, what: int) -> int:
         """Return an offset of the leader's log by ListOffsets. Raises ConnectionFailed, also for an error in the
-        response.
-        """
+        response."""
         version = version_for(_LIST_VERSIONS, self._own.metadata_version)
         if what == EARLIEST_LOCAL and version < _EARLIEST_LOCAL_SINCE:
             what = EARLIEST
@@ -449,7 +449,8 @@ def place_of(log: ReplicaLog) -> Place:
 
 
 class Fetchers:
-    """All fetchers. `use` is a listener of AssignedTopics, `use_config` of settings; any thread."""
+    """All fetchers of this broker. `use` is a listener of AssignedTopics, `use_config` a listener of settings; any
+    thread."""
 
     def __init__(
         self, own: OwnBroker, brokers: Brokers, config: BrokerConfig, clock: Clock, executors: Executors = THREADS

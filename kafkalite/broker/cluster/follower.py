@@ -49,10 +49,10 @@ _METADATA_CODES: Final = frozenset(
         ErrorCode.INCONSISTENT_TOPIC_ID,
     }
 )
-"""The leader or this broker does not have the newest metadata yet; the log is unaffected."""
+"""Errors which mean that the leader or this broker does not have the newest metadata yet; the log is unaffected."""
 EARLY_MAX: Final = 12
 EARLY_S: Final = 0.02
-"""Delay before the first such partition is fetched again; it doubles each time up to the back-off.
+"""Delay in seconds before a partition with such an error is fetched again; doubles each time up to the back-off.
 
 An election reaches all brokers at about the same time, and producers with acks=all wait for the followers.
 """
@@ -64,7 +64,7 @@ class Place(NamedTuple):
     end: int
     """The next offset to fetch."""
     last_epoch: int
-    """The epoch of its last batch, or UNDEFINED if it has none."""
+    """The epoch of the log's last batch, or UNDEFINED if the log has no batch."""
     start: int
 
 
@@ -119,13 +119,14 @@ class _Session:
         return self.epoch == 0
 
     def begin_again(self, *, known: bool) -> None:
-        """Make the next request open a new session. With `known`, it replaces the current session at the leader."""
+        """Make the next request open a new fetch session. With `known`, it replaces the current session at the
+        leader."""
         if not known:
             self.id = _NO_SESSION
         self.epoch = 0
 
     def answered(self, session_id: int) -> None:
-        """Note a response with this session id."""
+        """Note a response with this fetch session id."""
         if session_id == _NO_SESSION or (self.epoch > 0 and session_id != self.id):
             self.begin_again(known=False)
             return
@@ -142,9 +143,9 @@ class _Followed:
         self.leader_epoch = leader_epoch
         self.place = place
         self.fetched = True
-        """Whether requests include it."""
+        """Whether requests include the partition."""
         self.due = 0.0
-        """When it is fetched again; 0 if only new metadata changes that."""
+        """The time at which the partition is fetched again; 0 if it is not fetched until its metadata changes."""
         self.early = 0
         """The number of consecutive responses from before either side had the newest metadata."""
 
@@ -197,7 +198,7 @@ class Follower:
         return UNDEFINED if found is None else found.leader_epoch
 
     def stands(self, key: Key, leader_epoch: int, place: Place) -> None:
-        """Set the position of a partition's log, if the partition is still followed in this epoch."""
+        """Set the position of a partition's log, if the partition is still followed in this leader epoch."""
         found = self._present(key, leader_epoch)
         if found is not None and found.place != place:
             if found.place.end != place.end:  # moved to the end, since a response may not have room for all
@@ -221,16 +222,15 @@ class Follower:
             found.due = 0.0
 
     def is_news(self, key: Key, trouble: object) -> bool:
-        """Note a problem of a partition; return whether it differs from the last one, so that a lasting problem is
-        logged only once, even in several epochs.
-        """
+        """Note a problem of a partition; return whether it differs from the partition's last problem, so that a lasting
+        problem is logged only once, even in several epochs."""
         if self._troubles.get(key) == trouble:
             return False
         self._troubles[key] = trouble
         return True
 
     def goes_well(self, key: Key) -> None:
-        """Forget the partition's last problem, so that the next one is logged."""
+        """Forget the partition's last problem, so that the next problem is logged."""
         self._troubles.pop(key, None)
 
     def _present(self, key: Key, leader_epoch: int) -> _Followed | None:
@@ -248,7 +248,7 @@ class Follower:
         return found is not None and found.fetched
 
     def is_told(self, key: Key, place: Place) -> bool:
-        """Return whether the leader was sent this position of a partition's log and did not reject it."""
+        """Return whether the leader was sent this position of a partition's log and did not reject the position."""
         found = self._followed.get(key)
         return found is not None and found.fetched and self._session.sent.get(key) == (found.leader_epoch, place)
 
@@ -263,7 +263,7 @@ class Follower:
                 self._changed[key] = None
 
     def wait(self, now: float) -> float | None:
-        """Return the seconds until a partition is due, or None for no partition until something changes."""
+        """Return the seconds until a partition is due, or None if no partition becomes due before something changes."""
         if self._fetched_count:
             return 0.0
         while self._delayed:

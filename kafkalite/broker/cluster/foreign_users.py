@@ -54,7 +54,8 @@ SEGMENT: Final = ".log"
 
 
 def credentials_of(directory: str) -> Credentials:
-    """Return the credentials in a data directory or backup. Raises StartupError if it is neither or cannot be read."""
+    """Return the credentials in a data directory or backup. Raises StartupError if `directory` is neither or cannot be
+    read."""
     journal = files.read_bytes(f"{directory}/{files.JOURNAL_NAME}")
     if journal is not None:
         return dict(replay(f"{directory}/{files.JOURNAL_NAME}", journal)[0].credentials)
@@ -70,7 +71,8 @@ def credentials_of(directory: str) -> Credentials:
 
 
 def of_snapshot(path: str) -> Credentials:
-    """Return the credentials in one of Kafka's metadata snapshots. Raises StartupError if it cannot be read."""
+    """Return the credentials in one of Kafka's metadata snapshots. Raises StartupError if the snapshot cannot be
+    read."""
     found: Credentials = {}
     try:
         _apply(found, _values(path, 0))

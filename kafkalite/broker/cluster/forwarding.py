@@ -34,12 +34,11 @@ if TYPE_CHECKING:
 logger = RepeatLogger(logging.getLogger("kafkalite.broker.cluster"))
 
 RETRY_S_MAX: Final = 60.0
-"""How long a request waits for a controller."""
+"""Maximum time in seconds for which a request waits for a controller."""
 REQUEST_TIMEOUT_S: Final = 30.0
 WAITING_BYTES_MAX: Final = 64 << 20
 """The most bytes of waiting requests; a further request fails at once with REQUEST_TIMED_OUT, so that its client
-retries.
-"""
+retries."""
 _PRINCIPAL_VERSION: Final = b"\0\0"
 _CORRELATION_ID_SIZE: Final = 4
 
@@ -57,13 +56,14 @@ class _Waiting(NamedTuple):
     size: int
     give_up_at: float
     ended: Callable[[Any], object]
-    """Called with the controller's response, or with an ErrorCode if there is none."""
+    """Called with the controller's response, or with an ErrorCode if no response came."""
 
 
 class Forwarder:
     """Sends requests to the controller, one at a time.
 
-    `leader` returns the quorum leader's address. `open_to` returns a connection to it: the given one if it fits.
+    `leader` returns the quorum leader's address. `open_to` returns a connection to this address: the given connection
+    if it fits.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Forwarder:
         self._connection: ControllerConnection | None = None
 
     def start(self) -> None:
-        """Start sending. Requests that were queued earlier are sent now."""
+        """Start sending, first the requests that were queued before the start."""
         self._worker.start()
 
     def forward(self, request: bytes, principal: str, host: str) -> Deferred[Outcome]:
@@ -98,7 +98,8 @@ class Forwarder:
         return outcome
 
     def ask(self, key: int, message: object) -> Deferred[Any]:
-        """Send one of the broker's own requests. The result is the controller's response, or None if none came in time.
+        """Send one of the broker's own requests. The result is the controller's response, or None if no response came
+        in time.
 
         A response whose top-level `error_code` is NOT_CONTROLLER is dropped, and the request goes to the next leader.
         """
@@ -150,7 +151,8 @@ class Forwarder:
         return 0.0
 
     def _ask_leader(self, key: int, message: object) -> Any:
-        """Return the leader's response or the code of a final error. None: no controller, try again."""
+        """Return the leader's response or the code of a final error; None if no controller was found and the caller has
+        to try again."""
         leader = self._leader()
         if leader is None:
             return None

@@ -62,7 +62,7 @@ class BrokerState(NamedTuple):
     rack: str | None
     fenced: bool
     stopping: bool
-    """Whether it is in controlled shutdown."""
+    """Whether the broker is in controlled shutdown."""
     directories: tuple[bytes, ...]
 
 
@@ -86,7 +86,7 @@ class PartitionState(NamedTuple):
     adding: tuple[int, ...]
     leader: int
     recovery: int
-    """RECOVERED, or 1 after an unclean election until the leader has recovered."""
+    """RECOVERED, or 1 from an unclean election until the leader has recovered."""
     leader_epoch: int
     epoch: int
     elr: tuple[int, ...]
@@ -95,8 +95,7 @@ class PartitionState(NamedTuple):
 
     def merged(self, change: types.PartitionChangeRecord) -> PartitionState:
         """Return the state after a change. The partition epoch rises by one; the leader epoch rises if the change has a
-        leader.
-        """
+        leader."""
         replicas = _or(change.replicas, self.replicas)
         directories = _or(change.directories, self.directories)
         if len(directories) != len(replicas):  # written by a controller that does not support directories

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 NO_EPOCH: Final = -1
 
 _NOT_NOW: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
-"""The change was not made; the committed state is the known one."""
+"""Errors which mean that the change was not made; the committed state is still the known state."""
 _OUT_OF_DATE: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -40,7 +40,8 @@ _OUT_OF_DATE: Final = frozenset(
         ErrorCode.NEW_LEADER_ELECTED,
     }
 )
-"""The controllers have newer metadata than this broker, and it will show whether the change was made."""
+"""Errors which mean that the controllers have newer metadata than this broker; the metadata will show whether the
+change was made."""
 
 
 class Proposal(NamedTuple):
@@ -102,7 +103,7 @@ class InSync:
         return True
 
     def propose(self, joining: Iterable[int], leaving: Iterable[int]) -> Proposal | None:
-        """Propose that some replicas join or, if none does, that others leave.
+        """Propose that replicas join the ISR or, if no replica can join, that replicas leave it.
 
         Returns None if nothing changes or a proposal is pending. A proposal never adds and removes replicas at once,
         since different replicas count for the high watermark meanwhile.

@@ -9,7 +9,7 @@ is also ready to serve, it asks to be unfenced. If the controllers get no heartb
 setting), they fence the broker; it continues to send heartbeats and is unfenced again. To stop, the broker asks for a
 controlled shutdown in its heartbeats, and serves clients until it leads no partition.
 
-Only one process may use a node id: a process whose registration is replaced by another process's fails.
+Only one process may use a node id: a process fails if another process's registration replaces its own.
 
 Source: BrokerLifecycleManager of Kafka 4.4. Takes events and returns requests; no I/O and no clock. Belongs to one
 thread.
@@ -40,7 +40,7 @@ CATCH_UP_S: Final = 0.01
 HAND_OVER_S: Final = 0.05
 """Interval between the first two heartbeats of a controlled shutdown."""
 HAND_OVER_AGAIN_S: Final = 0.5
-"""Interval between later ones, unless the heartbeat interval is shorter."""
+"""Interval between later heartbeats of a controlled shutdown, unless the heartbeat interval is shorter."""
 SESSION_OVER_S: Final = 0.5
 """Interval of registrations while the session of an earlier process lasts."""
 LOOK_AGAIN_S: Final = 0.1
@@ -99,7 +99,7 @@ class Times:
     beat: float
     session: float
     start_max: float
-    """From the start to being in service."""
+    """Maximum time from the start until the broker is in service."""
 
 
 class Lifecycle:
@@ -114,9 +114,9 @@ class Lifecycle:
         self.fenced = True
         self.caught_up = False
         self.failure = ""
-        """Why it FAILED, in one sentence."""
+        """Why the lifecycle FAILED, in one sentence."""
         self.controllers_away = False
-        """Whether it FAILED because no controller accepted the registration in time."""
+        """Whether the lifecycle FAILED because no controller accepted the registration in time."""
         self.answered = 0
         """The number of heartbeats that the controllers have answered."""
         self._serves = serves
@@ -139,7 +139,7 @@ class Lifecycle:
         return api.BROKER_REGISTRATION if self.phase is Phase.REGISTERING else api.BROKER_HEARTBEAT
 
     def wait(self, now: float) -> float:
-        """Return the seconds until the next request is due, 0 if it is."""
+        """Return the seconds until the next request is due, 0 if it is due now."""
         return max(0.0, self._next - now)
 
     def unheard_s(self, now: float) -> float:
@@ -176,8 +176,8 @@ class Lifecycle:
     ) -> BrokerRegistrationRequest | BrokerHeartbeatRequest:
         """Return the request to send now.
 
-        `applied_offset` is the offset of the last published metadata record, or -1. `cordoned` is whether the data
-        directory is closed to new partitions; None if the cluster does not support that.
+        `applied_offset` is the offset of the last published metadata record, or -1. `cordoned`: whether the data
+        directory is closed to new partitions; None if the cluster does not support cordoning.
         """
         if self.phase is Phase.REGISTERING:
             return self._registration()
@@ -192,8 +192,7 @@ class Lifecycle:
 
     def _cordoned(self, cordoned: bool | None) -> list[bytes] | None:
         """Return the cordoned directories for a heartbeat; None (before the metadata has caught up, for example)
-        changes nothing.
-        """
+        changes nothing."""
         if cordoned is None or not self.caught_up:
             return None
         return [self.node.directory_id] if cordoned else []
@@ -294,8 +293,7 @@ class Lifecycle:
 
 def unsupported_features(levels: Mapping[str, int]) -> str:
     """Return a sentence that explains why a cluster with these features refuses this broker, and how its controllers
-    must be formatted.
-    """
+    must be formatted."""
     unknown = [f"{name}={level}" for name, level in sorted(levels.items()) if name not in FEATURES and level > 0]
     other = [name for name, level in sorted(levels.items()) if name in FEATURES and not _is_done(name, level)]
     if not unknown and not other:

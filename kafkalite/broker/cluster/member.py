@@ -50,7 +50,7 @@ FETCH_TIMEOUT_S: Final = 2.0 + 0.5
 """Kafka's quorum.request.timeout.ms plus the time that the leader may wait for records."""
 NO_CONTROLLER_WAIT_S: Final = 0.5
 WAIT_S_MAX: Final = 3600.0
-"""The longest single wait within a longer one."""
+"""Maximum time in seconds of a single wait; a longer wait is divided."""
 REGISTRATION_OLDEST: Final = 4
 """The first version that can report a feature from level 0; every controller of Kafka 4 serves it."""
 _CONTROLLERS: Final = 2
@@ -84,7 +84,7 @@ class Controllers:
 
 
 class Member:
-    """This broker's membership in a cluster. If `serves` is false, it never asks to be unfenced and gets no
+    """This broker's membership in a cluster. If `serves` is false, the broker never asks to be unfenced and gets no
     partitions."""
 
     def __init__(
@@ -220,7 +220,7 @@ class Member:
 
     @property
     def epoch(self) -> int:
-        """The broker epoch, from the registration response or the metadata, whichever is first; -1 before."""
+        """The broker epoch, from the registration response or the metadata, whichever comes first; -1 until then."""
         return max(self._lifecycle.epoch, self._epoch_told)
 
     @property
@@ -282,7 +282,7 @@ class Member:
         return None
 
     def _ask_for_metadata(self) -> float:
-        """Send one request for the metadata log or for a snapshot; return the seconds until the next one."""
+        """Send one request for the metadata log or for a snapshot; return the seconds until the next request."""
         observer = self._observer
         try:
             connection = self._log_connection = self._opened(self._log_connection, observer.quorum.address)
@@ -383,7 +383,7 @@ class Member:
         return wait_s
 
     def _ask_leader(self, key: int, request: object) -> tuple[Any, str]:
-        """Return the leader's response, or None and the reason why there is none."""
+        """Return (the leader's response or None, the reason if no response came)."""
         leader = self._observer.quorum.leader
         if leader is None:
             return None, "no quorum leader is known"
@@ -414,15 +414,14 @@ class Member:
 
     def _note_entered(self) -> None:
         """End the wait of `enter` once the controllers have unfenced the broker and every listener was called with that
-        image.
-        """
+        image."""
         own = self.image.brokers.get(self._node.node_id)
         known = own is not None and own.epoch == self._lifecycle.epoch and not own.fenced and not self._publishing
         if known and self._lifecycle.phase is Phase.IN_SERVICE:
             self._entered.set()
 
     def _opened(self, connection: ControllerConnection | None, address: Address) -> ControllerConnection:
-        """Return the connection if it is open to this address, otherwise a new one."""
+        """Return `connection` if it is open to this address, otherwise a new connection."""
         if connection is not None:
             if connection.address == address and not connection.closed:
                 return connection
@@ -450,7 +449,7 @@ class Member:
 def find_cluster_id(controllers: Controllers, client_id: str, timeout_s: float, clock: Clock, given_up: Event) -> str:
     """Return the id of the cluster from the first controller that answers.
 
-    Raises ControllersAway if none answers in time, and StartGivenUp if the start was given up.
+    Raises ControllersAway if no controller answers in time, and StartGivenUp if the start was given up.
     """
     give_up_at = clock.monotonic() + timeout_s
     while True:

@@ -189,7 +189,7 @@ def assign_directories(
 
 
 def has_room(directory: str) -> bool:
-    """Return whether the disk of a directory has room for records; False if that cannot be read."""
+    """Return whether the disk of a directory has room for records; False if the free space cannot be read."""
     try:
         found = os.statvfs(directory)
     except OSError:

@@ -90,7 +90,7 @@ class Observer:
 
     @property
     def _end(self) -> tuple[int, int]:
-        """The offset after the last fetched batch, and that batch's epoch."""
+        """The offset after the last fetched batch, and the epoch of this batch."""
         if self._held:
             return self._held[-1].last_offset + 1, self._held[-1].epoch
         return self._replay.end_offset, self._replay.last_epoch

@@ -41,7 +41,7 @@ ITEMS_MAX: Final = 1000
 
 
 def _that_agree(waiting: list[Any], says: Says | None) -> tuple[list[Any], list[Any]]:
-    """Split the waiting items into those that can be in one request, and the rest."""
+    """Split the waiting items into items that can be in one request together, and the rest."""
     if says is None:
         return waiting[:ITEMS_MAX], waiting[ITEMS_MAX:]
     said: dict[Hashable, Hashable] = {}
@@ -179,8 +179,8 @@ class Peers:
     ) -> Lane:
         """Return the lane for an API of a broker; the first call creates it.
 
-        `build` makes a request of items. `settle` gets the items with the response, or None. `says` returns (subject,
-        content) of an item: a request never has two contents for one subject.
+        `build` makes a request from items. `settle` gets the items and the response, or None without a response. `says`
+        returns (subject, content) of an item: a request never has two contents for one subject.
         """
         with self._lock:
             found = self._lanes.get((node_id, api_key))

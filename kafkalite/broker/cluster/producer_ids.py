@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafkalite.broker.cluster")
 
 LEFT_PART: Final = 10
-"""The fraction (one part in 10) of a block at which the next one is requested."""
+"""When 1/LEFT_PART of a block is left, the next block is requested."""
 RETRY_S: Final = 0.05
 """Delay after a failed request for a block."""
 _INT64_MAX: Final = (1 << 63) - 1
@@ -37,8 +37,7 @@ _INT64_MAX: Final = (1 << 63) - 1
 
 class BlockIds:
     """The source of this broker's producer ids. `ask` sends a request to the controller and returns its response or
-    None; `epoch` returns the broker epoch.
-    """
+    None; `epoch` returns the broker epoch."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class BlockIds:
         self._ask_from = 0.0
 
     def next(self) -> int:
-        """Return an unused id. Raises COORDINATOR_LOAD_IN_PROGRESS while there is none. Never blocks."""
+        """Return an unused id. Raises COORDINATOR_LOAD_IN_PROGRESS while no id is available. Never blocks."""
         given = self.take()
         if given is None:
             raise error_for(
@@ -68,7 +67,7 @@ class BlockIds:
         return given
 
     def take(self) -> int | None:
-        """Return an unused id, or None."""
+        """Return an unused id, or None if no id is available."""
         with self._lock:
             given = None
             if self._blocks:
@@ -79,7 +78,7 @@ class BlockIds:
         return given
 
     def prefetch(self) -> None:
-        """Request the next block if that is due."""
+        """Request the next block of ids if the request is due."""
         with self._lock:
             due = sum(map(len, self._blocks)) <= self._low and self._clock.monotonic() >= self._ask_from
             if self._asking or not due:
@@ -101,6 +100,6 @@ class BlockIds:
             logger.warning("the controller refused to allocate producer ids", extra=fields(code=answer.error_code))
 
     def _fits(self, answer: AllocateProducerIdsResponse) -> bool:
-        """Return whether the block is valid and above all earlier ones."""
+        """Return whether the block of ids is valid and above all earlier blocks."""
         start, count = answer.producer_id_start, answer.producer_id_len
         return self._end <= start <= _INT64_MAX - count and count > 0

@@ -31,7 +31,7 @@ METADATA_LEVELS: Final = (7, 33)
 NEWEST_RELEASE: Final = "4.4"
 """The release of Apache Kafka whose metadata.version is the newest of these levels."""
 NOT_SERVED: Final = "--feature share.version=0 --feature streams.version=0"
-"""Format options that disable what clusters of that release enable by default and this release does not support."""
+"""Format options that disable features which NEWEST_RELEASE enables by default and this release does not support."""
 CONTROL_TYPES: Final = {row[0]: row[1:] for row in control_types.ROWS}
 """The supported control records: type → class, oldest and newest version."""
 RECORD_TYPES: Final = {row[0]: row[1:] for row in metadata_types.ROWS}
@@ -47,8 +47,7 @@ class MetadataFault(Exception):
 
 def taken_when_formatted(off: str = NOT_SERVED) -> str:
     """Return the end of a sentence that explains how to format controllers of a later release; `off` disables
-    unsupported features.
-    """
+    unsupported features."""
     return f"format the controllers with --release-version {NEWEST_RELEASE} {off}"
 
 
@@ -58,13 +57,13 @@ class Batch(NamedTuple):
     base_offset: int
     last_offset: int
     epoch: int
-    """The quorum epoch of the leader that wrote it."""
+    """The quorum epoch of the leader that wrote the batch."""
     records: tuple[tuple[int, Any], ...]
     """(offset, record) pairs; a record's class is in `metadata_types` or `control_types`."""
 
 
 def read_batches(data: bytes | memoryview) -> Iterator[Batch]:
-    """Yield the complete batches of a piece of the log; an incomplete last one is ignored. Raises MetadataFault."""
+    """Yield the complete batches of a piece of the log; ignore an incomplete last batch. Raises MetadataFault."""
     view = memoryview(data)
     position = 0
     try:

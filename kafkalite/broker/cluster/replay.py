@@ -29,12 +29,12 @@ class Replay:
         self.end_offset = 0
         """The offset after the last applied batch, published or not."""
         self.last_epoch = 0
-        """The quorum epoch of that batch."""
+        """The quorum epoch of the last applied batch."""
         self._delta = Delta(EMPTY)
         self._before: Image | None = None  # the image before an open transaction
 
     def apply(self, batches: Iterable[Batch]) -> Image | None:
-        """Apply committed batches in order. Return the image to publish, or None if it is unchanged."""
+        """Apply committed batches in order. Return the image to publish, or None if no new image is published."""
         for batch in batches:
             for offset, record in batch.records:
                 self._apply(offset, record, batch.epoch)
@@ -50,7 +50,7 @@ class Replay:
         return image
 
     def load(self, data: bytes | bytearray, end_offset: int, epoch: int) -> Image:
-        """Replace the image by that of a complete snapshot. Raises MetadataFault if the snapshot is incomplete."""
+        """Replace the image by the image of a complete snapshot. Raises MetadataFault if the snapshot is incomplete."""
         delta = Delta(EMPTY)
         first = last = None
         for batch in read_batches(memoryview(data)):

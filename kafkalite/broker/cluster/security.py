@@ -78,7 +78,8 @@ class Security:
         self._user, self._password = ("", "") if self.mechanism is None else self._login(self.mechanism)
 
     def reload(self) -> None:
-        """Load the certificates again for new connections. If that fails, log it and keep the current ones."""
+        """Load the certificates again for new connections. If loading fails, log the error and keep the current
+        certificates."""
         if self._context is None:
             return
         try:
@@ -114,11 +115,11 @@ class Security:
         return user, password
 
     def wrap(self, sock: socket.socket, host: str) -> socket.socket:
-        """Return the socket to use, after a TLS handshake if there is TLS. Raises OSError, including ssl.SSLError."""
+        """Return the socket to use; with TLS, after the TLS handshake. Raises OSError, including ssl.SSLError."""
         return sock if self._context is None else self._context.wrap_socket(sock, server_hostname=host)
 
     def sign_in(self, ask: Callable[[int, int, object], Any]) -> int:
-        """Authenticate; return the session's lifetime in milliseconds, 0 for unlimited. Raises Refused.
+        """Authenticate; return the SASL session's lifetime in milliseconds, 0 for unlimited. Raises Refused.
 
         `ask` sends a request of (API key, version) and returns its response.
         """

@@ -77,7 +77,8 @@ def broker_config(config: BrokerConfig, image: Image) -> BrokerConfig:
 
 
 def topic_config(config: BrokerConfig, image: Image, name: str, *, told: bool = False) -> TopicConfig:
-    """Return a topic's settings from the image, with the broker's as defaults; with `told`, log each invalid one."""
+    """Return a topic's settings from the image, with the broker's settings as defaults; if `told`, log each invalid
+    setting."""
     texts = image.configs.get((TOPIC, name), _NONE)
     return _usable(lambda kept: TopicConfig.resolve(config, kept, name), texts, f"topic {name}" if told else "")
 
@@ -94,7 +95,7 @@ def _changed(before: Image, now: Image) -> Iterator[tuple[int, str]]:
 
 
 def _usable(make: Callable[[Mapping[str, str]], _Config], texts: Mapping[str, str], whose: str) -> _Config:
-    """Return the result of `make` for the valid settings; log each invalid one if `whose` is given."""
+    """Return the result of `make` for the valid settings; log each invalid setting if `whose` is given."""
     kept = dict(texts)
     while True:
         try:

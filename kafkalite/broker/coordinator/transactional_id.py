@@ -27,7 +27,7 @@ class Wait:
     __slots__ = ("deadline", "refuse")
 
     def __init__(self, refuse: Callable[[int], object]) -> None:
-        """`refuse` answers the request with a code. It is called unlocked."""
+        """`refuse` answers the request with an error code. It is called without the lock."""
         self.refuse = refuse
         self.deadline = math.inf
 
@@ -73,10 +73,11 @@ class Transaction(Outbox):
         super().__init__()
         self.transactional_id = transactional_id
         self.holder = holder
-        """The client that created it and is charged for it; None: it was read from the log."""
+        """The client that created the id and is charged for it; None if the id was read from the log."""
         self.home = home
-        """In a cluster: the partition and leader epoch in which it was read or created. Decisions of that epoch are
-        written in no other, and carry it, so that a later coordinator's decision wins. None: a standalone broker."""
+        """In a cluster: the partition and leader epoch in which the id was read or created; None in a standalone
+        broker. Decisions of that epoch are written in no other epoch, and contain it, so that a later coordinator's
+        decision wins."""
         self.now = now
         self.coming: Metadata | None = None
         self.dead = False
@@ -84,14 +85,14 @@ class Transaction(Outbox):
         """Waiting requests, in order of arrival; changes come before additions."""
         self.adds: list[Add] = []
         self.patience: Timer | None = None
-        """Ends their waits."""
+        """The timer that ends the waits of all these requests."""
         self.completing = False
-        """Whether its markers are being written."""
+        """Whether the markers of the id's transaction are being written."""
         self.deadline = math.inf
         """When an open transaction times out: seconds of the monotonic clock."""
         self.timer: Timer | None = None
         self.dropped = False
-        """Whether another coordinator has it now, or this one has loaded it again."""
+        """Whether another coordinator has the id now, or this coordinator has loaded it again."""
 
     def __repr__(self) -> str:
         return f"<Transaction {self.transactional_id!r} {self.now.state.label}>"
@@ -102,7 +103,7 @@ class Transaction(Outbox):
         return bool(self.changes or self.adds)
 
     def has_waiting(self, wait: Wait) -> bool:
-        """Return whether this request still waits."""
+        """Return whether the request `wait` still waits."""
         return wait in self.changes or wait in self.adds
 
     def take_waiting(self, wanted: Callable[[Wait], bool]) -> list[Wait]:

@@ -54,7 +54,7 @@ class _Commit(NamedTuple):
         return self.version >= ABORTABLE_SINCE
 
     def refused(self, code: int) -> list[int]:
-        """Return the response when no offset may be committed."""
+        """Return the response if no offset may be committed: this code for every offset."""
         return [int(code)] * len(self.offsets)
 
 
@@ -77,7 +77,7 @@ class Transactions(Protocol):
 
 
 class OffsetCommits:
-    """Transactional offset commits, for transactions that this broker or another one coordinates."""
+    """Transactional offset commits, for transactions that this broker or another broker coordinates."""
 
     def __init__(self, transactions: Transactions, groups: GroupCoordinator) -> None:
         self._transactions = transactions

@@ -86,9 +86,9 @@ def report(
     memory_limit: int | None,
     address_space_limit: int | None,
 ) -> int:
-    """Log the sum, and a warning for each limit below it; return the sum in bytes. A limit of None does not exist.
+    """Log the sum, and a warning for each limit below the sum; return the sum in bytes. A limit of None means no limit.
 
-    Call it once, at a start.
+    Call this once, at a start.
     """
     found = parts(config, clients)
     memory = sum(part.size for part in found)

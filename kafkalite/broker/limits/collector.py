@@ -1,6 +1,6 @@
 """Keep the garbage collector from traversing old objects while a request creates very many objects.
 
-Otherwise it would traverse them several times during one large request, each time for 20 ms.
+Otherwise the collector would traverse the old objects several times during one large request, each time for 20 ms.
 
 Thread rule: any thread; `_lock` is a leaf.
 """
@@ -23,7 +23,7 @@ class OldObjects:
         self._threshold = 0  # the original one
 
     def spare(self) -> None:
-        """Exclude old objects from collections until `resume` was called as often as this."""
+        """Exclude old objects from collections until `resume` has been called as often as `spare`."""
         with self._lock:
             self._count += 1
             if self._count == 1:
@@ -40,4 +40,4 @@ class OldObjects:
 
 
 OLD_OBJECTS: Final = OldObjects()
-"""The one of this process."""
+"""The only instance in this process."""

@@ -1,6 +1,6 @@
 """Identify the holder to which resources of the broker are charged: a principal at an address.
 
-A client chooses its client id and opens as many connections as it likes, so these do not identify a client. The
+A client chooses its client id and opens as many connections as it likes, so neither identifies a client. The
 authenticated principal and the address do. An IPv6 host usually owns a whole /64 network, so only the first 64 bits of
 its address are used.
 """

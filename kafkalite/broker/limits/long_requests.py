@@ -95,14 +95,14 @@ class _Turns:
 
 
 class LongRequests:
-    """The thread for long requests, which the first one starts."""
+    """The thread for long requests, which the first long request starts."""
 
     def __init__(self, pool: Submitter) -> None:
         self._pool = pool
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
         self.strands: dict[Client, _Strand] = {}
-        """Connection → its jobs here; connections without any are not in it."""
+        """Connection → its jobs here; connections without jobs have no entry."""
         self._turns = _Turns()
         self._disk_turns = _Turns()
         self._thread: threading.Thread | None = None
@@ -123,7 +123,8 @@ class LongRequests:
             return sum(len(strand.jobs) for strand in self.strands.values())
 
     def share_of(self, client: Client) -> InlineShare:
-        """Return the share of the network threads that this client's holder has; all its connections share it."""
+        """Return the share of the network threads that this client's holder has, with all of its connections
+        together."""
         return self._shares.setdefault(holder_of(client.principal, client.client_host), InlineShare())
 
     def submit(self, client: Client, job: Job) -> None:
@@ -142,7 +143,7 @@ class LongRequests:
             job.drop()
 
     def finish(self, client: Client, job: Job) -> None:
-        """Run a job that completes an earlier request of this connection. It waits only for its holder's turn."""
+        """Run a job that completes an earlier request of this connection. The job waits only for its holder's turn."""
         strand = _Strand(client, holder_of(client.principal, client.client_host))
         strand.jobs.append(job)
         with self._ready:
@@ -153,8 +154,8 @@ class LongRequests:
             job.drop()
 
     def close(self, timeout_s: float) -> bool:
-        """Stop the running job at its next checkpoint, and drop the waiting jobs. Return False if it did not stop in
-        time."""
+        """Stop the running job at its next checkpoint, and drop the waiting jobs. Return False if the running job did
+        not stop in time."""
         with self._ready:
             self._stopping = True
             self._ready.notify_all()
@@ -199,7 +200,7 @@ class LongRequests:
             del strand
 
     def _step(self, strand: _Strand, job: Job, work: Work, pace: Pace) -> None:
-        """Run a step of a strand's first job, and schedule the next step or job."""
+        """Run one step of the first job in a connection's strand, and schedule the next step or job."""
         left: Work | None = None
         try:
             if has_gone(strand.client):

@@ -30,7 +30,7 @@ PORTION_NS: Final = 200_000
 """Maximum time between two rests, unless one item takes longer."""
 REST_MAX_NS: Final = 100_000_000
 LOOK_INTERVAL_NS: Final = 100_000_000
-"""Interval of checks whether the client has disconnected, which a connection that is not read does not notice."""
+"""Interval of checks whether the client has disconnected: a connection that is not read does not notice that."""
 
 
 class Peer(Protocol):
@@ -94,7 +94,8 @@ class Pace:
         self._peer = self._charge = None
 
     def charge_to(self, charge: Callable[[int], object]) -> None:
-        """Call `charge` with the growth of the request's response, in bytes; its exceptions end the request."""
+        """Call `charge` with the growth of the request's response, in bytes; an exception from `charge` ends the
+        request."""
         self._charge = charge
 
     @property
@@ -165,7 +166,7 @@ def has_gone(peer: Peer) -> bool:
 
 
 _paces: dict[int, Pace] = {}
-"""Thread id → the Pace of its request. Mostly empty; a network thread checks only that."""
+"""Thread id → the Pace of its request. Mostly empty; a network thread only checks whether the dict is empty."""
 
 
 def run_with(pace: Pace, work: Callable[[Pace], T]) -> T:
@@ -179,7 +180,8 @@ def run_with(pace: Pace, work: Callable[[Pace], T]) -> T:
 
 
 def checkpoint() -> None:
-    """Mark a point between two items: in a long request, rest if the portion is over, or raise Stopped."""
+    """Mark a point between two items: in a long request, rest if the portion is over, or raise Stopped if no response
+    is needed."""
     pace = _paces.get(threading.get_ident()) if _paces else None
     if pace is not None:
         pace.check()

@@ -29,7 +29,7 @@ class PartitionShares:
         self._charges: dict[str, list[tuple[Holder, int]]] = {}
 
     def admits(self, holder: Holder, present: int, limit: int, added: int) -> bool:
-        """Return whether a holder may add `added` partitions if there are `present`; log a refusal, at most once a
+        """Return whether a holder may add `added` partitions to the `present` ones; log a refusal, at most once a
         minute."""
         with self._lock:
             if self._shares.admits(holder, present, limit, added):

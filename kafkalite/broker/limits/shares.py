@@ -4,7 +4,7 @@
              any holder                │ holders of at most SMALL_COUNT entries
 
 Entries are never evicted to make room for new ones, so no client can displace another's. An entry that was read from
-the disk has no holder (None): it counts towards the limit, but not for a client.
+the disk has no holder (None): it counts towards the limit, but for no client.
 
 Thread rule: the lock of the counted table guards its `Shares`. `note_refusal` may be called by any thread.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
 SMALL_COUNT: Final = 100
-"""Maximum number of entries of a holder that may use the last tenth."""
+"""Maximum number of entries that a holder may have and still use the last tenth."""
 
 _log: Final = RepeatLogger(logging.getLogger(__name__))
 
@@ -31,7 +31,7 @@ class Shares:
     __slots__ = ("_counts", "_small")
 
     def __init__(self, small: int = SMALL_COUNT) -> None:
-        """`small` is the maximum count of a holder that may use the last tenth."""
+        """`small` is the maximum count that a holder may have and still use the last tenth."""
         self._counts: dict[Hashable, int] = {}
         self._small = small
 
@@ -69,7 +69,8 @@ class Shares:
 
 
 def note_refusal(holder: object, setting: str, limit: int, held: int) -> None:
-    """Log, at most once a minute for each setting, which holder was refused an entry because of its limit."""
+    """Log, at most once a minute for each setting, that a holder was refused an entry because of the setting's
+    limit."""
     _log.warning(
         "refused %s, which holds %d: %s (%d) is reached except for a tenth that is reserved for holders of at most %d",
         holder,

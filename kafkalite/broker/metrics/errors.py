@@ -93,7 +93,8 @@ class CountedRow(table.Row):
 
 
 def error_codes(message: Any, depth: int = 0) -> Iterator[int]:
-    """Yield every `error_code` in a message and in the structs of its lists; 0 if there is none at all."""
+    """Yield every `error_code` in a message and in the structs of its lists; yield 0 if the message has no error
+    code."""
     found = False
     code = getattr(message, "error_code", None)
     if code is not None:

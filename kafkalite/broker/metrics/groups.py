@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 STATES: Final = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Assigning", "Reconciling")
 CLASSIC_STATES: Final = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead")
 GROUPS_MAX: Final = 1000
-"""Maximum number of groups reported one by one, those with the most lag; clients choose their names."""
+"""Maximum number of groups that are reported one by one, those with the most lag; clients choose group names."""
 
 
 class Position(NamedTuple):

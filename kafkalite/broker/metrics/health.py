@@ -1,4 +1,4 @@
-"""Report why a broker is not alive or not ready: a list of sentences, which is empty if it is.
+"""Report why a broker is not alive or not ready: a list of sentences, which is empty if the broker is alive or ready.
 
 A broker is alive if the loop of every network worker has turned within LIVE_S; a supervisor restarts a process that is
 not alive. A broker is ready if it can serve clients normally. It is not ready while it starts or stops, or while its
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kafkalite.broker.metrics.parts import Parts
 
 LIVE_S: Final = 5.0
-"""Seconds; an idle loop turns once a second."""
+"""Time in seconds within which a live worker's loop has turned; an idle loop turns once a second."""
 DISK_FREE_MIN: Final = 1024 * 1024
 """Free bytes below which writes fail or are about to."""
 
@@ -37,7 +37,7 @@ def not_alive(parts: Parts) -> list[str]:
 
 
 def not_ready(parts: Parts) -> list[str]:
-    """Return the reasons why the broker is not ready, if it is not."""
+    """Return the reasons why the broker is not ready; empty if it is ready."""
     if parts.stopping:
         return ["the broker is stopping"]
     if parts.logs is None or not parts.accepting:

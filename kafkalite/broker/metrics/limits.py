@@ -49,7 +49,8 @@ class Seen(NamedTuple):
     throttled_count: int = 0
 
     def since(self, before: Seen) -> Seen:
-        """Return the increase since an earlier reading. If a total is lower now, the owner got a new meter since."""
+        """Return the increase since an earlier reading. If a total is lower now, the owner has got a new meter since
+        then."""
         if self.done < before.done or self.throttled_count < before.throttled_count:
             return self
         return Seen(
@@ -59,7 +60,7 @@ class Seen(NamedTuple):
         )
 
     def plus(self, other: Seen) -> Seen:
-        """Return the sum of both."""
+        """Return the sum of these totals and `other`."""
         return Seen(
             self.done + other.done,
             self.throttled_ms + other.throttled_ms,
@@ -81,7 +82,7 @@ class Recent:
         self._looks: list[Look] = [(now, {})]  # at most two, a window apart
 
     def look(self, now: float, control: QuotaControl) -> tuple[float, dict[Owner, Seen]]:
-        """Return (elapsed seconds, owner → its use in this time). Any thread."""
+        """Return (elapsed seconds, owner → the owner's use in this time). Any thread."""
         seen = {
             owner: Seen(meter.done, meter.throttled_ms, meter.throttled_count)
             for owner, meter in list(control.meters.items())
@@ -182,8 +183,8 @@ def _memory(memory: MemoryCeiling) -> Iterator[Family]:
 
 
 def _told(key: str, recent: dict[Owner, Seen]) -> list[tuple[str, Seen]]:
-    """Return (labels, use) for the owners of a quota key that were throttled longest or used most, and the sum of the
-    others."""
+    """Return (labels, use) for the owners of a quota key that were throttled longest or used most, and for the sum of
+    the remaining owners."""
     rows = [(owner, one) for owner, one in recent.items() if owner[0] == key]
     kept = nlargest(LABELLED_MAX, rows, key=lambda row: (row[1].throttled_ms, row[1].done))
     found = [(_labels(key, owner[1] or "", owner[2] or ""), one) for owner, one in kept]

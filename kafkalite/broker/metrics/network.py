@@ -235,7 +235,7 @@ def _parked(connections: Iterable[Connection]) -> Iterator[Family]:
 
 
 def _software(by_worker: list[tuple[int, list[Connection]]]) -> Iterator[tuple[str, float]]:
-    """Yield connections by client software and version; only the most frequent ones, since clients choose these
+    """Yield the number of connections by client software and version, for the most frequent only: clients choose these
     names."""
     counts: Counter[tuple[str, str]] = Counter(
         (connection.software_name or UNKNOWN, connection.software_version or UNKNOWN)

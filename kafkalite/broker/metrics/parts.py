@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """The parts of a broker: written by the broker's thread, read by those of the HTTP server."""
+    """The parts of a broker: written by the broker's thread, read by the HTTP server's threads."""
 
     config: BrokerConfig
     clock: Clock
@@ -51,12 +51,12 @@ class Parts:
     quotas: Quotas | None = None
     authorizer: Authorizer | None = None
     sign_ins: Mapping[str, SignIns] = field(default_factory=dict)
-    """Listener name → its authentication state."""
+    """Listener name → the listener's authentication state."""
     acceptor: Acceptor | None = None
     listeners: Sequence[BoundListener] = ()
     workers: Sequence[Worker] = ()
     counters: list[RequestCounters] = field(default_factory=list)
-    """One for each worker."""
+    """The request counters, one object for each worker."""
     slow: SlowLog | None = None
     """The log of slow requests, if it is enabled."""
     sources: Sequence[Source] = ()

@@ -152,7 +152,7 @@ class Requests:
 
 
 def names_of(key: int) -> tuple[str, ...]:
-    """Return the names of an API in Kafka's request metrics; fetches have two."""
+    """Return the names of an API in Kafka's request metrics; Fetch has two names."""
     return (name_of(key), FETCH_CONSUMER) if key == api.FETCH else (name_of(key),)
 
 
@@ -176,8 +176,8 @@ def _summary_rows(request: str, numbers: Numbers, recent: tuple[int, ...], scale
 
 
 def _with_unthrottled(throttled: Numbers, count: int) -> Numbers:
-    """Return the histogram of throttle times for all `count` requests. Only requests with a throttle time are counted
-    in `throttled`, so the others are added as zeros."""
+    """Return the histogram of throttle times for all `count` requests. `throttled` counts only requests with a throttle
+    time, so all other requests are added as zeros."""
     total, (nothing, *counts) = throttled
     return total, (nothing + max(0, count - nothing - sum(counts)), *counts)
 

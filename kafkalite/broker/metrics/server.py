@@ -75,8 +75,8 @@ class MetricsServer:
 
 
 def addresses_of(config: BrokerConfig) -> list[Address]:
-    """Return the addresses in metrics.listeners; ConfigError for an invalid one, or for one that other machines can
-    reach without metrics.users."""
+    """Return the addresses in metrics.listeners; ConfigError for an invalid address, or for an address that other
+    machines can reach if metrics.users is not set."""
     try:
         addresses = [parse_address(text, PORT) for text in config.metrics_listeners]
     except ValueError as error:

@@ -1,7 +1,7 @@
 """Log slow requests, one line each, when their network worker has finished them.
 
 Runs on any worker's thread. Above a maximum rate, lines are suppressed (`kafkalite.base.logging`); the count of slow
-requests includes these.
+requests includes suppressed lines.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ class Topics:
         )
 
     def _labels_of(self, topic: Topic) -> list[str]:
-        """Return the labels of a topic's partitions. They are cached, since they never change and are most of the
+        """Return the labels of a topic's partitions. Labels are cached, since they never change and make up most of the
         text."""
         key = (topic.name, len(topic.partitions))
         found = self._labels.get(key)

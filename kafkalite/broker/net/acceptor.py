@@ -43,7 +43,7 @@ PAUSE_S: Final = 0.1
 IN_A_ROW_MAX: Final = 32
 """Maximum number of connections taken from one listener before the others are looked at."""
 HELD_MAX: Final = 512
-"""Maximum number of sockets that are held unread; further ones are closed at once."""
+"""Maximum number of sockets that are held unread; further sockets are closed at once."""
 MAX_CONNECTIONS: Final = "max.connections"
 MAX_CONNECTIONS_OF_LISTENER: Final = "listener.name.max.connections"
 MAX_CONNECTIONS_PER_IP: Final = "max.connections.per.ip"
@@ -156,8 +156,8 @@ class Acceptor:
                             break
 
     def _go_on(self) -> float | None:
-        """Resume listeners and close held sockets whose time is over; return the seconds until the next one is due, or
-        None."""
+        """Resume paused listeners and close held sockets whose time is over; return the seconds until the next of them
+        is due, or None."""
         now = time.monotonic()
         while self._waiting and self._waiting[0][0] <= now:
             listener = heapq.heappop(self._waiting)[2]
@@ -168,7 +168,7 @@ class Acceptor:
         return max(0.0, min(nearest) - now) if nearest else None
 
     def _accept(self, listener: BoundListener) -> bool:
-        """Accept one connection; return False if no other one should be accepted now."""
+        """Accept one connection; return False if no further connection should be accepted now."""
         if self._is_out_of_room():
             self._pause()
             return False
@@ -245,7 +245,7 @@ class Acceptor:
         per_address_overrides: Mapping[str, int],
         per_listener_max: Mapping[str, int],
     ) -> None:
-        """Apply new limits to later connections; open ones stay. Any thread."""
+        """Apply new limits to later connections; open connections stay. Any thread."""
         with self._lock:
             self._connections_max = connections_max
             self._per_address_max = connections_per_address_max
@@ -253,7 +253,7 @@ class Acceptor:
             self._per_listener_max = per_listener_max
 
     def set_workers(self, workers: Sequence[Worker]) -> None:
-        """Set the workers that get new connections; on return, no other worker gets any. Any thread."""
+        """Set the workers that get new connections; on return, no other worker gets a connection. Any thread."""
         with self._choice:
             self._workers = workers
 

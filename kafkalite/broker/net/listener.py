@@ -50,7 +50,7 @@ class BoundListener:
     socket: socket.socket
     endpoint: Endpoint
     classic: bool = False
-    """Whether it serves Kafka 0.7's protocol."""
+    """Whether the listener serves Kafka 0.7's protocol."""
     tls: Tls | None = None
     sasl: Sasl | None = None
 
@@ -62,7 +62,7 @@ class BoundListener:
 
     @property
     def port(self) -> int:
-        """The bound port; for port 0, the one that the system chose."""
+        """The bound port; if port 0 was requested, the port that the system chose."""
         return int(self.socket.getsockname()[1])
 
 

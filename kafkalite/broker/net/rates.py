@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 UNBOUNDED: Final = 2**31 - 1
 """Kafka's default: no limit."""
 ADDRESSES_MAX: Final = 16_384
-"""Maximum number of addresses that are counted one by one; all others share one count."""
+"""Maximum number of addresses that are counted one by one; all other addresses share one count."""
 _OTHERS: Final = ""
 
 

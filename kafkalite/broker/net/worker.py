@@ -40,14 +40,14 @@ WITHHELD: Final = (
     "its request is still incomplete after %g s, and other clients need the memory that it holds (broker.memory.max)"
 )
 EVENTS_MAX: Final = 8
-"""Maximum number of ready connections served in a loop turn; each has up to a millisecond. The others come first in the
-next turn, since the kernel moves those that it has reported to the end of its list."""
+"""Maximum number of ready connections served in a loop turn; each has up to a millisecond. The other ready connections
+come first in the next turn, since the kernel moves reported connections to the end of its list."""
 
 
 @functools.cache
 def connection_class(*, classic: bool, faulty: bool, sasl: bool = False) -> type[Connection]:
-    """Return the connection class for a socket, for Kafka's protocol or for 0.7's. `faulty`: one that injects faults;
-    `sasl`: one that authenticates clients first."""
+    """Return the connection class for a socket, for Kafka's protocol or for 0.7's. A `faulty` class injects faults; a
+    `sasl` class authenticates clients first."""
     if sasl:
         from kafkalite._native.serve.sasl_connection import SaslConnection
 
@@ -76,7 +76,7 @@ class BareSelector(getattr(selectors, "EpollSelector", object)):  # type: ignore
     _selector: select.epoll
 
     def watch(self, fd: int, events: int) -> None:
-        """Start watching a descriptor: `ready` reports these events of it."""
+        """Start watching a descriptor: `ready` then reports these events of the descriptor."""
         self._selector.register(fd, events)
 
     def change(self, fd: int, events: int) -> None:
@@ -88,7 +88,8 @@ class BareSelector(getattr(selectors, "EpollSelector", object)):  # type: ignore
         self._selector.unregister(fd)
 
     def ready(self, timeout_s: float) -> list[tuple[int, int]]:
-        """Return (descriptor, epoll events) of at most EVENTS_MAX ready descriptors; wait for one at most this long."""
+        """Return (descriptor, epoll events) of at most EVENTS_MAX ready descriptors; wait at most `timeout_s` for the
+        first one."""
         return self._selector.poll(timeout_s, EVENTS_MAX)
 
 

@@ -1,8 +1,8 @@
 """Apply a client's controller_mutation_rate quota to partitions that a request creates or deletes (KIP-599).
 
-The request's version decides whether the quota is *strict*. While a client is over a strict quota, topics of its
-request are refused one by one with THROTTLING_QUOTA_EXCEEDED. If the quota is not strict, the request is carried out
-and the client is throttled.
+The request's version decides whether the quota is *strict*. While a client is over a strict quota, each topic of its
+request is refused with THROTTLING_QUOTA_EXCEEDED. If the quota is not strict, the request is carried out and the client
+is throttled.
 """
 
 from __future__ import annotations

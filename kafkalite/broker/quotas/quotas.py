@@ -68,15 +68,15 @@ class Quotas:
 
     @property
     def client_control(self) -> QuotaControl | None:
-        """The QuotaControl for connections; None, which costs no look-ups, while there is no quota of users or client
-        ids."""
+        """The QuotaControl for connections; None while no quota of users or client ids exists, so that connections look
+        up nothing."""
         return self.control if self.table.bounds_clients else None
 
     def alter(
         self, alterations: Iterable[Alteration], *, validate_only: bool = False
     ) -> dict[Entity, KafkaError | None]:
-        """Make all valid changes; return entity → error or None. PolicyViolation, and no change, if there would be too
-        many quotas."""
+        """Make all valid changes; return entity → error or None. If the result has too many quotas, raise
+        PolicyViolation and change nothing."""
         results: dict[Entity, KafkaError | None] = {}
         changes: list[Change] = []
         with self._changing:
@@ -110,7 +110,8 @@ class Quotas:
                 self._on_change()
 
     def _changes(self, alteration: Alteration) -> list[Change]:
-        """Return the changes of an alteration, without unchanged values; InvalidRequest if it is invalid."""
+        """Return the changes of an alteration, without unchanged values; InvalidRequest if the alteration is
+        invalid."""
         entity = alteration.entity
         wanted = dict(alteration.values)
         if len(wanted) != len(alteration.values):
@@ -139,7 +140,7 @@ class Quotas:
 
 
 def address_rates(table: QuotaTable) -> tuple[dict[str, float], float | None]:
-    """Return (address → connections per second, rate of other addresses or None). Invalid addresses are left out."""
+    """Return (address → connections per second, rate of each other address or None), without invalid addresses."""
     named, default = table.addresses()
     rates: dict[str, float] = {}
     for name, rate in named.items():
@@ -152,9 +153,9 @@ def address_rates(table: QuotaTable) -> tuple[dict[str, float], float | None]:
 
 
 def address_of(name: str) -> str | None:
-    """Return an address in its canonical text form; None if it is not valid.
+    """Return an address in its canonical text form; None if the address is not valid.
 
-    Kafka also resolves host names, once. Here a request never waits for a resolver, so the only valid name is
+    Kafka also resolves host names, once. Here a request never waits for a resolver, so the only valid host name is
     `localhost`.
     """
     if name == LOCALHOST:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 EXACT: Final = 0
 DEFAULT: Final = 1
 ANY: Final = 2
-"""Match types of a DescribeClientQuotas filter component: this name, the default, any name."""
+"""Match types of a DescribeClientQuotas filter component: the given name, the default, any name."""
 
 
 class Bound(NamedTuple):
@@ -63,7 +63,7 @@ class QuotaTable:
     entries: Mapping[Entity, Mapping[str, float]] = field(default_factory=dict)
 
     def changed(self, changes: Iterable[Change]) -> QuotaTable:
-        """Return a table with these changes. Removing a quota that does not exist has no effect."""
+        """Return a copy of the table with these changes. Removing a quota that does not exist has no effect."""
         entries = dict(self.entries)
         for entity, key, value in changes:
             values = dict(entries.get(entity, {}))
@@ -114,7 +114,7 @@ class QuotaTable:
         return named, default
 
     def find(self, components: Iterable[Component], *, strict: bool) -> Iterator[tuple[Entity, Mapping[str, float]]]:
-        """Yield the entities that have all components of a filter; with `strict`, only those without further
+        """Yield the entities that have all components of a filter; if `strict`, only entities without further
         components."""
         wanted = _checked(components)
         for entity, values in self.entries.items():

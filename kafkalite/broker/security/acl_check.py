@@ -1,4 +1,4 @@
-"""Decide by ACLs whether a principal may perform an operation on a resource from a host.
+"""Decide by ACLs whether a principal, connected from a host, may perform an operation on a resource.
 
     a matching DENY                          no
     a matching ALLOW                         yes
@@ -40,7 +40,7 @@ _IMPLIED: Final = {
     AclOperation.ALTER_CONFIGS: frozenset({AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS}),
     AclOperation.ALL: frozenset(AclOperation),
 }
-"""Operation of an ALLOW → the operations that it allows, if more than itself."""
+"""Operation of an ALLOW → the operations that it allows, for each operation that allows more than itself."""
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Entries = dict["Acl", str | Network]
@@ -58,7 +58,7 @@ def host_key(host: str) -> str:
 
 
 def is_network(host: str) -> bool:
-    """Return whether an ACL's host is a network, not a single address."""
+    """Return whether an ACL's host is a network instead of a single address."""
     return "/" in host
 
 
@@ -101,7 +101,7 @@ def covers(acl: Acl, operation: AclOperation) -> bool:
 
 
 class Rules:
-    """A set of ACLs, indexed so that a decision reads only those on its resource and for its principal."""
+    """A set of ACLs, indexed so that a decision reads only the ACLs on its resource and for its principal."""
 
     def __init__(self, acls: Iterable[Acl] = ()) -> None:
         self._count = 0
@@ -176,9 +176,9 @@ class Rules:
     def decide(
         self, principal: str, host: str, operation: AclOperation, kind: ResourceType, name: str
     ) -> tuple[bool | None, Acl | None]:
-        """Return (allowed, the deciding ACL); allowed is None if there is no ACL on the resource.
+        """Return (allowed, the deciding ACL); allowed is None if no ACL is on the resource.
 
-        (False, None) means that there are ACLs on the resource, but none matches. `host` is in the form of host_key.
+        (False, None) means that no ACL on the resource matches. `host` is in the form of host_key.
         """
         allowing: Acl | None = None
         known = False

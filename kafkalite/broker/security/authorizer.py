@@ -49,7 +49,8 @@ LOGGED_SIZE_MAX: Final = 256
 DELETED_MAX: Final = 10_000
 """Maximum number of ACLs that one request may delete, as in Kafka."""
 PROBED_NAME: Final = "hardcode"
-"""A name that no ACL is expected to have: a client that may use it may use any. Kafka's Authorizer uses the same."""
+"""A name that no ACL is expected to have: a client that may use this name may use any name. Kafka's Authorizer has the
+same name."""
 
 audit = logging.getLogger("kafkalite.authorizer")
 _denials: Final = RepeatLogger(audit)
@@ -68,7 +69,7 @@ class Authorizer:
         super_users: frozenset[str] = frozenset(),
         allow_without_acl: bool = False,
     ) -> None:
-        """`record` makes added and removed ACLs durable, all or none; it raises KafkaError if it cannot."""
+        """`record` makes added and removed ACLs durable, all or none; it raises KafkaError if the write fails."""
         self._rules = Rules(acls)
         self._record = record
         self._super_users = super_users
@@ -97,7 +98,8 @@ class Authorizer:
         *,
         probe: bool = False,
     ) -> bool:
-        """Return whether a principal may do this. `api` is for the log. With `probe` the client does not attempt it."""
+        """Return whether a principal may do an operation. `api` is for the log. With `probe` the client does not
+        attempt the operation."""
         rule: Acl | None = None
         if principal in self._super_users:
             allowed = True
@@ -129,13 +131,13 @@ class Authorizer:
         return allowed
 
     def denied(self) -> dict[tuple[AclOperation, ResourceType], int]:
-        """Return the number of denials since the start. Denials of Produce and Fetch are cached, so each counts once
-        per second."""
+        """Return the number of denials since the start. Denials of Produce and Fetch are cached: a cached denial counts
+        once per second."""
         with self._lock:
             return dict(self._denied)
 
     def allows_any(self, principal: str, host: str, operation: AclOperation, kind: ResourceType, api: str) -> bool:
-        """Return whether a principal may do this with at least one resource of a type (KIP-679)."""
+        """Return whether a principal may do the operation on at least one resource of a type (KIP-679)."""
         if self.allows(principal, host, operation, kind, PROBED_NAME, api, probe=True):
             return True
         with self._lock:
@@ -189,8 +191,8 @@ class Authorizer:
         return results
 
     def delete(self, filters: Iterable[AclFilter]) -> list[list[Acl] | KafkaError]:
-        """Remove the ACLs that match each filter; for each filter return these ACLs or an error. If there are more than
-        DELETED_MAX, none is removed."""
+        """Remove the ACLs that match each filter; for each filter return the removed ACLs or an error. If more than
+        DELETED_MAX ACLs match, no ACL is removed."""
         results: list[list[Acl] | KafkaError] = []
         gone: dict[Acl, None] = {}
         with self._changing:
@@ -226,7 +228,7 @@ class Authorizer:
     def use(self, added: Iterable[Acl], removed: Iterable[Acl]) -> None:
         """Apply the ACLs that a cluster's controllers have added and removed, all at once.
 
-        Adding an existing ACL, or removing a missing one, has no effect. Nothing is made durable.
+        Adding an existing ACL, or removing an ACL that does not exist, has no effect. Nothing is made durable.
         """
         with self._changing:
             self._apply(

@@ -39,8 +39,8 @@ class Users:
     """Users with SCRAM credentials. Any thread."""
 
     def __init__(self, credentials: Mapping[tuple[str, str], ScramCredential], secret: bytes) -> None:
-        """`credentials` has them by mechanism and user, and is read at each use. `secret` derives salts for unknown
-        users."""
+        """`credentials` maps mechanism and user to a credential, and is read at each use. Salts for unknown users are
+        derived from `secret`."""
         self._credentials = credentials
         self._secret = secret
         self._names: list[tuple[str, str]] = []
@@ -48,7 +48,7 @@ class Users:
         self._remembered = Remembered()
 
     def find(self, mechanism: str, name: str) -> ScramCredential:
-        """Return a user's credential; for an unknown user, one that matches no password."""
+        """Return a user's credential; for an unknown user, a credential that matches no password."""
         # Do the same work for existing and unknown users, so that it takes the same time (benchmarks/enumeration.py):
         # make a decoy, look up two users and a name that does not exist, read a user, copy both, and release those of
         # the previous call.
@@ -64,7 +64,7 @@ class Users:
         return answers[stored is not None]
 
     def _somebody(self, digits: bytes) -> tuple[str, str]:
-        """Return (mechanism, name) of a user, always the same one for the same base-36 digits."""
+        """Return (mechanism, name) of a user; the same base-36 digits always give the same user."""
         if len(self._names) != len(self._credentials):
             self._names = list(self._credentials)
         return self._names[int(digits, 36) % len(self._names)] if self._names else ("", "")

@@ -40,10 +40,10 @@ logger = logging.getLogger("kafkalite.broker.security")
 FILES_INTERVAL_S: Final = 10.0
 """Interval in seconds of checks for changed files."""
 EXPIRY_WARNING_S: Final = 14 * 86400
-"""Seconds before a certificate's expiry from which on a warning is logged once a day."""
+"""A warning is logged once a day if a certificate expires within this number of seconds."""
 DAY_S: Final = 86400.0
 RSA_BITS_FAST_MAX: Final = 3072
-"""A handshake with a larger key takes a network worker milliseconds."""
+"""Largest RSA key in bits with a fast handshake: a larger key takes a network worker milliseconds."""
 _FIELDS: Final = tuple(key.replace(".", "_") for key in TLS_SETTINGS)
 _TLS13_PREFIXES: Final = ("TLS_AES_", "TLS_CHACHA20_POLY1305_")
 
@@ -68,7 +68,8 @@ class Loaded(NamedTuple):
 
 
 def load(config: TlsSettings) -> Loaded:
-    """Read the stores; ConfigError for invalid stores or settings, StartupError without the OpenSSL library."""
+    """Read the key and trust stores; ConfigError for invalid stores or settings, StartupError without the OpenSSL
+    library."""
     try:
         tls_context.library_version()
     except ImportError as error:
@@ -100,8 +101,8 @@ def load(config: TlsSettings) -> Loaded:
 
 
 def _suites(wanted: Iterable[str]) -> tuple[str, str]:
-    """Return (cipher suites up to TLS 1.2, cipher suites of TLS 1.3) in OpenSSL's spelling; empty if none is
-    configured."""
+    """Return (cipher suites up to TLS 1.2, cipher suites of TLS 1.3) in OpenSSL's spelling; both empty without
+    configured suites."""
     older: list[str] = []
     newer: list[str] = []
     for name in wanted:
@@ -144,7 +145,8 @@ class ListenerTls:
         return f"User:{self._rules.name_of(java_text(subject))}"
 
     def check(self, config: TlsSettings) -> Loaded:
-        """Read the files of `config` and return the result; ConfigError if it may not replace the current one."""
+        """Read the files of `config` and return the result; ConfigError if the result must not replace the current
+        certificates."""
         old, old_config = self._loaded, self._config
         loaded = load(config)
         if loaded.trusts and not old.trusts:
@@ -175,8 +177,8 @@ class ListenerTls:
         logger.info("certificate loaded", extra=fields(listener=self.name, expires=utc_date(self._loaded.expires)))
 
     def reload(self, *, only_changed: bool) -> bool:
-        """Read the files again; return whether they are in use now. After an error, which is logged, the old contents
-        stay in use."""
+        """Read the files again; return whether their contents are in use now. After an error, which is logged, the old
+        contents stay in use."""
         with self._lock:
             stamps = {path: stamp_of(path) for path in self._loaded.stamps}
             if only_changed and stamps == self._loaded.stamps:
@@ -213,8 +215,8 @@ class TlsListeners:
         self._thread: threading.Thread | None = None
 
     def _settings(self, config: BrokerConfig, name: str) -> TlsSettings:
-        """Return a listener's TLS settings. With SASL, client certificates are requested only if the listener's own
-        settings say so."""
+        """Return a listener's TLS settings. With SASL, client certificates are requested only if the settings with the
+        listener's prefix say so."""
         settings = config.tls_of(name)
         own = f"listener.name.{name.lower()}.ssl.client.auth"
         if self._listeners[name].sasl and own not in config.static_texts:

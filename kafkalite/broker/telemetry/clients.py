@@ -5,11 +5,11 @@
     /metrics ─▶ families
 
 An instance is a client with its client instance id. The rules are Apache Kafka's. An instance may get its subscription
-or push once per interval. It may push at once after it got the subscription, get it again after an error that requires
-that, and must send nothing after its last push. An instance that uses another connection starts again, as in Kafka when
-a connection closes. It is forgotten when it sent nothing for three intervals and at least a minute. If there are too
-many instances, a new one replaces the oldest one of the same holder (a principal at an address), or is refused. The
-last tenth of the limit is reserved for holders with few instances.
+or push once per interval. It may push at once after it got the subscription, get the subscription again after an error
+that requires this, and must send nothing after its last push. An instance that uses another connection starts again, as
+in Kafka when a connection closes. It is forgotten when it sent nothing for three intervals and at least a minute. If
+there are too many instances, a new one replaces the oldest one of the same holder (a principal at an address), or is
+refused. The last tenth of the limit is reserved for holders with few instances.
 
 Counters that clients send as deltas are summed here. There are limits for the number of instances, for the series of
 each, and for all series together. Series beyond a limit, or with names that are too long or not printable, are dropped
@@ -124,7 +124,7 @@ class ClientMetrics:
         return self._size_max()
 
     def subscription(self, instance_id: bytes, client: Client) -> Subscription:
-        """Return this client's subscription. Raises THROTTLING_QUOTA_EXCEEDED if it asks too often."""
+        """Return this client's subscription. Raises THROTTLING_QUOTA_EXCEEDED if the client asks too often."""
         with self._lock:
             if instance_id == NO_ID:
                 instance_id = new_uuid()
@@ -225,8 +225,8 @@ class ClientMetrics:
         return instance
 
     def _make_room(self, holder: Holder) -> None:
-        """Forget the holder's oldest instance if there is no room for another one. Raises KafkaError if the holder has
-        none."""
+        """Forget the holder's oldest instance if there is no room for a new instance. Raises KafkaError if the holder
+        has no instance."""
         if self._shares.admits(holder, len(self._instances), INSTANCES_MAX):
             return
         oldest = next(iter(self._ids_of.get(holder, ())), None)
@@ -256,7 +256,7 @@ class ClientMetrics:
     def _admit(
         self, instance: _Instance, subscription_id: int, codec: int, size: int, *, terminating: bool
     ) -> tuple[ErrorCode, str]:
-        """Return the error code if an instance may not push this now; the checks are in Kafka's order."""
+        """Return the error code if an instance is not permitted to push now; the checks are in Kafka's order."""
         if instance.ended:
             return ErrorCode.INVALID_REQUEST, "the client has already sent its final push"
         now, interval_s = self._clock.monotonic(), instance.subscription.interval_ms / 1000

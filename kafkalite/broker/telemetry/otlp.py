@@ -39,10 +39,10 @@ class Point(NamedTuple):
 
     name: str
     attributes: tuple[tuple[str, str], ...]
-    """Sorted by name."""
+    """Attributes (name, value), sorted by name."""
     value: float
     counts: bool
-    """Whether it is a monotonic sum."""
+    """Whether the number is a monotonic sum (a counter)."""
     delta: bool
     """Whether a sum is the increase since the client's last push."""
 
