@@ -3,10 +3,10 @@
     handlers.py, trial.py    ENTRY POINT: the decorator that gives a function a policy; runs in memory, for tests
     running.py    one member of the group: opens its client, runs it, closes the client
     adapters/     clients that read and write for the runner
-    runner.py     reads records and executes the decisions of the session
-    workers.py, calls.py    threads and tasks that run handlers; one call, and the classification of its exception
+    runner.py     reads records and executes the decisions of session.py
+    workers.py, calls.py    threads and tasks that run handlers; calls a handler and classifies its exception
     batch_calls.py, run_progress.py    calls with lists of records; the order of calls within a run
-    dead_letters.py    calls of the dead-letter handler
+    dead_letters.py    calls the dead-letter handler
     breaker_status.py    publishes each member's circuit-breaker state to the ledger
     batches.py    dead letters for readers of whole batches, such as the Avro decoder
     dead_topics.py    dead-letter topics that policies choose by exception class

@@ -1,7 +1,8 @@
 """Take in the records that a member fetched, and skip or report those that the handler must not get.
 
-In a retry topic only letters that the ledger still lists are handled. The module also finds letters that the ledger
-lists but the topic lacks (lost), and writes dead letters for records that cannot be read.
+A letter is a copy of a failed record in a retry or dead-letter topic. The group's ledger lists the current letter of
+each failed record; in a retry topic, only these letters are handled. The module also finds letters that the ledger
+lists but that are missing in their topic (lost letters), and writes dead letters for records that cannot be read.
 
 Thread rule: one thread at a time, that of the session.
 """

@@ -1,11 +1,11 @@
-"""A circuit breaker: if failures suggest that a system is down, stop handling records and probe with one at a time.
+"""Stop handling records if failures suggest that a system is down, and probe it with single records (circuit breaker).
 
     CLOSED ──outage, or too many failures──▶ OPEN ──probe works──▶ CLOSED
                                               │ ▲
-                                              └─┘ probe fails: the next one after twice the delay, at most PROBE_MS_MAX
+                                              └─┘ probe fails: next probe after twice the delay, at most PROBE_MS_MAX
 
-Outcomes are counted over all partitions of a member: failures in one partition may be caused by its data, failures in
-all partitions at once are not.
+Outcomes are counted over all partitions of a member. Failures in one partition may be caused by its data; failures in
+all partitions at once are not caused by data.
 
 Thread rule: one thread at a time.
 """

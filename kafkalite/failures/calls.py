@@ -2,7 +2,7 @@
 
     Message ─▶ Caller: decode ─▶ handler(record[, transaction]) ─▶ Outcome: the handler's output records, or the Failure
 
-Thread rule: any thread; calls share no state except the cache of stack lines.
+Thread rule: any thread; calls share no state except a cache of stack-trace lines.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Read committed records up to the high watermark, waiting for transactions that are still open.
 
-A commit is acknowledged before its markers reach all partitions, and an open transaction hides all records after it. So
-a read-committed reader that stops at the last stable offset can miss a committed record. This reader ends at the high
-watermark and waits for transactions that are open before it. After 90 s without progress it raises RangeUnavailable.
+The commit of a transaction is acknowledged before its markers reach all partitions, and an open transaction hides all
+records after its first record. So a read_committed reader that stops at the last stable offset can miss a committed
+record. The reader of this module ends at the high watermark and waits for transactions that are open below the high
+watermark. After 90 s without progress it raises RangeUnavailable.
 
 Thread rule: one thread at a time, that of the Client.
 """

@@ -1,10 +1,10 @@
 """Find the dead-letter topics that policies choose by exception class (`Policy.dead_topics`).
 
-The names of these topics do not contain the group, but each group publishes its policy in its ledger. Each call reads
-only a limited number of ledger records. A topic that is not found this way needs a command that names the topic or its
-group.
+The names of these topics do not contain the group, but each group publishes its policy in its ledger, where this module
+reads it. Each call reads only a limited number of ledger records. If it does not find a topic, the user has to name the
+topic or its group in the command.
 
-Thread rule: functions belong to the thread that has the Client; RoutedTopics belongs to any thread.
+Thread rule: functions belong to the thread that has the Client; any thread may use a RoutedTopics.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The events and actions of a session (kafkalite.failures.session), and the values that they carry.
+"""Define the events and actions of a session (kafkalite.failures.session), and the values that they contain.
 
     events    Assigned · Revoking · Revoked · Lost · Fetched · Finished · FinishedTogether · RunEnded ·
               TransactionEnded · CommitEnded · Damaged · Decided · Released · Tick
@@ -8,7 +8,7 @@ Offsets, sizes and partitions are Kafka's. The session decides: its caller, the 
 the returned actions. The caller reports the end of each Transact, Commit and Run with TransactionEnded, CommitEnded or
 RunEnded.
 
-Thread rule: immutable values.
+Thread rule: the values are immutable.
 """
 
 from __future__ import annotations

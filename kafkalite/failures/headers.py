@@ -2,8 +2,9 @@
 
     a letter's headers:  those of the record, byte for byte │ Spring's, Connect's │ kafkalite's, each at most once
 
-The headers of kafkalite are text, with decimal numbers. So are those of Kafka Connect (KIP-298), Streams (KIP-1034) and
-share groups (KIP-1191). Spring's numbers are big-endian (KafkaHeaders, DeadLetterPublishingRecoverer of Spring Kafka).
+A letter is a copy of a failed record in a retry or dead-letter topic. The letter headers of kafkalite, Kafka Connect
+(KIP-298), Streams (KIP-1034) and share groups (KIP-1191) are text, with decimal numbers. In Spring's headers, numbers
+are big-endian (KafkaHeaders, DeadLetterPublishingRecoverer of Spring Kafka).
 
 Thread rule: functions are pure.
 """

@@ -2,7 +2,7 @@
 
     read ─▶ READY ─▶ RUNNING ─▶ DONE                 processed without a write, or skipped
               ▲         ├─▶ MOVING ─▶ DONE           written to another topic, in a transaction with the offset
-              └─────────┴─▶ (stays)                  tried again in place, after a backoff or after its row is written
+              └─────────┴─▶ (stays)                  tried again in place, after a backoff or a ledger write
 
 The records of a source topic are handled in offset order; while the first one waits, the others wait too. In a retry
 topic each record has its due time, so records finish out of order. With order by key, the records of a key form a

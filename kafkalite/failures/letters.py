@@ -3,9 +3,10 @@
     dead ─ redrive ─▶ letter to the group's retry topic, state redriven in the ledger ─▶ processed, or dead again
          ─ resolve ─▶ resolve marker to the letter's topic, state resolved in the ledger; DeleteRecords frees the space
 
-A redrive writes up to MOVES_MAX letters per transaction: each record with its ledger row. A letter that its row no
-longer lists as dead was redriven before and is skipped. So a redrive that is killed and repeated sends each letter
-once. Letters of other frameworks have no ledger. For them the transaction commits the progress as offsets of the group
+A resolve marker is a record that names the day or the source record of resolved letters. A redrive writes up to
+MOVES_MAX letters per transaction, each with its ledger row. If a letter's row no longer has the state dead, the letter
+was redriven before and is skipped. So a redrive that is killed and repeated sends each letter once. Letters of other
+frameworks have no ledger. For these letters, the transaction commits the progress as offsets of the group
 `redrive.<topic>`.
 
 Thread rule: one thread at a time, that of the Client.

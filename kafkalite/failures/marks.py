@@ -4,8 +4,8 @@
 
 The aim is to find a record that crashes the process. A transaction first notes all records of a batch in the ledger.
 Then a mark names the single record that the handler gets. If the process ends, the mark shows which record to suspect.
-Marks are written outside of transactions, with acks=1. If a mark cannot be written, the record is handled all the same;
-if the process then ends, all records of the batch are handled one at a time.
+Marks are written outside of transactions, with acks=1. If a mark cannot be written, its record is handled all the same.
+If the process then ends, the next process handles all records of the batch one at a time.
 
 Thread rule: `write` may be called from any thread.
 """

@@ -7,7 +7,7 @@ A topic name contains only the group, the source topic and the delay, so a polic
 same topics. With order by key there is one retry topic per source topic, without a delay in its name; the ledger stores
 the due times.
 
-Thread rule: immutable values.
+Thread rule: the values are immutable.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A policy is checked when it is created; ValueError names the first fault. It can be written as TOML
 (`kafkalite.failures.policy_file`), and a member publishes it in the group's ledger.
 
-Thread rule: immutable values.
+Thread rule: the values are immutable.
 """
 
 from __future__ import annotations

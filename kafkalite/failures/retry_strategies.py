@@ -1,13 +1,13 @@
-"""The four strategies for a record that fails: RetryTopics, RetryHere, RetryForever and Ignore.
+"""Define the four strategies for a record that fails: RetryTopics, RetryHere, RetryForever and Ignore.
 
     failure number n ─▶ Strategy.step(n) ─▶ HERE (wait, try again in place) · TOPIC (to the retry topic of a delay)
                                             DEAD (to the dead letters) · IGNORE (count, continue) · STOP (end member)
 
 Failures are numbered from 1, over all attempts of a record. The headers of a letter contain the number, so it survives
-a restart of the member. For a record that is retried in place, a restart begins at 1 again. A strategy may continue
-with another one (RetryHere.then).
+a restart of the member. For a record that is retried in place, a restart begins at 1 again. After its last attempt,
+RetryHere may continue with another strategy (`then`).
 
-Thread rule: immutable values.
+Thread rule: the values are immutable.
 """
 
 from __future__ import annotations

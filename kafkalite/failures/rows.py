@@ -1,8 +1,8 @@
-"""The records of a group's ledger (rows), which store the state of each record that failed or was skipped.
+"""Encode and decode the records of a group's ledger (rows), which store the state of each failed or skipped record.
 
     key     orders-3-1842        the record's topic, partition and offset
             open/orders-3        a member handles this partition; a tombstone: it shut down cleanly
-            hand/orders/3        the mark: which record the handler has got (kafkalite.failures.marks)
+            hand/orders/3        a mark: it names the record that the handler has got (kafkalite.failures.marks)
             breaker/MEMBER       that member's circuit breaker is open since `first`, and was still open at `last`
             policy               the policy of the group
     value   JSON, {"v": 1, "state": …}; a tombstone: the record was processed after all
@@ -15,7 +15,7 @@
 
 A recreated topic has another topic id. The rows of the old topic are ignored.
 
-Thread rule: pure functions and immutable values.
+Thread rule: functions are pure, and values are immutable.
 """
 
 from __future__ import annotations

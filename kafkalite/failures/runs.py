@@ -6,8 +6,8 @@
                                                                             └─▶ while the breaker is open: one probe
 
 A parked record waits in the retry topic for the earlier records of its key. After an unclean shutdown the ledger notes
-the records that the handler is about to get as "in hand". A record that was in hand when a process ended is a suspect,
-and is handled while no other record is.
+the records that the handler is about to get as "in hand". A record that was in hand when a process ended is a suspect:
+while it is handled, no other record is.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -255,9 +255,10 @@ class Runs:
         return True
 
     def _has_letter(self, row: Row) -> bool:
-        """Return whether the letter that a row names has yet to be read.
+        """Return whether the letter that a row names will still be handled.
 
-        Without transactions, a replaced member may write a row after its letter was skipped.
+        Without transactions it must have been read here and not be finished, because a replaced member may write a row
+        after its letter was skipped.
         """
         lane = self._lanes.get(TopicPartition(row.letter_topic, row.letter_partition))
         return bool(self._nonce) or (lane is not None and row.id in lane.seen)

@@ -1,4 +1,6 @@
-"""The state that the parts of a session share: assigned partitions, pending actions, and the time of the event.
+"""Hold the state that the parts of a session share: assigned partitions, pending actions and the current time.
+
+The current time is that of the event that the session is processing (kafkalite.failures.events).
 
 Thread rule: one thread at a time, that of the session.
 """

@@ -1,4 +1,4 @@
-"""Parse durations such as "10 s" into milliseconds. Moment is a reading of both wall clock and monotonic clock.
+"""Parse durations such as "10 s" into milliseconds, and define Moment, a reading of wall clock and monotonic clock.
 
 Thread rule: functions are pure.
 """

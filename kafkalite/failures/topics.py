@@ -1,7 +1,7 @@
 """Create the retry topics, dead-letter topics and ledger that a policy needs, or check those of a live cluster.
 
-Retry and dead-letter topics use the broker's time (LogAppendTime): retention could delete an old record at once if it
-kept its own timestamp. Dead letters have unlimited retention.
+Retry and dead-letter topics use the broker's time (LogAppendTime). If a letter kept the timestamp of an old record,
+retention could delete the letter at once. Dead letters have unlimited retention.
 
 Thread rule: one thread at a time, that of the Client.
 """

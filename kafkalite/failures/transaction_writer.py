@@ -2,8 +2,9 @@
 
     Transact ─▶ begin ─▶ [thread: build records ─▶ Port.transact or Port.write] ─▶ bell ─▶ ended ─▶ TransactionEnded
 
-There is one transaction at a time, called a move. It keeps the group membership and size limits of its start, so a
-decision of one group generation is never committed for a later generation. The bell wakes the runner's thread.
+There is one transaction at a time, called a move. A move uses the group membership and the topics' size limits from the
+time of its start. So a decision of one group generation is never committed for a later generation. The bell wakes the
+runner's thread.
 
 Thread rule: everything belongs to the runner's thread, except the methods in the section "the thread".
 """

@@ -4,7 +4,7 @@
                   ▲                ├─ Transact ──▶ dead letters, outputs
                   └─ retry topic ◀─┘    (no waiting: the clock jumps to the next due time)
 
-It uses the same session as a real member (kafkalite.failures.session); only the client and the clock are replaced.
+A test uses the same session as a real member (kafkalite.failures.session); only the client and the clock are replaced.
 
 Thread rule: one thread at a time. An async handler runs in the event loop of another thread.
 """

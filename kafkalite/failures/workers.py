@@ -3,8 +3,8 @@
     Run ─▶ start ─┬─ ThreadWorkers: the next free thread ─┬─▶ Caller ─▶ Finished per record, RunEnded ─▶ results
                   └─ TaskWorkers: a task of the loop ─────┘                              (the bell rings)
 
-The records of a run are handled one after the other. If the handler is async and the policy does not require order, up
-to `count` records are handled at a time; with order by key, never two of one key.
+The records of a run are handled one after the other. But if the handler is async and the policy does not require offset
+order, up to `count` records are handled at a time; with order by key, never two records of one key.
 
 Thread rule: the methods belong to the runner's thread, except `cancel`. That thread reads `since` and `failure` while
 handlers run. The bell wakes it.

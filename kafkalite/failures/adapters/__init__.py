@@ -5,7 +5,7 @@
     kafka_python.py    kafka-python
     aio.py             aiokafka
     listening.py, writing.py            base classes of the last three: owned partitions; transactions
-    configuration.py, adoption.py       their configuration: for consumer and producers; for kafkalite's client
+    configuration.py, adoption.py       split settings for consumer and producers; convert them to kafkalite's settings
 
 Each client library is imported only by its adapter.
 """

@@ -1,6 +1,6 @@
 """Let a group member of `kafkalite.failures` read and write with aiokafka.
 
-The event loop of aiokafka runs in a separate thread, so it sends heartbeats while handlers run.
+The event loop of aiokafka runs in a separate thread, so that aiokafka sends heartbeats while handlers run.
 
 When aiokafka commits offsets in a transaction, it sends only the group id, so brokers cannot reject a member that was
 replaced. Therefore each source partition has its own transactional id: a member that is assigned the partition fences

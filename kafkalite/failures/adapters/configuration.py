@@ -3,9 +3,9 @@
     {"bootstrap_servers": …, "group_id": "billing", "fetch_min_bytes": 1, "compression_type": "lz4"}
         consumer ◀── consumer settings          producer settings ──▶ producer
 
-The configuration may not change settings on which the member depends. The member commits offsets itself and reads
-committed records. Without a committed offset it starts at the earliest: otherwise it would miss the first records of
-retry topics.
+The configuration must not change settings on which the member depends. The member commits offsets itself and reads
+committed records. Without a committed offset it starts at the earliest offset, because otherwise it would miss the
+first records of retry topics.
 
 Thread rule: functions are pure.
 """

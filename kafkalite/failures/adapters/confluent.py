@@ -3,7 +3,7 @@
 librdkafka's position is the offset after the last record that it returned, even if only transaction markers follow. So
 the adapter enables the end-of-partition event, which reports the real end.
 
-Thread rule: as in kafkalite.failures.adapters.writing.
+Thread rule: that of kafkalite.failures.adapters.writing.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Let a group member of `kafkalite.failures` read and write with kafka-python.
 
-The adapter works around a fault of kafka-python 3.0.12. If a poll ends during a join, the client may forget that it is
-joining: a group leader marks new metadata as seen before its assignment arrives. The client then sends neither
-heartbeats nor fetches, and the group removes it after the session timeout. So the adapter requests the rejoin again
-until it completes, and polls long enough for it.
+The adapter works around a fault of kafka-python 3.0.12. If a poll ends while the client joins the group, the client may
+forget that it is joining, because a group leader marks new metadata as seen before its assignment arrives. The client
+then sends neither heartbeats nor fetches, and the group removes it after the session timeout. So the adapter requests
+the join again until the join completes, and polls long enough for a join.
 
-Thread rule: as in kafkalite.failures.adapters.writing.
+Thread rule: that of kafkalite.failures.adapters.writing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Base class of the adapters for other clients: tracks owned partitions, paused partitions and leader epochs.
+"""Track owned partitions, paused partitions and leader epochs, in the base class of the adapters for other clients.
 
 Thread rule: one thread at a time, that of the runner.
 """

@@ -4,7 +4,7 @@
                                          └──────── on failure ───────────▶ abort; then use a new producer
 
 Thread rule: one thread at a time. Producers belong to the writing thread (kafkalite.failures.transaction_writer) during
-a transaction, otherwise to the runner.
+a transaction, otherwise to the runner's thread.
 """
 
 from __future__ import annotations
