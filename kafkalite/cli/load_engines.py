@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkalite.cli import EXIT_FAILURE, STDERR, CommandError, UsageError
@@ -200,6 +201,8 @@ class SparkEngine:
             options=options,
             transform=decoding(given, topics[0]),
             aliases=aliases_for(given, topics[0]),
+            keep_values=False,
+            mark_misfits=mode_of(given) == "permissive",
             **common,
         )
 
@@ -269,7 +272,7 @@ def output_at(place: str | None) -> Iterator[None]:
 
 
 def decoding(arguments: argparse.Namespace, topic: str) -> Callable[[DataFrame], DataFrame] | None:
-    """Return a function that replaces values with their decoded columns. Undecodable values stay, with the reason.
+    """Return a function that adds the columns of decoded values.
 
     Return None if values are not to be decoded.
     """
@@ -291,26 +294,12 @@ def aliases_for(arguments: argparse.Namespace, topic: str) -> dict[str, Sequence
 
 
 def avro_decoding(url: str, subject: str, mode: str) -> Callable[[DataFrame], DataFrame]:
-    from kafkalite.load.avro_values import ERROR
     from kafkalite.spark.avro import decode_avro
 
-    def decode(frame: DataFrame) -> DataFrame:
-        return without_good_values(decode_avro(frame, url, subject=subject, mode=mode), ERROR)
-
-    return decode
+    return partial(decode_avro, registry_url=url, subject=subject, mode=mode)
 
 
 def json_decoding(schema: str, mode: str) -> Callable[[DataFrame], DataFrame]:
-    from kafkalite.spark.json_values import ERROR, decode_json
+    from kafkalite.spark.json_values import decode_json
 
-    def decode(frame: DataFrame) -> DataFrame:
-        return without_good_values(decode_json(frame, schema, mode=mode), ERROR)
-
-    return decode
-
-
-def without_good_values(frame: DataFrame, error: str) -> DataFrame:
-    """Keep the original bytes only of values that could not be decoded."""
-    from pyspark.sql import functions as sql
-
-    return frame.withColumn("value", sql.when(sql.col(error).isNotNull(), sql.col("value")))
+    return partial(decode_json, schema=schema, mode=mode)

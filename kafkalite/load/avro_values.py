@@ -1,6 +1,6 @@
 """Decode Avro values of record batches for a load without Spark, into the same columns as the Spark engine.
 
-    value ─▶ decoded struct │ schema_id │ avro_error      value is kept only if it cannot be decoded
+    value ─▶ value │ decoded struct │ schema_id │ avro_error
 
 Thread rule: one thread at a time.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.avro.decoder import AvroDecoder, DecodeError
-from kafkalite.load.decoded import DECODED, fit_to_table, place_of
+from kafkalite.load.decoded import DECODED, place_of
 from kafkalite.load.storage import LoadError
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kafkalite.avro.client import RegistryClient
     from kafkalite.avro.schema import Type
-    from kafkalite.load.columns import Aliases, Columns
+    from kafkalite.load.columns import Aliases
 
 SCHEMA_ID, ERROR = "schema_id", "avro_error"
 EXCEPTION: Final = "kafkalite.avro.DecodeError"
@@ -34,32 +34,25 @@ class AvroValues:
 
     def __init__(self, registry: RegistryClient, subject: str, mode: str) -> None:
         self.aside: Mapping[str, str] = {ERROR: EXCEPTION} if mode == "dlq" else {}
-        self._fails = mode == "failfast"
+        self.errors = "" if mode == "failfast" else ERROR
         schema = registry.latest(subject).schema
         self.aliases: Aliases = aliases_of(schema.root)
         self._decoder = AvroDecoder(registry, schema.standalone(), mode="permissive")
         self._type = spark_type(self._decoder.arrow_type)
 
-    def decoded(self, batch: Any, table: Columns) -> Any:
+    def decoded(self, batch: Any) -> Any:
         """Return the batch with its values decoded. LoadError names the first record that cannot be decoded."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        value = batch.schema.get_field_index("value")
-        found = self._decoder.decode(batch.column(value))
-        values, misfits = fit_to_table(as_spark(found.values, self._type), table, self.aliases)
-        errors = pc.coalesce(found.errors(), misfits)
-        if self._fails and errors.null_count < batch.num_rows:
+        found = self._decoder.decode(batch.column("value"))
+        errors = found.errors()
+        if not self.errors and errors.null_count < batch.num_rows:
             row = pc.is_valid(errors).index(True).as_py()
             error = DecodeError(row, int(found.schema_ids[row]), errors[row].as_py(), place_of(batch, row))
             raise LoadError(str(error)) from error
-        kept = pa.nulls(batch.num_rows, pa.binary())
-        if errors.null_count < batch.num_rows:
-            kept = pc.if_else(errors.is_valid(), batch.column(value), kept)
         ids = pa.array(found.schema_ids, pa.int64(), mask=found.schema_ids < 0)
-        columns = batch.columns
-        columns[value] = kept
-        columns += [values, ids, errors]
+        columns = [*batch.columns, as_spark(found.values, self._type), ids, errors]
         return pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names, DECODED, SCHEMA_ID, ERROR])
 
 

@@ -1,9 +1,8 @@
-"""Fit the decoded values of records, in Avro or JSON, to the columns of their table, in a load without Spark.
+"""Find decoded values that do not fit into the columns of a table, for any format and engine.
 
-    value ─▶ decoded struct │ … │ avro_error or json_error      value is kept only if it cannot be decoded
+    columns with a value of a type that the table cannot hold ─▶ null, and the reason in avro_error or json_error
 
-If a value has a type that the table's column cannot hold (kafkalite.load.columns), it is treated like a value that
-cannot be decoded.
+Such a value is treated as one that cannot be decoded (kafkalite.load.columns).
 
 Thread rule: functions.
 """
@@ -12,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite.load.columns import Column, Listed, Struct, fitted, merged, of_arrow
+from kafkalite.load.columns import Listed, Struct, fitted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from kafkalite.load.columns import Aliases, Columns, ColumnType
+    from kafkalite.load.columns import Column, Columns, ColumnType, Conflict
 
 DECODED: Final = "decoded"
 PARTS: Final = ("[]", "{}")
@@ -32,29 +31,36 @@ def place_of(batch: Any, row: int) -> str | None:
     return f"offset {offset} of {topic}-{partition} cannot be decoded"
 
 
-def fit_to_table(values: Any, table: Columns, aliases: Aliases) -> tuple[Any, Any]:
-    """Return decoded values without those that a table cannot hold, and each row's reason (null if it fits)."""
+def misfits(batch: Any, found: Columns, conflicts: Sequence[Conflict]) -> tuple[Any, Any]:
+    """Return the batch without the values in these conflicts, and each row's reason (null if it fits).
+
+    `found` are the columns of the batch. A column that conflicts as a whole gets type null.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    batch = pa.RecordBatch.from_arrays([values], names=[DECODED])
-    found = of_arrow(batch.schema, aliases)
-    reasons = pa.nulls(len(values), pa.string())
-    _, conflicts = merged(table, found)
-    if not conflicts:
-        return values, reasons
+    reasons = pa.nulls(batch.num_rows, pa.string())
     for conflict in conflicts:
-        wrong = pc.and_(pc.is_null(reasons), pc.is_valid(at_path(values, conflict.path)))
+        wrong = pc.and_(pc.is_null(reasons), pc.is_valid(at_path(batch, conflict.path)))
         reasons = pc.if_else(wrong, pa.scalar(str(conflict)), reasons)
-    kept = fitted(batch, without(found, {conflict.path for conflict in conflicts})).column(0)
-    return pc.if_else(pc.is_null(reasons), kept, pa.scalar(None, kept.type)), reasons
+    return fitted(batch, without(found, {conflict.path for conflict in conflicts})), reasons
 
 
-def at_path(values: Any, path: str) -> Any:
-    """Return the array at a column's path in decoded values, or that of the list or map around it."""
-    for name in path.split(".")[1:]:
-        inner = next((name.partition(part)[0] for part in PARTS if part in name), None)
-        number = values.type.get_field_index(name if inner is None else inner)
+def column_at(batch: Any, path: str) -> str:
+    """Return the name of the column that a path begins with. Names may contain dots."""
+    names = [
+        name for name in batch.schema.names if path == name or path.startswith((f"{name}.", f"{name}[", f"{name}{{"))
+    ]
+    return str(max(names, key=len))
+
+
+def at_path(batch: Any, path: str) -> Any:
+    """Return the array at a path in a batch, or that of the list or map around it."""
+    name = column_at(batch, path)
+    values, rest = batch.column(name), path[len(name) :]
+    for step in rest.split(".")[1:] if rest.startswith(".") else ():
+        inner = next((step.partition(part)[0] for part in PARTS if part in step), None)
+        number = values.type.get_field_index(step if inner is None else inner)
         values = values.flatten()[number]
         if inner is not None:
             break

@@ -1,6 +1,6 @@
 """Decode JSON values of record batches for a load without Spark, into the same columns as the Spark engine.
 
-    value ─▶ decoded struct │ json_error      value is kept only if it cannot be decoded
+    value ─▶ value │ decoded struct │ json_error
 
 Columns are given in Spark's form: 'id BIGINT, name STRING, tags ARRAY<STRING>'. Fields that a value lacks are null, and
 fields that the columns lack are dropped. A STRING holds the JSON text of a value that is not a string. NaN, Infinity
@@ -21,7 +21,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkalite.load.columns import Column, Columns, ColumnType, Listed, Mapped, Struct, arrow_type
-from kafkalite.load.decoded import DECODED, fit_to_table, place_of
+from kafkalite.load.decoded import DECODED, place_of
 from kafkalite.load.storage import LoadError
 
 if TYPE_CHECKING:
@@ -80,27 +80,19 @@ class JsonValues:
     def __init__(self, columns: str, mode: str) -> None:
         self.aside: Mapping[str, str] = {ERROR: EXCEPTION} if mode == "dlq" else {}
         self.aliases: Aliases = {}
-        self._fails = mode == "failfast"
+        self.errors = "" if mode == "failfast" else ERROR
         self._decoder = JsonDecoder(parse_columns(columns), columns)
 
-    def decoded(self, batch: Any, table: Columns) -> Any:
+    def decoded(self, batch: Any) -> Any:
         """Return the batch with its values decoded. LoadError names the first record that cannot be decoded."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        number = batch.schema.get_field_index("value")
-        found, errors = self._decoder.decode(batch.column(number))
-        values, misfits = fit_to_table(found, table, self.aliases)
-        errors = pc.coalesce(errors, misfits)
-        kept = pa.nulls(batch.num_rows, pa.binary())
-        if errors.null_count < batch.num_rows:
-            if self._fails:
-                row = pc.is_valid(errors).index(True).as_py()
-                raise LoadError(f"{place_of(batch, row)}: {errors[row].as_py()}")
-            kept = pc.if_else(errors.is_valid(), batch.column(number), kept)
-        columns = batch.columns
-        columns[number] = kept
-        return pa.RecordBatch.from_arrays([*columns, values, errors], names=[*batch.schema.names, DECODED, ERROR])
+        values, errors = self._decoder.decode(batch.column("value"))
+        if not self.errors and errors.null_count < batch.num_rows:
+            row = pc.is_valid(errors).index(True).as_py()
+            raise LoadError(f"{place_of(batch, row)}: {errors[row].as_py()}")
+        return pa.RecordBatch.from_arrays([*batch.columns, values, errors], names=[*batch.schema.names, DECODED, ERROR])
 
 
 class JsonDecoder:

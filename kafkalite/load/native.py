@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from kafkalite.load.columns import Aliases, Columns
+    from kafkalite.load.columns import Aliases
     from kafkalite.load.storage import Storage
     from kafkalite.model import TopicPartition
 
@@ -45,11 +45,11 @@ class Values(Protocol):
     """Column → exception: a row with a value in this column is a dead letter (kafkalite.load.letters)."""
     aliases: Aliases
     """Older names of the decoded columns."""
+    errors: str
+    """The column with the reason why a value is bad; "" if a bad value ends the load."""
 
-    def decoded(self, batch: Any, table: Columns) -> Any:
-        """Return the batch, whose records are of one topic, with its values decoded. A value that does not fit into the
-        columns of the topic's table is bad. LoadError for a bad value that ends the load.
-        """
+    def decoded(self, batch: Any) -> Any:
+        """Return the batch with columns of its decoded values. LoadError for a bad value that ends the load."""
 
 
 def load(
@@ -101,8 +101,9 @@ def load(
 
         def engine(part: LoadRound, staging: str) -> list[str]:
             known = tables(target.storage, target.state, strict=False)
-            aliases = {} if values is None else values.aliases
-            writing = Writing(staging, prefix_of(target), codec, file_size, {}, False, aside, known, aliases)
+            writing = Writing(staging, prefix_of(target), codec, file_size, {}, False, aside, known)
+            if values is not None:
+                writing = writing._replace(aliases=values.aliases, errors=values.errors, drops_values=True)
             return written(plan, part, writing, values)
 
         return run(target, plan, engine, letters=letters, on_commit=on_commit)
@@ -135,8 +136,7 @@ def written(plan: LoadPlan, part: LoadRound, writing: Writing, values: Values | 
     """Write the records of a round into files in the staging folder. Return the rows of `write`."""
     batches = records_of(plan, part)
     if values is not None:
-        tables = writing.tables
-        batches = (values.decoded(batch, tables.get(batch.column("topic")[0].as_py(), ())) for batch in batches)
+        batches = map(values.decoded, batches)
     rows = write(writing, batches)
     return [text for row in rows for text in row.column(0).to_pylist()]
 

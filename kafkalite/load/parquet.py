@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from kafkalite.load import columns as table_columns
+from kafkalite.load.decoded import misfits
 from kafkalite.load.letters import BadRows
 from kafkalite.load.manifest import DataFile, PartitionShare
 from kafkalite.load.places import storage_of
@@ -45,6 +46,8 @@ BUFFER_SIZE: Final = 64 * 1024 * 1024
 OPEN_MAX: Final = 32
 """Open files of a task; the largest is closed when another one is needed."""
 NEEDED: Final = ("topic", "partition", "offset", "timestamp")
+OF_RECORDS: Final = {*NEEDED, "timestampType", "key", "value", "headers"}
+"""Columns that do not come from a decoded value."""
 HOUR_US: Final = 3_600_000_000
 EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # calendars of UTC, without zones
 HOUR_MIN: Final = -17_259_888  # 0001-01-02
@@ -77,6 +80,10 @@ class Writing(NamedTuple):
     """Topic → the current columns of its files; none for a topic without files."""
     aliases: Mapping[str, Sequence[str]] = {}
     """Older names of these records' columns."""
+    errors: str = ""
+    """The column that gets the reason why a value does not fit into its table. Without it, such a value is an error."""
+    drops_values: bool = False
+    """Whether the column `value` is null in files, except for bad rows: their other columns have the decoded value."""
 
 
 class FilePart(NamedTuple):
@@ -99,7 +106,8 @@ def write(writing: Writing, batches: Iterator[Any]) -> Iterator[Any]:
     try:
         for batch in batches:
             for part in parts_of(batch):
-                files.add(fit.part(set_aside(kept(part, writing), writing, bad, reached)))
+                known = fit.checked(kept(part, writing))
+                files.add(fit.part(without_value(set_aside(known, writing, bad, reached), writing)))
         written = files.close()
         letters = bad.close()
     except OSError as error:
@@ -187,6 +195,22 @@ def set_aside(
     return part
 
 
+def without_value(part: FilePart, writing: Writing) -> FilePart:
+    """Return a part without the values that were decoded, if the files have none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not writing.drops_values:
+        return part
+    batch = part.batch
+    kept = pa.nulls(batch.num_rows, pa.binary())
+    if writing.errors:
+        bad = batch.column(writing.errors)
+        if bad.null_count < batch.num_rows:
+            kept = pc.if_else(bad.is_valid(), batch.column("value"), kept)
+    return part._replace(batch=batch.set_column(batch.schema.get_field_index("value"), "value", kept))
+
+
 class TableFit:
     """Convert records to the columns of their table, and add new columns to it. `tables` has the columns by topic."""
 
@@ -194,10 +218,47 @@ class TableFit:
         self._writing = writing
         self._planned: dict[tuple[str, Any], Columns | None] = {}
         """Topic and schema of a batch → the columns to convert to; None if it has them."""
+        self._conflicts: dict[tuple[str, Any], tuple[Columns, list[table_columns.Conflict]]] = {}
+        """Topic and schema of a batch → its columns, and those that do not fit into the table."""
         self.tables: dict[str, Columns] = {}
 
+    def checked(self, part: FilePart) -> FilePart:
+        """Return the part with the reason in its column of errors for each value that does not fit into the table.
+
+        LoadError names the first such record if there is no column for the reason.
+        """
+        import pyarrow.compute as pc
+
+        batch = part.batch
+        if not batch.num_rows:
+            return part
+        key = (part.topic, batch.schema)
+        if key not in self._conflicts:
+            columns = table_columns.of_arrow(batch.schema, self._writing.aliases)
+            self._conflicts[key] = columns, table_columns.merged(self._known(part.topic), columns)[1]
+        found, conflicts = self._conflicts[key]
+        if not conflicts:
+            return part
+        batch, reasons = misfits(batch, found, conflicts)
+        if reasons.null_count == len(reasons):
+            return part._replace(batch=batch)
+        errors = self._writing.errors
+        if not errors:
+            row = reasons.is_valid().index(True).as_py()
+            place = f"offset {batch.column('offset')[row]} of {part.topic}-{part.partition}"
+            raise LoadError(f"{place} does not fit: {reasons[row]}")
+        for number, name in enumerate(batch.schema.names):
+            if name == errors:
+                batch = batch.set_column(number, name, pc.coalesce(batch.column(number), reasons))
+            elif name not in OF_RECORDS:
+                batch = batch.set_column(number, name, pc.if_else(reasons.is_null(), batch.column(number), None))
+        return part._replace(batch=batch)
+
+    def _known(self, topic: str) -> Columns:
+        return self.tables.get(topic, self._writing.tables.get(topic, ()))
+
     def part(self, part: FilePart) -> FilePart:
-        """Return the rows with the table's columns, without the topic. LoadError for a type that does not fit."""
+        """Return the rows with the table's columns, without the topic."""
         names = [name for name in part.batch.schema.names if name != "topic"]
         batch = part.batch.select(names)
         if not batch.num_rows:
@@ -210,14 +271,12 @@ class TableFit:
 
     def _plan(self, part: FilePart, batch: Any) -> Columns | None:
         found = table_columns.of_arrow(batch.schema, self._writing.aliases)
-        known = self.tables.get(part.topic, self._writing.tables.get(part.topic, ()))
-        columns, conflicts = table_columns.merged(known, found)
-        if conflicts:
-            offset = batch.column("offset")[0].as_py()
-            raise LoadError(f"offset {offset} of {part.topic}-{part.partition} does not fit: {conflicts[0]}")
+        columns, conflicts = table_columns.merged(self._known(part.topic), found)
+        assert not conflicts, "a checked part fits"
         if columns != self.tables.get(part.topic):
             self.tables[part.topic] = columns
             self._planned = {key: plan for key, plan in self._planned.items() if key[0] != part.topic}
+            self._conflicts = {key: plan for key, plan in self._conflicts.items() if key[0] != part.topic}
         fields = [(field.name, field.type) for field in table_columns.arrow_fields(columns)]
         return None if [(field.name, field.type) for field in batch.schema] == fields else columns
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from kafkalite.load import avro_values
+from kafkalite.load.columns import merged, of_arrow
 from kafkalite.load.contents import paths
 from kafkalite.load.letters import LetterTopic, deliver, prepare
 from kafkalite.load.loading import (
@@ -87,6 +88,8 @@ def load(
     on_commit: Callable[[Published], None] | None = None,
     dead_letters: str | LetterTopic | None = None,
     aliases: Aliases | None = None,
+    keep_values: bool = True,
+    mark_misfits: bool = False,
 ) -> Summary:
     """Load what the topics hold now and `path` does not, and return a Summary.
 
@@ -102,6 +105,10 @@ def load(
                    exactly once, instead of to the files
     `aliases`      older names of columns by path, as kafkalite.load.avro_values.aliases_of returns them for an Avro
                    schema
+    `keep_values`  whether files have the bytes of decoded values; those of bad values are always kept
+    `mark_misfits` whether a decoded value that does not fit into the columns of the topic's table is loaded as null,
+                   with the reason in the column that `transform` has for it; otherwise it ends the load. With
+                   `dead_letters`, it becomes a dead letter
 
     Errors: LoadError if the load cannot continue, OptionError, KafkaError.
     """
@@ -126,8 +133,8 @@ def load(
         if transform is not None:
             frame = transform(frame)
         known = tables(target.storage, target.state, strict=False)
-        aside = aside_of(frame, topic)
-        writing = Writing(staging, prefix_of(target), codec, file_size, {}, False, aside, known, aliases or {})
+        writing = Writing(staging, prefix_of(target), codec, file_size, {}, False, {}, known, aliases or {})
+        frame, writing = with_bad_values(frame, writing, topic, keep_values=keep_values, mark_misfits=mark_misfits)
         return written(frame, writing, record_size_of(plan, part))[0]
 
     return run(target, plan, engine, letters=topic, on_commit=on_commit)
@@ -193,14 +200,40 @@ def is_connected(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
-def aside_of(frame: DataFrame, topic: LetterTopic | None) -> dict[str, str]:
-    """Return the columns that mark dead letters. ValueError if a topic is set but no column marks them."""
-    if topic is None:
-        return {}
-    found = {name: BAD[name] for name in frame.columns if name in BAD}
-    if not found:
-        raise ValueError(f"dead_letters needs a transform that marks bad rows in column {' or '.join(BAD)}")
-    return found
+def with_bad_values(
+    frame: DataFrame, writing: Writing, topic: LetterTopic | None, *, keep_values: bool, mark_misfits: bool
+) -> tuple[DataFrame, Writing]:
+    """Return the frame, and the settings of its tasks for values that are bad or do not fit into their table.
+
+    ValueError if there is a topic for dead letters but no column that marks them.
+    """
+    from pyspark.sql import functions as sql
+
+    marks = [name for name in frame.columns if name in BAD]
+    if topic is not None:
+        if not marks:
+            raise ValueError(f"dead_letters needs a transform that marks bad rows in column {' or '.join(BAD)}")
+        writing = writing._replace(aside={name: BAD[name] for name in marks})
+    if marks and (topic is not None or mark_misfits):
+        writing = writing._replace(errors=marks[0])
+    if not keep_values and marks:
+        if writing.errors and any_misfit(frame, writing):  # the tasks need the bytes of the values that do not fit
+            writing = writing._replace(drops_values=True)
+        else:
+            frame = frame.withColumn("value", sql.when(sql.col(marks[0]).isNotNull(), sql.col("value")))
+    return frame, writing
+
+
+def any_misfit(frame: DataFrame, writing: Writing) -> bool:
+    """Return whether a column of a frame has a type that a table cannot hold."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        schema = to_arrow_schema(frame.schema, timezone="UTC")
+    except TypeError:  # older PySpark: UTC unless another is asked for
+        schema = to_arrow_schema(frame.schema)
+    found = of_arrow(schema, writing.aliases)
+    return any(merged(table, found)[1] for table in writing.tables.values())
 
 
 def written(frame: DataFrame, writing: Writing, record_size: float | None) -> tuple[list[str], float | None]:
@@ -323,11 +356,11 @@ def publisher(
             # A batch number repeated under a name may be from an older query, so compare its offsets.
             positions = state.positions if again or on_overlap != "load" else {}
             loaded = {(key.topic, key.partition): offset for key, offset in positions.items()}
-            aside = aside_of(batch, topic)
             skips = again or on_overlap == "skip"
             known = tables(target.storage, state, strict=False)
-            writing = Writing(staging, prefix_of(target), codec, file_size, loaded, skips, aside, known)
+            writing = Writing(staging, prefix_of(target), codec, file_size, loaded, skips, {}, known)
             frame = batch.coalesce(parallelism(spark))
+            frame, writing = with_bad_values(frame, writing, topic, keep_values=True, mark_misfits=False)
             letters = None if client is None or topic is None else (client, topic)
             rows, record_size = written(frame, writing, record_size)
             published = publish_rows(target, rows, Change("load", stream=(query, number)), letters, client)

@@ -37,8 +37,9 @@ class MarkedValues:
     def __init__(self) -> None:
         self.aside = {"avro_error": "Bad"}
         self.aliases: dict[str, list[str]] = {}
+        self.errors = "avro_error"
 
-    def decoded(self, batch: pa.RecordBatch, _table: object) -> pa.RecordBatch:
+    def decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         bad = pc.starts_with(batch.column("value").cast(pa.string()), "bad")
         return batch.append_column("avro_error", pc.if_else(bad, "it is bad", pa.scalar(None, pa.string())))
 
