@@ -301,8 +301,8 @@ class LoadedStage(Stage):
 
 
 def place_of(file: DataFile) -> tuple[str, str | None, int | None]:
-    """Return a file's topic, date and hour."""
-    return (file.topic, file.date, file.hour)
+    """Return a file's topic, date and hour; in other layouts, the folder in place of the date."""
+    return (file.topic, file.place or file.date, file.hour)
 
 
 def rows_of(files: Sequence[CountedFile]) -> Callable[[DataFile, Any], NDArray[np.bool_]]:

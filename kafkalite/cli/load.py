@@ -4,12 +4,14 @@
   kafkalite load --topics 'clicks|orders' --to webhdfs://namenode:9870/data/loaded
   kafkalite load -t clicks --to /data/loaded --follow 2 --from -1d
   kafkalite load -t orders --to /data/loaded --avro http://127.0.0.1:8081 --dead-letters orders-bad
+  kafkalite load -t orders --to /data/loaded --json-schema 'id INT, country STRING' --flatten _ --partition-by country
   kafkalite load --to /data/loaded --compact
   kafkalite load status /data/loaded --json
   kafkalite load schema /data/loaded
 
-Files are at topic=T/date=YYYY-MM-DD/hour=HH below the target, by the records' timestamps in UTC. Files and the offsets
-loaded so far are published together. So a load that is killed at any time and run again loses and duplicates no record.
+Files are at topic=T/date=YYYY-MM-DD/hour=HH below the target, by the records' timestamps in UTC; --partition-by chooses
+other folders. Files and the offsets loaded so far are published together. So a load that is killed at any time and run
+again loses and duplicates no record.
 
 With --follow S it loads a batch every S seconds until Ctrl-C or SIGTERM. --compact merges small files, and rewrites
 files with older columns; it needs no Spark. A topic that cannot be loaded does not stop the others. The exit status is
@@ -102,6 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_isolation_arguments(parser)
     add_file_arguments(parser)
+    add_layout_arguments(parser)
     add_decoding_arguments(parser)
     add_engine_arguments(parser)
     add_metrics_arguments(parser)
@@ -142,6 +145,33 @@ def add_file_arguments(parser: argparse.ArgumentParser) -> None:
         default=COMMIT_SIZE_DEFAULT,
         help="maximum number of bytes published at a time (default: 1 GiB)",
     )
+
+
+def add_layout_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags for folders and columns, which a topic keeps from its first load."""
+    parser.add_argument(
+        "--partition-by",
+        metavar="COLUMN",
+        type=partition_column,
+        help="folders of a topic: hour, day, or a column of decoded values (default: as before, or hour)",
+    )
+    parser.add_argument(
+        "--flatten",
+        choices=(".", "_"),
+        help="make columns of the fields of decoded values, with this sign in names such as user.name (default: as "
+        "before, or none)",
+    )
+
+
+def partition_column(text: str) -> str:
+    """Parse a layout, for argparse."""
+    from kafkalite.load.layout import require_layout
+
+    try:
+        require_layout(text, None)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix("partition_by ")) from error
+    return text
 
 
 def add_decoding_arguments(parser: argparse.ArgumentParser) -> None:
@@ -286,6 +316,8 @@ def check_decoding(arguments: argparse.Namespace) -> None:
         raise UsageError("--avro and --json-schema cannot be used together")
     if arguments.subject is not None and arguments.avro is None:
         raise UsageError("--subject requires --avro")
+    if arguments.flatten is not None and not decodes:
+        raise UsageError("--flatten requires --avro or --json-schema, which make columns of values")
     if arguments.dead_letters is not None and not decodes:
         raise UsageError("--dead-letters requires --avro or --json-schema, which find bad records")
     if arguments.dead_letters is not None and arguments.mode is not None:
@@ -480,6 +512,8 @@ class LoadRuns:
             topics,
             starting=given.starting,
             isolation_level=isolation_of(given),
+            partition_by=given.partition_by,
+            flatten=given.flatten,
             on_data_loss=given.on_data_loss,
             codec=given.codec,
             file_size=given.file_size,

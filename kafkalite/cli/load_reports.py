@@ -8,6 +8,7 @@ from kafkalite.cli import Parser, UsageError
 from kafkalite.cli.common import natural, quantity
 from kafkalite.cli.output import print_json, print_table, say
 from kafkalite.cli.times import utc_text
+from kafkalite.load.layout import NO_PLACE
 
 if TYPE_CHECKING:
     import argparse
@@ -84,7 +85,11 @@ def by_topic(state: LoadState) -> dict[str, dict[str, object]]:
     found: dict[str, dict[str, object]] = {}
     for topic in sorted({key.topic for key in state.positions}):
         files = [file for file in state.files.values() if file.topic == topic]
-        hours = sorted(f"{file.date} {file.hour:02d}" for file in files if file.date is not None)
+        hours = sorted(
+            file.date if file.hour is None else f"{file.date} {file.hour:02d}"
+            for file in files
+            if file.date is not None
+        )
         found[topic] = {
             "records": sum(file.rows for file in files),
             "size": quantity(sum(file.size for file in files), "B"),
@@ -97,7 +102,8 @@ def by_topic(state: LoadState) -> dict[str, dict[str, object]]:
 
 def hours_of(hours: list[ChangedHour]) -> str:
     """Format the first few hours of a list for a table."""
-    shown = [f"{one.topic}/{one.date or '-'}/{'-' if one.hour is None else f'{one.hour:02d}'}" for one in hours]
+    shown = [one.folder.replace(NO_PLACE, "-").replace("topic=", "", 1) for one in hours]
+    shown = [name.replace("date=", "", 1).replace("hour=", "", 1) for name in shown]
     more = f" and {len(shown) - HOURS_SHOWN} more" if len(shown) > HOURS_SHOWN else ""
     return f"{', '.join(shown[:HOURS_SHOWN])}{more}" or "-"
 

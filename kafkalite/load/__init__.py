@@ -4,6 +4,7 @@ storage     the interface to a target; local_disk and webhdfs implement it, plac
 manifest    the loaded files and offsets, changed together by one rename
 parquet     writes rows into files
 compaction  replaces many small files by few large ones
+layout      folders by hour, day or a column, and flattened values
 columns     one schema for all files of a topic: it merges old and new columns, and fits records to the result
 contents    lists files and positions of a directory, by its manifests; table_schema: the columns of its topics
 reading     `dataset` and `read`, which return the loaded data in one schema

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kafkalite.load.layout import folder_for
 from kafkalite.load.manifest import DataFile, Target
 from kafkalite.load.storage import LoadError
 
@@ -20,13 +21,18 @@ if TYPE_CHECKING:
 
 
 class ChangedHour(NamedTuple):
-    """A topic's hour that a commit wrote to. `date` (YYYY-MM-DD) and `hour` (UTC) are None for invalid timestamps."""
+    """A topic's hour that a commit wrote to. `date` (YYYY-MM-DD) and `hour` (UTC) are None for invalid timestamps.
+
+    In other layouts (kafkalite.load.layout) it is a day, without `hour`, or a column's value, which `folder` has.
+    """
 
     topic: str
     date: str | None
     hour: int | None
     partitions: list[int]
     records: int
+    folder: str
+    """The folder of the files, below the directory."""
 
 
 class Commit(NamedTuple):
@@ -67,13 +73,19 @@ def commits(path: str | os.PathLike[str] | Storage, since: int | None = None) ->
 def commit_of(value: Mapping[str, Any]) -> Commit:
     """Return the commit that a manifest describes."""
     added = [DataFile.from_json(row) for row in value["add"]]
-    hours: dict[tuple[str, str | None, int | None], tuple[set[int], int]] = {}
+    folders: dict[str, list[DataFile]] = {}
     for file in added:
-        partitions, records = hours.get((file.topic, file.date, file.hour), (set(), 0))
-        hours[file.topic, file.date, file.hour] = (partitions | {*file.partitions}, records + file.rows)
+        folders.setdefault(folder_for(file), []).append(file)
     changed = [
-        ChangedHour(*key, sorted(partitions), records)
-        for key, (partitions, records) in sorted(hours.items(), key=lambda item: str(item[0]))
+        ChangedHour(
+            files[0].topic,
+            files[0].date,
+            files[0].hour,
+            sorted({number for file in files for number in file.partitions}),
+            sum(file.rows for file in files),
+            folder,
+        )
+        for folder, files in sorted(folders.items())
     ]
     size = sum(file.size for file in added)
     rows = sum(file.rows for file in added)

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.base.dataclass import dataclass
 from kafkalite.load.columns import Columns, arrow_fields, fitted, from_json, plain, to_json
+from kafkalite.load.layout import file_columns, folder_for
 from kafkalite.load.manifest import Change, DataFile, PartitionShare, Target, now_ms
-from kafkalite.load.parquet import FILE_SIZE, ROW_GROUP_SIZE, folder_of
+from kafkalite.load.parquet import FILE_SIZE, ROW_GROUP_SIZE
 from kafkalite.load.storage import LoadError
 from kafkalite.load.table_schema import footer_of, tables
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Container, Iterable, Sequence
 
+    from kafkalite.load.manifest import LoadState
     from kafkalite.load.storage import Storage
 
 SMALL: Final = 0.5
@@ -55,7 +57,7 @@ def compact(
     done = Compacted()
     publish_schemas(target)
     state = target.state
-    wanted = {topic: plain(from_json(rows)) for topic, rows in state.schemas.items()}
+    wanted = {topic: plain(file_columns_of(state, topic)) for topic in state.schemas}
     try:
         old = {path for path in state.outdated if footer_of(target.storage, path) != wanted[state.files[path].topic]}
     except FileNotFoundError as error:
@@ -64,6 +66,11 @@ def compact(
         compact_group(target, group, done, grace_s, codec)
     done.seconds = time.monotonic() - began
     return done
+
+
+def file_columns_of(state: LoadState, topic: str) -> Columns:
+    """Return the columns that a topic's files should have."""
+    return file_columns(from_json(state.schemas[topic]), state.layouts.get(topic))
 
 
 def publish_schemas(target: Target) -> None:
@@ -84,9 +91,9 @@ def compact_group(target: Target, group: Sequence[DataFile], done: Compacted, gr
             return
         new = f"compact-{target.state.number + 1:08d}-{uuid.uuid4().hex[:16]}.parquet"
         merged = f"{staging}/{new}"
-        columns = from_json(target.state.schemas[group[0].topic])
+        columns = file_columns_of(target.state, group[0].topic)
         size = merge(target.storage, [file.path for file in group], merged, columns, codec)
-        name = f"{folder_of(group[0].topic, group[0].date, group[0].hour)}/{new}"
+        name = f"{folder_for(group[0])}/{new}"
         file = joined(group, name, size)
         keep_until_ms = now_ms() + round(grace_s * 1000)
         change = Change("compaction", [file], [file.path for file in group], keep_until_ms=keep_until_ms)
@@ -98,15 +105,15 @@ def compact_group(target: Target, group: Sequence[DataFile], done: Compacted, gr
 
 
 def groups(files: Iterable[DataFile], file_size: int, old: Container[str] = ()) -> list[list[DataFile]]:
-    """Return groups of files to merge: of one topic and hour, small, at least two, with at most `file_size` bytes
+    """Return groups of files to merge: of one folder, small, at least two, with at most `file_size` bytes
     together.
 
     Files whose paths are in `old` are included even if they are large or alone.
     """
-    places: dict[tuple[str, str | None, int | None], list[DataFile]] = {}
+    places: dict[str, list[DataFile]] = {}
     for file in files:
         if file.size < file_size * SMALL or file.path in old:
-            places.setdefault((file.topic, file.date, file.hour), []).append(file)
+            places.setdefault(folder_for(file), []).append(file)
     found = []
     for rows in places.values():
         group: list[DataFile] = []

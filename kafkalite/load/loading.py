@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.base.dataclass import dataclass
 from kafkalite.client.history import marks_at
 from kafkalite.load.columns import Columns, from_json, merged, to_json
+from kafkalite.load.layout import Layout, folder_for, layouts_of, require_few
 from kafkalite.load.letters import LetterTopic, deliver, prepare, publish_with
 from kafkalite.load.manifest import Change, DataFile
-from kafkalite.load.parquet import CODECS, folder_of
+from kafkalite.load.parquet import CODECS
 from kafkalite.load.storage import LoadError
 from kafkalite.model import TopicPartition
 
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from kafkalite.load.manifest import Target
     from kafkalite.load.plan import LoadPlan, LoadRound
 
-    Engine = Callable[[LoadRound, str], Iterable[str]]
-    """(round, staging folder) → rows of `kafkalite.load.parquet.write`."""
+    Engine = Callable[[LoadRound, str, dict[str, Layout]], Iterable[str]]
+    """(round, staging folder, layouts by topic) → rows of `kafkalite.load.parquet.write`."""
 
 COMMIT_SIZE: Final = 1024 * 1024 * 1024
 """Approximate bytes on the wire that a load publishes at a time."""
@@ -97,6 +98,8 @@ def run(
     *,
     letters: LetterTopic | None = None,
     on_commit: Callable[[Published], None] | None = None,
+    partition_by: str | None = None,
+    flatten: str | None = None,
 ) -> Summary:
     """Load what the plan covers and the target lacks, one round at a time. LoadError, OptionError, KafkaError."""
     began = time.monotonic()
@@ -112,8 +115,10 @@ def run(
             part = plan.following(target.state)
             if part is None:
                 break
-            change = Change("load", positions=part.ends)
-            rows = engine(part, staging)
+            topics = sorted({key.topic for key in part.ends})
+            layouts = layouts_of(target.state, topics, partition_by, flatten, target.location)
+            change = Change("load", positions=part.ends, layouts=new_layouts(target, layouts))
+            rows = engine(part, staging, layouts)
             to = None if letters is None else (plan.client, letters)
             published = publish_rows(target, rows, change, to, plan.client)
         summary.add(published)
@@ -123,6 +128,12 @@ def run(
     summary.lag = sum(summary.lags.values())
     summary.seconds = time.monotonic() - began
     return summary
+
+
+def new_layouts(target: Target, layouts: Mapping[str, Layout]) -> dict[str, Layout]:
+    """Return the layouts that a change has to publish."""
+    known = target.state.layouts
+    return {topic: layout for topic, layout in layouts.items() if topic not in known and layout != Layout()}
 
 
 def publish_rows(
@@ -150,10 +161,12 @@ def publish_rows(
             bad.append(value)
             continue
         file = DataFile.from_json(value)
-        name = f"{folder_of(file.topic, file.date, file.hour)}/{file.path.rpartition('/')[2]}"
+        name = f"{folder_for(file)}/{file.path.rpartition('/')[2]}"
         staged[name] = file.path
         added.append(file._replace(path=name))
-    added.sort(key=lambda file: (file.topic, file.date or "", file.hour or 0, min(file.partitions.items())))
+    added.sort(key=lambda file: (folder_for(file), min(file.partitions.items())))
+    for topic, layout in {**target.state.layouts, **change.layouts}.items():
+        require_few(layout, topic, len({file.place for file in added if file.topic == topic}))
     reached = dict(change.positions)
     for file in added:
         for partition, share in file.partitions.items():

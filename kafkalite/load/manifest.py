@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.base.dataclass import dataclass
 from kafkalite.client.read.marks import Mark, Position
+from kafkalite.load.layout import Layout, layouts_from_json
 from kafkalite.load.places import storage_of
 from kafkalite.load.positions import from_json, to_json
 from kafkalite.load.storage import LoadError, Storage
@@ -67,18 +68,23 @@ class DataFile(NamedTuple):
     path: str
     topic: str
     date: str | None
-    """YYYY-MM-DD. It and `hour` (UTC) are None for records without a valid timestamp."""
+    """YYYY-MM-DD. It and `hour` (UTC) are None for records without a valid timestamp, or in another layout."""
     hour: int | None
     rows: int
     size: int
     partitions: dict[int, PartitionShare]
     time_min: int | None
     time_max: int | None
+    place: str | None = None
+    """The folder in that of the topic, unless it is that of `date` and `hour` (kafkalite.load.layout)."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry in a manifest."""
         partitions = {str(number): list(share) for number, share in sorted(self.partitions.items())}
-        return {**self._asdict(), "partitions": partitions}
+        value = {**self._asdict(), "partitions": partitions}
+        if self.place is None:
+            del value["place"]
+        return value
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> DataFile:
@@ -107,6 +113,8 @@ class Change:
     """The folder of letters for records that this change skips (kafkalite.load.letters)."""
     schemas: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     """Topic → new columns of its files (kafkalite.load.columns), for topics whose columns changed."""
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
+    """Topic → its layout, for topics that are loaded first and not laid out by hour."""
 
     def to_json(self, number: int) -> dict[str, Any]:
         """Return the manifest with this number."""
@@ -124,6 +132,7 @@ class Change:
             "keep_until_ms": self.keep_until_ms,
             "letters": self.letters,
             "schemas": dict(sorted(self.schemas.items())),
+            "layouts": {topic: layout.to_json() for topic, layout in sorted(self.layouts.items())},
         }
 
 
@@ -147,6 +156,8 @@ class LoadState:
     """Columns by topic, as in Change; none for a topic that only older releases loaded."""
     outdated: set[str] = field(default_factory=set)
     """Files written before the last change of their topic's columns."""
+    layouts: dict[str, Layout] = field(default_factory=dict)
+    """Layouts by topic, as in Change."""
 
     def copy(self) -> LoadState:
         """Return an independent copy."""
@@ -160,6 +171,7 @@ class LoadState:
             dict(self.marks),
             dict(self.schemas),
             set(self.outdated),
+            dict(self.layouts),
         )
 
     def apply(self, value: Mapping[str, Any]) -> None:
@@ -175,6 +187,7 @@ class LoadState:
         self.files |= {file.path: file for file in added}
         if "schemas" not in value:  # an older release wrote it
             self.outdated |= {file.path for file in added}
+        self.layouts |= layouts_from_json(value.get("layouts", {}))
         self.positions |= from_json(value["positions"])
         self.topic_ids |= value["topic_ids"]
         self.marks |= marks_from_json(value.get("marks", {}))
@@ -196,6 +209,7 @@ class LoadState:
             "doomed": self.doomed,
             "schemas": self.schemas,
             "outdated": sorted(self.outdated),
+            "layouts": {topic: layout.to_json() for topic, layout in sorted(self.layouts.items())},
         }
 
     @classmethod
@@ -212,6 +226,7 @@ class LoadState:
             marks_from_json(value.get("marks", {})),
             dict(value.get("schemas", {})),
             {*value.get("outdated", (file.path for file in files))},
+            layouts_from_json(value.get("layouts", {})),
         )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kafkalite.client import Client, ColumnReader
 from kafkalite.errors import InconsistentTopicId, OffsetOutOfRange, UnknownTopicOrPartition
+from kafkalite.load.layout import require_layout
 from kafkalite.load.leftovers import what_is_left
 from kafkalite.load.letters import LetterTopic
 from kafkalite.load.loading import COMMIT_SIZE, Published, Summary, prefix_of, require_load, require_settings, run
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kafkalite.load.columns import Aliases
+    from kafkalite.load.layout import Layout
     from kafkalite.load.storage import Storage
     from kafkalite.model import TopicPartition
 
@@ -68,6 +70,8 @@ def load(
     file_size: int = FILE_SIZE,
     commit_size: int = COMMIT_SIZE,
     on_commit: Callable[[Published], None] | None = None,
+    partition_by: str | None = None,
+    flatten: str | None = None,
 ) -> Summary:
     """Load the records that the topics hold now and `path` does not, and return a Summary.
 
@@ -80,11 +84,15 @@ def load(
     `dead_letters` topic for the records that `values` cannot decode. They are written there exactly once, instead of to
                    the files
     `on_data_loss` "fail", or "skip" to continue if records to load no longer exist
+    `partition_by` "hour" (default), "day" or a column of decoded values (kafkalite.load.layout)
+    `flatten`      "." or "_": fields of decoded values become columns such as user.name or user_name. A topic keeps
+                   both options of its first load
 
     Errors: LoadError if the load cannot continue, OptionError, KafkaError, ClientError.
     """
     require_settings(codec, file_size)
     require_load(on_data_loss, commit_size)
+    require_layout(partition_by, flatten)
     source = LoadSource(
         subscription_of(topics, pattern), starting_bound(starting), isolation_level, on_data_loss == "fail"
     )
@@ -99,14 +107,16 @@ def load(
         plan = LoadPlan(own or _given(client), source, commit_size=commit_size)
         aside = {} if letters is None or values is None else values.aside
 
-        def engine(part: LoadRound, staging: str) -> list[str]:
+        def engine(part: LoadRound, staging: str, layouts: Mapping[str, Layout]) -> list[str]:
             known = tables(target.storage, target.state, strict=False)
-            writing = Writing(staging, prefix_of(target), codec, file_size, {}, False, aside, known)
+            writing = Writing(staging, prefix_of(target), codec, file_size, {}, False, aside, known, layouts=layouts)
             if values is not None:
                 writing = writing._replace(aliases=values.aliases, errors=values.errors, drops_values=True)
             return written(plan, part, writing, values)
 
-        return run(target, plan, engine, letters=letters, on_commit=on_commit)
+        return run(
+            target, plan, engine, letters=letters, on_commit=on_commit, partition_by=partition_by, flatten=flatten
+        )
     finally:
         if own is not None:
             own.close()

@@ -1,10 +1,10 @@
-"""Write Arrow record batches into Parquet files of bounded size, each with the records of one topic and hour.
+"""Write Arrow record batches into Parquet files of bounded size, each with the records of one topic and folder.
 
-    batches of a task ─▶ parts of one topic, partition and hour ─▶ buffers of ≤ 64 MiB ─▶ row groups ─▶ files
-                                                               └▶ a row per file: its entry in a manifest
+    batches of a task ─▶ parts of one topic and partition ─▶ of one folder ─▶ buffers of ≤ 64 MiB ─▶ row groups ─▶ files
+                         fit into the topic's columns                     └▶ a row per file: its entry in a manifest
 
 If Spark repeats a task, the task writes its files again under other names. Only the files of the attempt that the
-driver accepts are published. Topic, date and hour are in a file's path and not in the file, as in Hive.
+driver accepts are published. The columns of a file's path (kafkalite.load.layout) are not in the file, as in Hive.
 
 Thread rule: functions; a FileSet belongs to one task.
 """
@@ -12,7 +12,6 @@ Thread rule: functions; a FileSet belongs to one task.
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import itertools
 import json
 import uuid
@@ -21,7 +20,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from kafkalite.load import columns as table_columns
-from kafkalite.load.decoded import misfits
+from kafkalite.load.decoded import DECODED, misfits, without
+from kafkalite.load.layout import (
+    HOUR_MAX,
+    HOUR_MIN,
+    HOUR_US,
+    OF_RECORDS,
+    Layout,
+    file_columns,
+    flattened,
+    keys_of,
+    place_of,
+    require_column,
+    require_few,
+)
 from kafkalite.load.letters import BadRows
 from kafkalite.load.manifest import DataFile, PartitionShare
 from kafkalite.load.places import storage_of
@@ -31,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from kafkalite.load.columns import Columns
+    from kafkalite.load.layout import Place
     from kafkalite.load.storage import Storage
 
     Reached = dict[tuple[str, int], tuple[int, int]]
@@ -43,18 +56,10 @@ ROW_GROUP_SIZE: Final = 16 * 1024 * 1024
 """Approximate bytes of a row group before compression; at most a quarter of a file."""
 BUFFER_SIZE: Final = 64 * 1024 * 1024
 """Bytes that a task buffers for row groups."""
-OPEN_MAX: Final = 32
+OPEN_MAX: Final = 128
 """Open files of a task; the largest is closed when another one is needed."""
 NEEDED: Final = ("topic", "partition", "offset", "timestamp")
-OF_RECORDS: Final = {*NEEDED, "timestampType", "key", "value", "headers"}
-"""Columns that do not come from a decoded value."""
-HOUR_US: Final = 3_600_000_000
-EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001  # calendars of UTC, without zones
-HOUR_MIN: Final = -17_259_888  # 0001-01-02
-HOUR_MAX: Final = 70_389_504  # 9999-12-31 begins
-NO_HOUR: Final = np.iinfo(np.int64).min
-NO_PLACE: Final = "__HIVE_DEFAULT_PARTITION__"
-"""Hive's name for a missing value."""
+BY_HOUR: Final = Layout()
 RESULT: Final = "file string"
 """The schema of the tasks' results. Each row is one of: a DataFile as JSON, with the path at which it was written; the
 place of a letter file, with the offset after the last letter and the number of letters by topic and partition; the
@@ -84,15 +89,20 @@ class Writing(NamedTuple):
     """The column that gets the reason why a value does not fit into its table. Without it, such a value is an error."""
     drops_values: bool = False
     """Whether the column `value` is null in files, except for bad rows: their other columns have the decoded value."""
+    layouts: Mapping[str, Layout] = {}
+    """Topic → its layout; by hour for others."""
 
 
 class FilePart(NamedTuple):
-    """Rows of one topic, partition and hour, in order."""
+    """Rows of one topic, partition and folder, in order."""
 
     topic: str
     partition: int
-    hour: int
+    place: Place
+    """None until the rows are split by folder."""
     batch: Any
+    columns: Columns = ()
+    """Those of the batch, once they were compared with the table."""
 
 
 def write(writing: Writing, batches: Iterator[Any]) -> Iterator[Any]:
@@ -106,8 +116,9 @@ def write(writing: Writing, batches: Iterator[Any]) -> Iterator[Any]:
     try:
         for batch in batches:
             for part in parts_of(batch):
-                known = fit.checked(kept(part, writing))
-                files.add(fit.part(without_value(set_aside(known, writing, bad, reached), writing)))
+                good = set_aside(fit.checked(kept(part, writing)), writing, bad, reached)
+                for placed in placed_parts(without_value(good, writing), fit.layout(part.topic)):
+                    files.add(fit.part(placed))
         written = files.close()
         letters = bad.close()
     except OSError as error:
@@ -129,33 +140,37 @@ def write(writing: Writing, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def parts_of(batch: Any) -> Iterator[FilePart]:
-    """Split a batch by topic, partition and hour. LoadError for a row without topic, partition or offset."""
+    """Split a batch by topic and partition. LoadError for a row without topic, partition or offset."""
     if not batch.num_rows:
         return
     for name in NEEDED[:3]:
         if batch.column(name).null_count:
             raise LoadError(f"a row has no {name}, which an exactly-once load needs")
     topics = batch.column("topic").dictionary_encode()
-    codes = topics.indices.to_numpy()
-    partitions = batch.column("partition").to_numpy()
-    hours = hours_of(batch.column("timestamp"))
-    changes = (np.diff(codes) != 0) | (np.diff(partitions) != 0) | (np.diff(hours) != 0)
+    for _, rows in runs_of(batch, topics.indices.to_numpy(), batch.column("partition").to_numpy()):
+        yield FilePart(rows.column("topic")[0].as_py(), rows.column("partition")[0].as_py(), None, rows)
+
+
+def placed_parts(part: FilePart, layout: Layout) -> Iterator[FilePart]:
+    """Split a part by folder."""
+    if not part.batch.num_rows:
+        return
+    keys, values = keys_of(layout, part.topic, part.batch)
+    for key, rows in runs_of(part.batch, keys):
+        yield part._replace(place=key if values is None else values[key], batch=rows)
+
+
+def runs_of(batch: Any, *keys: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the rows with equal keys, in order, with the first of their keys."""
+    changes = np.logical_or.reduce([np.diff(each) != 0 for each in keys])
     if changes.any():
-        order = np.lexsort((hours, partitions, codes))  # stable: offsets stay in order
-        codes, partitions, hours = codes[order], partitions[order], hours[order]
+        order = np.lexsort(keys[::-1])  # stable: offsets stay in order
+        keys = tuple(each[order] for each in keys)
         batch = batch.take(order)
-        changes = (np.diff(codes) != 0) | (np.diff(partitions) != 0) | (np.diff(hours) != 0)
+        changes = np.logical_or.reduce([np.diff(each) != 0 for each in keys])
     cuts = [0, *(np.flatnonzero(changes) + 1).tolist(), batch.num_rows]
     for first, last in itertools.pairwise(cuts):
-        topic = topics.dictionary[int(codes[first])].as_py()
-        yield FilePart(topic, int(partitions[first]), int(hours[first]), batch.slice(first, last - first))
-
-
-def hours_of(stamps: Any) -> Any:
-    """Return hours since 1970 of a column of timestamps, or NO_HOUR for a missing or invalid one."""
-    values = stamps.cast("int64").fill_null(NO_HOUR).to_numpy()
-    hours = np.floor_divide(values, HOUR_US)
-    return np.where((hours < HOUR_MIN) | (hours > HOUR_MAX), NO_HOUR, hours)
+        yield int(keys[0][first]), batch.slice(first, last - first)
 
 
 def kept(part: FilePart, writing: Writing) -> FilePart:
@@ -232,14 +247,24 @@ class TableFit:
         batch = part.batch
         if not batch.num_rows:
             return part
+        layout = self.layout(part.topic)
+        columns = None
+        if layout.flatten and DECODED in batch.schema.names:
+            columns = table_columns.of_arrow(batch.schema, self._writing.aliases)
+            batch, columns = flattened(batch, columns, layout.flatten)
+            part = part._replace(batch=batch)
         key = (part.topic, batch.schema)
         if key not in self._conflicts:
-            columns = table_columns.of_arrow(batch.schema, self._writing.aliases)
-            self._conflicts[key] = columns, table_columns.merged(self._known(part.topic), columns)[1]
+            if columns is None:
+                columns = table_columns.of_arrow(batch.schema, self._writing.aliases)
+            table, conflicts = table_columns.merged(self._known(part.topic), columns)
+            require_column(layout, part.topic, table)
+            self._conflicts[key] = columns, conflicts
         found, conflicts = self._conflicts[key]
         if not conflicts:
-            return part
+            return part._replace(columns=found)
         batch, reasons = misfits(batch, found, conflicts)
+        part = part._replace(columns=without(found, {conflict.path for conflict in conflicts}))
         if reasons.null_count == len(reasons):
             return part._replace(batch=batch)
         errors = self._writing.errors
@@ -250,19 +275,21 @@ class TableFit:
         for number, name in enumerate(batch.schema.names):
             if name == errors:
                 batch = batch.set_column(number, name, pc.coalesce(batch.column(number), reasons))
-            elif name not in OF_RECORDS:
+            elif name not in OF_RECORDS | {"schema_id"}:
                 batch = batch.set_column(number, name, pc.if_else(reasons.is_null(), batch.column(number), None))
         return part._replace(batch=batch)
+
+    def layout(self, topic: str) -> Layout:
+        """Return a topic's layout."""
+        return self._writing.layouts.get(topic, BY_HOUR)
 
     def _known(self, topic: str) -> Columns:
         return self.tables.get(topic, self._writing.tables.get(topic, ()))
 
     def part(self, part: FilePart) -> FilePart:
-        """Return the rows with the table's columns, without the topic."""
+        """Return the rows with the table's columns, without those of the path."""
         names = [name for name in part.batch.schema.names if name != "topic"]
         batch = part.batch.select(names)
-        if not batch.num_rows:
-            return part._replace(batch=batch)
         key = (part.topic, batch.schema)
         if key not in self._planned:
             self._planned[key] = self._plan(part, batch)
@@ -270,24 +297,33 @@ class TableFit:
         return part._replace(batch=batch if wanted is None else table_columns.fitted(batch, wanted))
 
     def _plan(self, part: FilePart, batch: Any) -> Columns | None:
-        found = table_columns.of_arrow(batch.schema, self._writing.aliases)
+        found = tuple(column for column in part.columns if column.name != "topic")
         columns, conflicts = table_columns.merged(self._known(part.topic), found)
         assert not conflicts, "a checked part fits"
         if columns != self.tables.get(part.topic):
             self.tables[part.topic] = columns
             self._planned = {key: plan for key, plan in self._planned.items() if key[0] != part.topic}
             self._conflicts = {key: plan for key, plan in self._conflicts.items() if key[0] != part.topic}
+        columns = file_columns(columns, self.layout(part.topic))
         fields = [(field.name, field.type) for field in table_columns.arrow_fields(columns)]
         return None if [(field.name, field.type) for field in batch.schema] == fields else columns
 
 
 class OpenFile:
-    """An unfinished file of one topic and hour."""
+    """An unfinished file of one topic and folder. `place` as in a DataFile: date, hour, folder."""
 
-    def __init__(self, storage: Storage, name: str, topic: str, hour: int, codec: str, schema: Any) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        name: str,
+        topic: str,
+        place: tuple[str | None, int | None, str | None],
+        codec: str,
+        schema: Any,
+    ) -> None:
         import pyarrow.parquet as pq
 
-        self._place = place_of(hour)
+        self._place = place
         self._storage = storage
         self._name = name
         self._sink = storage.create(name)
@@ -315,8 +351,9 @@ class OpenFile:
         self._partitions[part.partition] = PartitionShare(
             share.rows + len(offsets), min(share.first, int(offsets.min())), max(share.last, int(offsets.max()))
         )
-        if part.hour != NO_HOUR:
-            times = part.batch.column("timestamp").cast("int64").to_numpy()
+        times = part.batch.column("timestamp").cast("int64").drop_null().to_numpy()
+        times = times[(times >= HOUR_MIN * HOUR_US) & (times < (HOUR_MAX + 1) * HOUR_US)]
+        if len(times):
             first, last = self._times or (int(times[0]), int(times[0]))
             self._times = min(first, int(times.min())), max(last, int(times.max()))
 
@@ -337,7 +374,8 @@ class OpenFile:
         self._storage.finish(self._sink)
         first, last = self._times or (None, None)
         place = self._storage.place(self._name)
-        return DataFile(place, self._topic, *self._place, self._rows, size, self._partitions, first, last)
+        date, hour, folder = self._place
+        return DataFile(place, self._topic, date, hour, self._rows, size, self._partitions, first, last, folder)
 
     def abandon(self) -> None:
         """Remove the file after the task failed."""
@@ -355,7 +393,9 @@ class FileSet:
         self._writing = writing
         self._storage = storage_of(writing.staging)
         self._group_size = max(1, min(ROW_GROUP_SIZE, writing.file_size // 4))
-        self._open: dict[tuple[str, int], OpenFile] = {}
+        self._open: dict[tuple[str, Place], OpenFile] = {}
+        self._places: dict[str, set[Place]] = {}
+        """By topic, of all its files."""
         self._done: list[DataFile] = []
         self._waiting_size = 0
 
@@ -368,7 +408,7 @@ class FileSet:
         for first in range(0, whole.num_rows, rows_each):
             batch = whole.slice(first, rows_each)
             size = batch.nbytes
-            file = self._file_for(part.topic, part.hour, size, whole.schema)
+            file = self._file_for(part.topic, part.place, size, whole.schema)
             file.add(part._replace(batch=part.batch.slice(first, rows_each)), batch, size)
             self._waiting_size += size
             if file.waiting_size >= self._group_size:
@@ -380,27 +420,32 @@ class FileSet:
         self._waiting_size -= file.waiting_size
         file.flush()
 
-    def _file_for(self, topic: str, hour: int, size: int, schema: Any) -> OpenFile:
+    def _file_for(self, topic: str, place: Place, size: int, schema: Any) -> OpenFile:
         """Return the file for this many more bytes; a new one if they would make it too large, or have other
         columns."""
-        found = self._open.get((topic, hour))
+        found = self._open.get((topic, place))
         if found is not None and found.schema != schema:
-            self._close((topic, hour))
+            self._close((topic, place))
             found = None
         if found is not None and found.size + size > self._writing.file_size:
             self._flush(found)  # compression may leave room
             if found.size + size > self._writing.file_size:
-                self._close((topic, hour))
+                self._close((topic, place))
                 found = None
         if found is None:
+            layout = self._writing.layouts.get(topic, BY_HOUR)
+            places = self._places.setdefault(topic, set())
+            places.add(place)
+            require_few(layout, topic, len(places))
+            where = place_of(layout, place)
             if len(self._open) >= OPEN_MAX:
                 self._close(max(self._open, key=lambda key: self._open[key].size))
             codec = self._writing.codec
             name = f"{self._writing.prefix}-{uuid.uuid4().hex[:16]}.parquet"
-            found = self._open[topic, hour] = OpenFile(self._storage, name, topic, hour, codec, schema)
+            found = self._open[topic, place] = OpenFile(self._storage, name, topic, where, codec, schema)
         return found
 
-    def _close(self, key: tuple[str, int]) -> None:
+    def _close(self, key: tuple[str, Place]) -> None:
         file = self._open[key]
         self._waiting_size -= file.waiting_size
         self._done.append(file.close())
@@ -416,16 +461,3 @@ class FileSet:
         """Remove the open files. Finished ones are removed with the staging folder."""
         for file in self._open.values():
             file.abandon()
-
-
-def place_of(hour: int) -> tuple[str | None, int | None]:
-    """Return the date and hour of an hour since 1970."""
-    if hour == NO_HOUR:
-        return None, None
-    when = EPOCH + dt.timedelta(hours=hour)
-    return when.date().isoformat(), when.hour
-
-
-def folder_of(topic: str, date: str | None, hour: int | None) -> str:
-    """Return the folder of a topic and hour, relative to the target."""
-    return f"topic={topic}/date={date or NO_PLACE}/hour={NO_PLACE if hour is None else f'{hour:02d}'}"

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalite.load.columns import Columns, arrow_fields, fits_by_cast, merged
 from kafkalite.load.contents import state_of
+from kafkalite.load.layout import file_columns
 from kafkalite.load.places import storage_of
 from kafkalite.load.storage import LoadError
-from kafkalite.load.table_schema import footer_of, tables
+from kafkalite.load.table_schema import DATE_COLUMN, HOUR_COLUMN, footer_of, tables
 
 if TYPE_CHECKING:
     import os
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def dataset(path: str | os.PathLike[str], topic: str | None = None) -> Any:
-    """Return the loaded data as a pyarrow.dataset with topic, date and hour as columns.
+    """Return the loaded data as a pyarrow.dataset with topic, date and hour as columns, null in other layouts.
 
     LoadError if nothing is loaded, or if the types of a column have no common type.
     """
@@ -42,15 +43,25 @@ def dataset(path: str | os.PathLike[str], topic: str | None = None) -> Any:
         raise LoadError(nothing_loaded(storage, topic))
     columns = tables(storage, state)
     chosen = {file.topic: columns[file.topic] for file in files}
-    places = pa.schema([pa.field("topic", pa.string()), pa.field("date", pa.date32()), pa.field("hour", pa.int32())])
+    everything = of_all(chosen)
+    in_paths = {layout.column for topic, layout in state.layouts.items() if topic in chosen}
+    in_files = {topic: file_columns(found, state.layouts.get(topic)) for topic, found in chosen.items()}
+    places = pa.schema(
+        [
+            pa.field("topic", pa.string()),
+            *arrow_fields((DATE_COLUMN, HOUR_COLUMN)),
+            *arrow_fields(column for column in everything if column.name in in_paths),
+        ]
+    )
     rewritten = {
-        storage.place(file.path): chosen[file.topic]
+        storage.place(file.path): in_files[file.topic]
         for file in files
-        if file.path in state.outdated and not fits_by_cast(footer_of(storage, file.path), chosen[file.topic])
+        if file.path in state.outdated and not fits_by_cast(footer_of(storage, file.path), in_files[file.topic])
     }
+    own = [field for field in arrow_fields(everything) if field.name not in in_paths]
     return ds.dataset(
         [storage.place(file.path) for file in files],
-        schema=pa.schema([*arrow_fields(of_all(chosen)), *places]),
+        schema=pa.schema([*own, *places]),
         format="parquet",
         filesystem=filesystem_of(storage, rewritten) if rewritten else storage.filesystem(),
         partitioning=ds.partitioning(places, flavor="hive"),

@@ -11,6 +11,7 @@ from kafkalite.load.columns import (
     DECIMAL,
     FIXED_SIZE,
     TIMESTAMP,
+    Column,
     Columns,
     ColumnType,
     Listed,
@@ -21,6 +22,7 @@ from kafkalite.load.columns import (
     of_arrow,
 )
 from kafkalite.load.contents import state_of
+from kafkalite.load.layout import DAY, HOUR
 from kafkalite.load.places import storage_of
 from kafkalite.load.storage import LoadError
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable
 
+    from kafkalite.load.layout import Layout
     from kafkalite.load.manifest import DataFile, LoadState
     from kafkalite.load.storage import Storage
 
@@ -45,6 +48,10 @@ SPARK_TYPES: Final = {
     "date32": "DATE",
     "null": "VOID",
 }
+
+
+DATE_COLUMN: Final = Column("date", "date32")
+HOUR_COLUMN: Final = Column("hour", "int32")
 
 
 def tables(storage: Storage, state: LoadState, *, strict: bool = True) -> dict[str, Columns]:
@@ -87,24 +94,36 @@ def footer_of(storage: Storage, path: str) -> Columns:
 
 
 def schemas(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return a pyarrow.Schema for each topic: the columns that all of its files fit into, then date and hour.
+    """Return a pyarrow.Schema for each topic: the columns that all of its files fit into, then those of its paths.
 
     LoadError if the files of a topic disagree.
     """
     import pyarrow as pa
 
-    places = [pa.field("date", pa.date32()), pa.field("hour", pa.int32())]
-    found = tables(storage_of(path), state_of(path))
-    return {topic: pa.schema([*arrow_fields(columns), *places]) for topic, columns in found.items()}
+    state = state_of(path)
+    found = tables(storage_of(path), state)
+    return {
+        topic: pa.schema([*arrow_fields(columns), *arrow_fields(of_paths(state.layouts.get(topic)))])
+        for topic, columns in found.items()
+    }
+
+
+def of_paths(layout: Layout | None) -> Columns:
+    """Return the columns that only the paths of a layout have."""
+    by = HOUR if layout is None else layout.by
+    return {HOUR: (DATE_COLUMN, HOUR_COLUMN), DAY: (DATE_COLUMN,)}.get(by, ())
 
 
 def spark_schemas(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Return the same for each topic as text for Spark's `DataFrameReader.schema`, date and hour included.
+    """Return the same for each topic as text for Spark's `DataFrameReader.schema`, those of its paths included.
 
     LoadError if the files of a topic disagree, or have a type that Spark lacks.
     """
-    found = tables(storage_of(path), state_of(path))
-    return {topic: f"{_spark_fields(columns, ' ')}, `date` DATE, `hour` INT" for topic, columns in found.items()}
+    state = state_of(path)
+    return {
+        topic: _spark_fields((*columns, *of_paths(state.layouts.get(topic))), " ")
+        for topic, columns in tables(storage_of(path), state).items()
+    }
 
 
 def _spark_fields(columns: Columns, between: str) -> str:

@@ -308,6 +308,58 @@ def test_json_values_and_a_type_that_does_not_fit(
     assert "column decoded.id is int32 in the table and string here" in capsys.readouterr().out
 
 
+def test_flattened_values_in_folders_of_a_column(
+    kafka_broker: Broker, client: Client, kafka_topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Loads continue with the options of the first one, and another value of them is refused."""
+    columns = "id BIGINT, user STRUCT<name: STRING, country: STRING>"
+
+    def run(*more: str) -> tuple[int, str]:
+        status = main(command(kafka_broker, kafka_topic, tmp_path, "--json-schema", columns, "-q", *more))
+        return status, capsys.readouterr().err
+
+    def produce(*rows: tuple[int, str | None]) -> None:
+        values = [{"id": number, "user": {"name": f"n{number}", "country": country}} for number, country in rows]
+        client.produce(kafka_topic, 0, [json.dumps(value).encode() for value in values])
+
+    produce((0, "DE"), (1, "a/b=c"), (2, None))
+    layout = ("--flatten", ".", "--partition-by", "user.country")
+    assert run(*layout) == (0, "")
+    produce((3, "DE"), (4, ""), (5, "a/b=c"))
+    assert run() == (0, "")
+    produce((6, "DE"))
+    status, err = run("--partition-by", "day")
+    assert status == EXIT_USAGE
+    assert f"topic {kafka_topic} in {tmp_path} is partitioned by user.country, not by day; omit the option" in err
+    assert run(*layout) == (0, "")
+    countries = ["DE", "a/b=c", None, "DE", None, "a/b=c", "DE"]
+    expected = [(number, f"n{number}", country) for number, country in enumerate(countries)]
+    for _ in range(2):
+        table = read(tmp_path).sort_by("offset").select(["id", "user.name", "user.country"])
+        assert list(zip(*(column.to_pylist() for column in table.columns), strict=True)) == expected
+        files = f"{tmp_path}/topic=*/*/*.parquet"
+        outside = duckdb.read_parquet(files, hive_partitioning=True).order("id")
+        assert outside.project('id, "user.name", "user.country"').fetchall() == expected
+        compact(tmp_path)
+    produce((7, None))
+    assert run("--bad", "permissive") == (0, "")
+    assert main(["load", "schema", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "user.country" in shown
+    assert "hour" not in shown
+
+
+def test_a_column_that_is_not_there(
+    kafka_broker: Broker, client: Client, kafka_topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.produce(kafka_topic, 0, [b'{"id": 1}'])
+    words = ("--json-schema", "id BIGINT", "--flatten", "_", "--partition-by", "country", "-q")
+    assert main(command(kafka_broker, kafka_topic, tmp_path, *words)) == EXIT_USAGE
+    message = f"topic {kafka_topic} has no column country to partition by (columns: id, json_error)"
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.glob("topic=*")) == []
+
+
 def read_all(client: Client, topic: str) -> list[tuple[bytes, object]]:
     """Values and letters of all committed records."""
     from kafkalite.client import ColumnReader

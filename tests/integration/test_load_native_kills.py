@@ -35,10 +35,13 @@ NAMED = {
 
 
 @pytest.fixture
-def scene(kafka_broker: Broker, kafka_topic: str, tmp_path: Path) -> Iterator[LoadScene]:
+def scene(
+    request: pytest.FixtureRequest, kafka_broker: Broker, kafka_topic: str, tmp_path: Path
+) -> Iterator[LoadScene]:
     with Client(kafka_broker.bootstrap_servers, retry_timeout_s=60) as client:
         client.admin.add_partitions(kafka_topic, PARTITIONS)
-        yield LoadScene(kafka_broker.bootstrap_servers, client, kafka_topic, tmp_path)
+        layout = getattr(request, "param", "hour")
+        yield LoadScene(kafka_broker.bootstrap_servers, client, kafka_topic, tmp_path, layout=layout)
 
 
 @pytest.mark.parametrize("stride", [pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]), 20])
@@ -57,6 +60,7 @@ def test_killed_at_its_steps(scene: LoadScene, tmp_path: Path, stride: int, sett
     assert count > 60 // stride, "steps that there are"
 
 
+@pytest.mark.parametrize("scene", ["hour", "kind"], indirect=True)
 @pytest.mark.parametrize("kills", [pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]), 5])
 def test_killed_at_random_moments(scene: LoadScene, tmp_path: Path, kills: int) -> None:
     seed = time.time_ns()

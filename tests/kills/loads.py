@@ -43,13 +43,15 @@ if TYPE_CHECKING:
 
 NATIVE, SPARK = "native", "spark"
 LOCAL, HDFS = "local", "hdfs"
+LAYOUTS = ("hour", "kind")
+"""Folders by hour, and by a column; one for each directory in turn."""
 SERIES = 20
 """Kills of one directory."""
 STEPS = {NATIVE: 90, SPARK: 40}
 """About the steps of a load: the strides of kills at steps follow from it."""
 FINISHED_EVERY = {NATIVE: 2, SPARK: 4}
 """After every second or fourth kill at a step, a load ends: kills hit directories that are whole, and others."""
-LONGEST_US = {NATIVE: 200_000.0, SPARK: 6_000_000.0}
+LONGEST_US = {NATIVE: 200_000.0, SPARK: 30_000_000.0}
 """The longest delay of a kill at a random moment, at first."""
 TIMEOUT_S = 400
 RECORD_SIZE = 500
@@ -138,8 +140,8 @@ class Runs:
     @contextlib.contextmanager
     def _spark(self, step: int) -> Iterator[subprocess.Popen[bytes]]:
         """The program in its own session, of which nothing is left afterwards: Python and Java die at once."""
-        servers, topic, letters, place, names = self._scene.words
-        words = ["letters", servers, topic, place, letters, str(step), names]
+        servers, topic, letters, place, *more = self._scene.words
+        words = ["letters", servers, topic, place, letters, str(step), *more]
         environment = {**os.environ, "PYSPARK_PYTHON": str(quick_python(self._folder)), "SPARK_LOCAL_IP": "127.0.0.1"}
         with (self._folder / "spark.log").open("wb") as output:
             process = subprocess.Popen(
@@ -163,11 +165,13 @@ class Runs:
 class Series:
     """One directory and its topic."""
 
-    def __init__(self, engine: str, client: Client, servers: str, folder: Path, place: str) -> None:
+    def __init__(
+        self, engine: str, client: Client, servers: str, folder: Path, place: str, layout: str = LAYOUTS[0]
+    ) -> None:
         topic = f"loaded-{uuid.uuid4().hex[:12]}"
         folder.mkdir(parents=True)
         client.admin.create_topic(topic, PARTITIONS)
-        self.scene = LoadScene(servers, client, topic, folder, place)
+        self.scene = LoadScene(servers, client, topic, folder, place, layout)
         self.runs = Runs(engine, self.scene, folder)
         self.engine = engine
 
@@ -226,7 +230,8 @@ def run(
         while len(rows) < count:
             name = f"series-{len(rows)}"
             target = hdfs.url(f"/{name}") if hdfs is not None else str(folder / name / "loaded")
-            series = Series(engine, client, broker.bootstrap, folder / name, target)
+            layout = LAYOUTS[len(rows) // series_size % len(LAYOUTS)]
+            series = Series(engine, client, broker.bootstrap, folder / name, target, layout)
             found = []
             for number in range(len(rows), min(count, len(rows) + series_size)):
                 step = number * stride if number < count // 2 else None

@@ -1,5 +1,6 @@
 """Changes of a topic's columns, read by Spark: with the schema of `kafkalite load schema`, and after compaction."""
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from kafkalite.broker import Broker
 from kafkalite.client import Client, ColumnReader
 from kafkalite.failures.headers import ERROR as LETTER_ERROR
 from kafkalite.failures.headers import letter_of
+from kafkalite.load import native
 from kafkalite.load.compaction import compact
+from kafkalite.load.json_values import JsonValues
 from kafkalite.load.table_schema import spark_schemas
 from kafkalite.spark import load
 from kafkalite.spark.json_values import decode_json
@@ -62,6 +65,36 @@ def letters_of(client: Client, topic: str) -> list[tuple[bytes, str | None]]:
     headers = [tuple((each["key"], each["value"]) for each in row["headers"]) for row in rows]
     assert all(map(letter_of, headers))
     return [(row["value"], dict(each)[LETTER_ERROR].decode()) for row, each in zip(rows, headers, strict=True)]
+
+
+@pytest.mark.integration
+def test_folders_of_a_column_for_both_engines(
+    spark, kafka_broker: Broker, kafka_topic: str, client: Client, tmp_path: Path
+) -> None:
+    columns = "id BIGINT, country STRING"
+    common: dict[str, Any] = {"bootstrap_servers": kafka_broker.bootstrap_servers, "topics": [kafka_topic]}
+    layout = {"flatten": "_", "partition_by": "country"}
+    decode = partial(decode_json, schema=columns)
+    texts = ["DE", "a/b", "x=y", "ü", "", None, "07", "50%", "DE", "FR"]
+    sent = [json.dumps({"id": number, "country": text}).encode() for number, text in enumerate(texts)]
+    client.produce(kafka_topic, 0, sent[:8])
+    assert load.load(spark, tmp_path, transform=decode, keep_values=False, **layout, **common).rows == 8
+    client.produce(kafka_topic, 0, sent[8:9])
+    assert native.load(tmp_path, values=JsonValues(columns, "failfast"), **common).rows == 1
+    client.produce(kafka_topic, 0, sent[9:])
+    assert load.load(spark, tmp_path, transform=decode, keep_values=False, **common).rows == 1
+    expected = [(number, text or None) for number, text in enumerate(texts)]
+    for _ in range(2):
+        for frame in (
+            load.read(spark, tmp_path, kafka_topic),
+            spark.read.schema(spark_schemas(tmp_path)[kafka_topic]).parquet(str(tmp_path)),
+        ):
+            rows = frame.select("id", "country").orderBy("id").collect()
+            assert [(row.id, row.country) for row in rows] == expected
+        compact(tmp_path)
+    client.produce(kafka_topic, 0, sent[:1])
+    with pytest.raises(load.LoadError, match="is partitioned by country, not by day"):
+        load.load(spark, tmp_path, transform=decode, partition_by="day", **common)
 
 
 @pytest.mark.integration

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 from kafkalite.load import avro_values
 from kafkalite.load.columns import merged, of_arrow
 from kafkalite.load.contents import paths
+from kafkalite.load.layout import Layout, require_layout
 from kafkalite.load.letters import LetterTopic, deliver, prepare
 from kafkalite.load.loading import (
     COMMIT_SIZE,
@@ -90,6 +91,8 @@ def load(
     aliases: Aliases | None = None,
     keep_values: bool = True,
     mark_misfits: bool = False,
+    partition_by: str | None = None,
+    flatten: str | None = None,
 ) -> Summary:
     """Load what the topics hold now and `path` does not, and return a Summary.
 
@@ -109,11 +112,13 @@ def load(
     `mark_misfits` whether a decoded value that does not fit into the columns of the topic's table is loaded as null,
                    with the reason in the column that `transform` has for it; otherwise it ends the load. With
                    `dead_letters`, it becomes a dead letter
+    `partition_by`, `flatten`   as for kafkalite.load.native.load
 
     Errors: LoadError if the load cannot continue, OptionError, KafkaError.
     """
     require_settings(codec, file_size)
     require_load(on_data_loss, commit_size)
+    require_layout(partition_by, flatten)
     given = source_options(bootstrap_servers, topics, pattern, on_data_loss, options)
     parsed = SourceOptions.parse({**given, "startingOffsets": "earliest"})
     log_without_effect(parsed.without_effect)
@@ -128,16 +133,17 @@ def load(
     target = path if isinstance(path, Target) else Target(path)
     topic = LetterTopic(dead_letters) if isinstance(dead_letters, str) else dead_letters
 
-    def engine(part: LoadRound, staging: str) -> list[str]:
+    def engine(part: LoadRound, staging: str, layouts: Mapping[str, Layout]) -> list[str]:
         frame = frame_of(spark, given, part, file_size)
         if transform is not None:
             frame = transform(frame)
         known = tables(target.storage, target.state, strict=False)
         writing = Writing(staging, prefix_of(target), codec, file_size, {}, False, {}, known, aliases or {})
+        writing = writing._replace(layouts=layouts)
         frame, writing = with_bad_values(frame, writing, topic, keep_values=keep_values, mark_misfits=mark_misfits)
         return written(frame, writing, record_size_of(plan, part))[0]
 
-    return run(target, plan, engine, letters=topic, on_commit=on_commit)
+    return run(target, plan, engine, letters=topic, on_commit=on_commit, partition_by=partition_by, flatten=flatten)
 
 
 def source_options(
@@ -359,6 +365,7 @@ def publisher(
             skips = again or on_overlap == "skip"
             known = tables(target.storage, state, strict=False)
             writing = Writing(staging, prefix_of(target), codec, file_size, loaded, skips, {}, known)
+            writing = writing._replace(layouts=state.layouts)
             frame = batch.coalesce(parallelism(spark))
             frame, writing = with_bad_values(frame, writing, topic, keep_values=True, mark_misfits=False)
             letters = None if client is None or topic is None else (client, topic)

@@ -31,13 +31,16 @@ HOUR_MS = 3_600_000
 class LoadScene:
     """A topic that grows, and what a load has made of it in `place`: a directory, or one of HDFS (webhdfs://…)."""
 
-    def __init__(self, servers: str, client: Client, topic: str, folder: Path, place: str | None = None) -> None:
+    def __init__(
+        self, servers: str, client: Client, topic: str, folder: Path, place: str | None = None, layout: str = "hour"
+    ) -> None:
         self.client = client
         self.topic = topic
         self.letters = f"{topic}-bad"
         self.place = place or str(folder / "loaded")
         self.names = folder / "names"
-        self.words = [servers, topic, self.letters, self.place, str(self.names)]
+        self.words = [servers, topic, self.letters, self.place, str(self.names), layout]
+        self._layout = layout
         self._outside = OutsideReader(self.place, folder / "copies")
         self._servers = servers
         self.count = 0
@@ -68,7 +71,7 @@ class LoadScene:
 
     def finish(self) -> None:
         """Load what is left."""
-        native_loader.load(self._servers, self.topic, self.letters, storage_of(self.place))
+        native_loader.load(self._servers, self.topic, self.letters, storage_of(self.place), self._layout)
 
     def check_everything(self) -> None:
         """After one more load, for those who list directories, and in the topic of letters."""

@@ -54,7 +54,8 @@ def publish_batches(
     batches: Iterable[pa.RecordBatch],
     writing: Writing,
     letters: tuple[Client, LetterTopic] | None = None,
+    change: Change | None = None,
 ) -> Published:
     """Record batches as one change, as an engine and the loop of a load publish them."""
     rows = [text for told in write(writing, iter(batches)) for text in told.column("file").to_pylist()]
-    return publish_rows(target, rows, Change("load"), letters)
+    return publish_rows(target, rows, change or Change("load"), letters)

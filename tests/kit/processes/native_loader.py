@@ -1,10 +1,11 @@
 """Loads a topic with the native engine, and dies (SIGKILL): at a step, or after a number of microseconds.
 
-    python -m tests.kit.processes.native_loader steps|times SERVERS TOPIC LETTER_TOPIC TARGET NAMES
+    python -m tests.kit.processes.native_loader steps|times SERVERS TOPIC LETTER_TOPIC TARGET NAMES LAYOUT
 
 Steps are those of the target's storage, of the files that are being written, of the record batches that are read and of
 the producer of dead letters. NAMES gets the name of each step at which it died. A value that begins with "bad" is a
-dead letter. `tests.kit.processes.dying` has the other side.
+dead letter, and the others have a field `kind`. LAYOUT is hour, or kind for folders by this field.
+`tests.kit.processes.dying` has the other side.
 """
 
 import functools
@@ -29,6 +30,7 @@ from tests.kit.processes.dying import serve
 
 FILE_SIZE = 20_000
 NEVER = -1
+KINDS = 3
 
 
 class MarkedValues:
@@ -41,10 +43,14 @@ class MarkedValues:
 
     def decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         bad = pc.starts_with(batch.column("value").cast(pa.string()), "bad")
+        kinds = [str(offset % KINDS) for offset in batch.column("offset").to_pylist()]
+        batch = batch.append_column("decoded", pa.StructArray.from_arrays([pa.array(kinds)], ["kind"]))
         return batch.append_column("avro_error", pc.if_else(bad, "it is bad", pa.scalar(None, pa.string())))
 
 
-def load(servers: str, topic: str, letter_topic: str, storage: Storage, *, commit_size: int = 1 << 30) -> None:
+def load(
+    servers: str, topic: str, letter_topic: str, storage: Storage, layout: str, *, commit_size: int = 1 << 30
+) -> None:
     with Client(servers, retry_timeout_s=60) as client:
         native.load(
             Target(storage),
@@ -54,6 +60,8 @@ def load(servers: str, topic: str, letter_topic: str, storage: Storage, *, commi
             dead_letters=letter_topic,
             file_size=FILE_SIZE,
             commit_size=commit_size,
+            partition_by=layout,
+            flatten="_",
         )
 
 
@@ -75,7 +83,7 @@ def count_producer_steps(step: Callable[[str], None]) -> None:
         counting(name)
 
 
-def end_at(servers: str, topic: str, letter_topic: str, place: str, names: str, last_step: int) -> None:
+def end_at(servers: str, topic: str, letter_topic: str, place: str, names: str, layout: str, last_step: int) -> None:
     """See the module."""
     target = DyingStorage(storage_of(place), last_step, Path(names))
 
@@ -96,10 +104,10 @@ def end_at(servers: str, topic: str, letter_topic: str, place: str, names: str, 
         target.step("after all record batches")
 
     native.records_of = counted_batches
-    load(servers, topic, letter_topic, target)
+    load(servers, topic, letter_topic, target, layout)
 
 
-def end_after(servers: str, topic: str, letter_topic: str, place: str, _names: str, delay_us: int) -> None:
+def end_after(servers: str, topic: str, letter_topic: str, place: str, _names: str, layout: str, delay_us: int) -> None:
     """See the module."""
     loader = os.getpid()
     killer = os.fork()
@@ -108,7 +116,7 @@ def end_after(servers: str, topic: str, letter_topic: str, place: str, _names: s
         os.kill(loader, signal.SIGKILL)
         os._exit(0)
     try:
-        load(servers, topic, letter_topic, storage_of(place), commit_size=20_000)
+        load(servers, topic, letter_topic, storage_of(place), layout, commit_size=20_000)
     finally:
         os.kill(killer, signal.SIGKILL)
         os.waitpid(killer, 0)

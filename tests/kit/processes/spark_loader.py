@@ -2,7 +2,7 @@
 
     python -m tests.kit.processes.spark_loader load SERVERS TOPIC TARGET
     python -m tests.kit.processes.spark_loader stream SERVERS TOPIC TARGET CHECKPOINT
-    python -m tests.kit.processes.spark_loader letters SERVERS TOPIC TARGET LETTER_TOPIC STEP NAMES
+    python -m tests.kit.processes.spark_loader letters SERVERS TOPIC TARGET LETTER_TOPIC STEP NAMES LAYOUT
 
 It loads what there is in small steps, and ends with status 0 when it is done. With `letters`, a value that begins with
 "bad" is a dead letter, and the driver dies (SIGKILL) at a step of the target's storage or of the producer of dead
@@ -20,7 +20,7 @@ from kafkalite.load.places import storage_of
 from kafkalite.spark import load
 from kafkalite.spark.session import session
 from tests.kit.fakes.dying_storage import DyingStorage
-from tests.kit.processes.native_loader import count_producer_steps
+from tests.kit.processes.native_loader import KINDS, count_producer_steps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,7 +61,7 @@ def stream(spark: SparkSession, servers: str, topic: str, target: str, checkpoin
 
 
 def load_with_letters(
-    spark: SparkSession, servers: str, topic: str, target: str, letter_topic: str, step: str, names: str
+    spark: SparkSession, servers: str, topic: str, target: str, letter_topic: str, step: str, names: str, layout: str
 ) -> None:
     storage = DyingStorage(storage_of(target), int(step), Path(names))
     count_producer_steps(storage.step)
@@ -74,13 +74,17 @@ def load_with_letters(
         dead_letters=letter_topic,
         commit_size=STEP_SIZE,
         file_size=FILE_SIZE,
+        partition_by=layout,
+        flatten="_",
     )
 
 
 def marked(frame: DataFrame) -> DataFrame:
-    """Mark the values that begin with "bad"."""
+    """Mark the values that begin with "bad", and give all a field."""
     from pyspark.sql import functions as sql
 
+    kind = (sql.col("offset") % KINDS).cast("string")
+    frame = frame.withColumn("decoded", sql.struct(kind.alias("kind")))
     return frame.withColumn("avro_error", sql.when(sql.col("value").cast("string").startswith("bad"), "it is bad"))
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kafkalite.load import local_disk, manifest
+from kafkalite.load.layout import folder_of
 from kafkalite.load.manifest import SNAPSHOT_EVERY, Change, DataFile, LoadState, PartitionShare, Target
-from kafkalite.load.parquet import folder_of
 from kafkalite.load.storage import LoadError
 from kafkalite.model import TopicPartition
 

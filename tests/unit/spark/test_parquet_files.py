@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkalite.load.layout import NO_PLACE, folder_of
 from kafkalite.load.manifest import DataFile, PartitionShare
-from kafkalite.load.parquet import NO_PLACE, OPEN_MAX, Writing, folder_of, write
+from kafkalite.load.parquet import OPEN_MAX, Writing, write
 from kafkalite.load.storage import LoadError
 
 HOUR_US = 3_600_000_000
