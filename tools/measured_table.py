@@ -28,6 +28,7 @@ COMPARISON = "head to head"
 BARE = "bare socket"
 COLUMNS = "columns"
 SPARK = "spark"
+LOADS = "loads"
 
 SIDE_BY_SIDE = (
     ("throughput-produce", "produce-batch-50", "produce, 200 B messages, acks=1, batches of 50"),
@@ -178,6 +179,15 @@ def spark() -> str:
     return "\n".join(["", *report.sources(result["cases"]), "", report.versions(result), report.facts(result), "", ""])
 
 
+def loads() -> str:
+    """Loads of a topic into files, beside Spark's own sink."""
+    from benchmarks.spark import report
+
+    result = load("loads")
+    rows = report.loads(result["medians"])
+    return "\n".join(["", *rows, "", report.versions(result), report.load_facts(result), "", ""])
+
+
 def columns() -> str:
     """Reading to Arrow, without Spark."""
     from benchmarks.spark import report
@@ -200,6 +210,8 @@ def tables() -> Iterator[tuple[Path, str, str]]:
     yield KAFKA_07, PARTS, classic()
     if (RESULTS / "spark.json").exists():
         yield BENCHMARKS, SPARK, spark()
+    if (RESULTS / "loads.json").exists():
+        yield BENCHMARKS, LOADS, loads()
     yield REPEATING, COLUMNS, columns()
     if (HEAD_TO_HEAD / "run.json").exists():
         yield README, COMPARISON, small_comparison()

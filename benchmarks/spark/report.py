@@ -51,6 +51,34 @@ def columns(cases: Sequence[Row]) -> Iterator[str]:
         yield f"| {codec} | " + " | ".join(cells) + " |"
 
 
+LOADS = (
+    ("native", "`kafkalite load --engine native`"),
+    ("spark", "`kafkalite load --engine spark`"),
+    ("sink", "Spark: `kafka` to its Parquet sink"),
+)
+
+
+def loads(medians: dict[str, Row]) -> Iterator[str]:
+    """Rows of each way to load a topic into files, as commands; the last one has a few records."""
+    yield "| command | CPU s | broker's CPU s | wall time s | MB |"
+    yield "| --- | --- | --- | --- | --- |"
+    for system, title in (*LOADS, ("few", "five records, `--engine native`")):
+        row = medians[system]
+        size, digits = ("", 2) if system == "few" else (f"{row['size'] / 1e6:.0f}", 1)
+        cells = [f"{row[key]:.{digits}f}" for key in ("cpu_s", "broker_cpu_s", "wall_s")]
+        yield f"| {title} | {' | '.join(cells)} | {size} |"
+
+
+def load_facts(result: Row) -> str:
+    """On what, and when."""
+    rounds = [row["load_average"] for each in result["rounds"] for row in each.values()]
+    machine = result["machine"]
+    return (
+        f"{machine['cpu']}, {machine['core_count']} cores, {machine['time'][:10]}; load average before the commands"
+        f" {min(rounds):.1f} to {max(rounds):.1f}."
+    )
+
+
 def facts(result: Row) -> str:
     """On what, and when."""
     machine = result["machine"]

@@ -30,3 +30,16 @@ def test_it_compares_all_sources(tmp_path: Path) -> None:
         ("even", sink, source) for sink in ("noop", "parquet") for source in ("ready", "kafkalite", "kafka")
     } | {("skewed", "noop", "kafkalite"), ("skewed", "noop", "kafka")}
     assert all(row["medians"]["rate_per_s"] > 0 for row in result["cases"])
+
+
+def test_it_compares_loads(tmp_path: Path) -> None:
+    environment = {**os.environ, "KAFKALITE_BENCH_RESULTS": str(tmp_path), "KAFKALITE_BENCH_DIR": str(tmp_path)}
+    rounds = ["--rows", "20000", "--rounds", "1", "--kept", str(tmp_path / "rounds.json")]
+    command = [sys.executable, "-m", "benchmarks.spark.loads", *rounds]
+    for count in (1, 2):
+        done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=540)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+        result = json.loads((tmp_path / "loads.json").read_text())
+        assert (result["repeat_count"], len(result["rounds"])) == (count, count)
+    assert result["medians"].keys() == {"native", "spark", "sink", "few"}
+    assert all(row["cpu_s"] > 0 and row["size"] > 0 for row in result["medians"].values())
