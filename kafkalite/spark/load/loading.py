@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
+from kafkalite.errors import KafkaError
 from kafkalite.load import avro_values
 from kafkalite.load.columns import merged, of_arrow
 from kafkalite.load.contents import paths
@@ -35,15 +36,17 @@ from kafkalite.load.places import storage_of
 from kafkalite.load.plan import LoadPlan, LoadSource, starting_bound
 from kafkalite.load.positions import to_json
 from kafkalite.load.reading import dataset, is_rewritten
+from kafkalite.load.selection import OptionError
 from kafkalite.load.storage import LoadError
 from kafkalite.load.table_schema import tables
 from kafkalite.spark.load.arrow_batches import bounded_by_rows, measured, record_size_of, write_measured
+from kafkalite.spark.load.direct import results_of
 from kafkalite.spark.options import SourceOptions, log_without_effect
 from kafkalite.spark.sentences import sentence_of
 from kafkalite.spark.source.plan import client_for, client_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -63,6 +66,9 @@ UNREAD: Final = "unread"
 OVERLAPS: Final = ("error", "skip", "load")
 BAD: Final = {avro_values.ERROR: avro_values.EXCEPTION, "json_error": "json.JSONDecodeError"}
 """Column with the reason why a row is bad → exception class in its dead letter."""
+
+
+NO_MARKS: Final = f"dead_letters needs a transform that marks bad rows in column {' or '.join(BAD)}"
 
 
 _cores: WeakKeyDictionary[SparkSession, int] = WeakKeyDictionary()
@@ -134,12 +140,16 @@ def load(
     topic = LetterTopic(dead_letters) if isinstance(dead_letters, str) else dead_letters
 
     def engine(part: LoadRound, staging: str, layouts: Mapping[str, Layout]) -> list[str]:
-        frame = frame_of(spark, given, part, file_size)
-        if transform is not None:
-            frame = transform(frame)
         known = tables(target.storage, target.state, strict=False)
         writing = Writing(staging, prefix_of(target), codec, file_size, {}, False, {}, known, aliases or {})
         writing = writing._replace(layouts=layouts)
+        if transform is None:
+            if topic is not None:
+                raise ValueError(NO_MARKS)
+            with sentences():
+                found = results_of(spark, reading_of(given, part), writing, task_count(spark, part, file_size))
+            return [row.file for row in found]
+        frame = transform(frame_of(spark, given, part, file_size))
         frame, writing = with_bad_values(frame, writing, topic, keep_values=keep_values, mark_misfits=mark_misfits)
         return written(frame, writing, record_size_of(plan, part))[0]
 
@@ -170,11 +180,20 @@ def source_options(
 
 
 def frame_of(spark: SparkSession, given: Mapping[str, str], part: LoadRound, file_size: int) -> DataFrame:
-    """Return the records of one round, in as many tasks as are worthwhile: each task writes its own files."""
-    cores = parallelism(spark)
+    """Return the records of one round."""
+    frame = spark.read.format("kafkalite").options(**reading_of(given, part)).load()
+    return frame.coalesce(task_count(spark, part, file_size))
+
+
+def task_count(spark: SparkSession, part: LoadRound, file_size: int) -> int:
+    """Return how many tasks are worthwhile for a round: each writes its own files."""
+    return max(parallelism(spark), math.ceil(part.size / file_size))
+
+
+def reading_of(given: Mapping[str, str], part: LoadRound) -> dict[str, str]:
+    """Return the source's options for one round."""
     named = {name: text for name, text in given.items() if not name.startswith("subscribe")}
-    frame = spark.read.format("kafkalite").options(**named, **options_of(part)).load()
-    return frame.coalesce(max(cores, math.ceil(part.size / file_size)))
+    return {**named, **options_of(part)}
 
 
 def options_of(part: LoadRound) -> dict[str, str]:
@@ -218,7 +237,7 @@ def with_bad_values(
     marks = [name for name in frame.columns if name in BAD]
     if topic is not None:
         if not marks:
-            raise ValueError(f"dead_letters needs a transform that marks bad rows in column {' or '.join(BAD)}")
+            raise ValueError(NO_MARKS)
         writing = writing._replace(aside={name: BAD[name] for name in marks})
     if marks and (topic is not None or mark_misfits):
         writing = writing._replace(errors=marks[0])
@@ -250,15 +269,23 @@ def written(frame: DataFrame, writing: Writing, record_size: float | None) -> tu
     missing = [name for name in NEEDED if name not in frame.columns]
     if missing:
         raise LoadError(f"the rows lack column {', '.join(missing)}, which an exactly-once load needs")
+    with sentences(), bounded_by_rows(frame.sparkSession, record_size):
+        rows = frame.mapInArrow(functools.partial(write_measured, writing), RESULT).collect()
+    return measured([row.file for row in rows])
+
+
+@contextlib.contextmanager
+def sentences() -> Iterator[None]:
+    """Raise LoadError with the reason of a task that cannot continue."""
     try:
-        with bounded_by_rows(frame.sparkSession, record_size):
-            rows = frame.mapInArrow(functools.partial(write_measured, writing), RESULT).collect()
+        yield
+    except (LoadError, OptionError, KafkaError):
+        raise
     except Exception as error:
         reason = sentence_of(error)
         if reason is None:
             raise
         raise LoadError(reason) from error
-    return measured([row.file for row in rows])
 
 
 # --- as a stream ------------------------------------------------------------------------------------------------------
