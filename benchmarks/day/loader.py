@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.day.shape import PARTITIONS, TOPIC
 from kafkalite.client import READ_COMMITTED, Client, ColumnReader
-from kafkalite.load.layout import folder_for
 from kafkalite.load.manifest import Change, DataFile, Target
 from kafkalite.load.parquet import Writing, write
 from kafkalite.model import TopicPartition
@@ -74,7 +73,7 @@ def load(client: Client, target: Target) -> int:
         for told in write(writing, batches()):
             for text in told.column("file").to_pylist():
                 file = DataFile.from_json(json.loads(text))
-                name = f"{folder_for(file)}/{file.path.rpartition('/')[2]}"
+                name = f"{file.folder}/{file.path.rpartition('/')[2]}"
                 staged[name] = file.path
                 added.append(file._replace(path=name))
         target.commit(Change("load", added, positions=reached), staged)

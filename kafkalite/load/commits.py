@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalite.load.layout import folder_for
 from kafkalite.load.manifest import DataFile, Target
 from kafkalite.load.storage import LoadError
 
@@ -75,7 +74,7 @@ def commit_of(value: Mapping[str, Any]) -> Commit:
     added = [DataFile.from_json(row) for row in value["add"]]
     folders: dict[str, list[DataFile]] = {}
     for file in added:
-        folders.setdefault(folder_for(file), []).append(file)
+        folders.setdefault(file.folder, []).append(file)
     changed = [
         ChangedHour(
             files[0].topic,

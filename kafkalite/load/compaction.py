@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkalite.base.dataclass import dataclass
 from kafkalite.load.columns import Columns, arrow_fields, fitted, from_json, plain, to_json
-from kafkalite.load.layout import file_columns, folder_for
+from kafkalite.load.layout import file_columns
 from kafkalite.load.manifest import Change, DataFile, PartitionShare, Target, now_ms
 from kafkalite.load.parquet import FILE_SIZE, ROW_GROUP_SIZE
 from kafkalite.load.storage import LoadError
@@ -93,7 +93,7 @@ def compact_group(target: Target, group: Sequence[DataFile], done: Compacted, gr
         merged = f"{staging}/{new}"
         columns = file_columns_of(target.state, group[0].topic)
         size = merge(target.storage, [file.path for file in group], merged, columns, codec)
-        name = f"{folder_for(group[0])}/{new}"
+        name = f"{group[0].folder}/{new}"
         file = joined(group, name, size)
         keep_until_ms = now_ms() + round(grace_s * 1000)
         change = Change("compaction", [file], [file.path for file in group], keep_until_ms=keep_until_ms)
@@ -113,7 +113,7 @@ def groups(files: Iterable[DataFile], file_size: int, old: Container[str] = ()) 
     places: dict[str, list[DataFile]] = {}
     for file in files:
         if file.size < file_size * SMALL or file.path in old:
-            places.setdefault(folder_for(file), []).append(file)
+            places.setdefault(file.folder, []).append(file)
     found = []
     for rows in places.values():
         group: list[DataFile] = []

@@ -24,9 +24,7 @@ from kafkalite.load.decoded import DECODED
 from kafkalite.load.storage import LoadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from kafkalite.load.manifest import DataFile, LoadState
+    from collections.abc import Iterator, Mapping
 
     Place = int | str | None
     """Where a record's file is: hours since 1970, or NO_HOUR; the text of a column's value, or None."""
@@ -85,29 +83,6 @@ def require_layout(partition_by: str | None, flatten: str | None) -> None:
         raise ValueError(f"partition_by must be hour, day or the name of a column, not {partition_by!r}")
     if partition_by.lower() in TAKEN - {HOUR}:
         raise ValueError(f"partition_by must be hour, day or a column of decoded values, not {partition_by!r}")
-
-
-def layouts_of(
-    state: LoadState, topics: Iterable[str], partition_by: str | None, flatten: str | None, location: str
-) -> dict[str, Layout]:
-    """Return the layout of each topic: as it was first loaded, or as wanted. LoadError if these differ."""
-    found = {}
-    loaded = {file.topic for file in state.files.values()} | state.schemas.keys()
-    for topic in topics:
-        known = state.layouts.get(topic, Layout() if topic in loaded else None)
-        if known is None:
-            found[topic] = Layout(partition_by or HOUR, flatten or "")
-            continue
-        if partition_by not in {None, known.by}:
-            raise LoadError(
-                f"topic {topic} in {location} is partitioned by {known.by}, not by {partition_by}; omit the option, or "
-                "load into another directory"
-            )
-        if flatten not in {None, known.flatten}:
-            how = f"flattened with {known.flatten!r}" if known.flatten else "not flattened"
-            raise LoadError(f"topic {topic} in {location} is {how}; omit the option, or load into another directory")
-        found[topic] = known
-    return found
 
 
 # --- places -----------------------------------------------------------------------------------------------------------
@@ -220,11 +195,6 @@ def encoded(value: str) -> str:
 def folder_of(topic: str, date: str | None, hour: int | None) -> str:
     """Return the folder of a topic and hour, relative to the target."""
     return f"topic={topic}/date={date or NO_PLACE}/hour={NO_PLACE if hour is None else f'{hour:02d}'}"
-
-
-def folder_for(file: DataFile) -> str:
-    """Return the folder of a file, relative to the target."""
-    return f"topic={file.topic}/{file.place}" if file.place else folder_of(file.topic, file.date, file.hour)
 
 
 def file_columns(columns: Columns, layout: Layout | None) -> Columns:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from kafkalite.base.dataclass import dataclass
 from kafkalite.client.history import marks_at
 from kafkalite.load.columns import Columns, from_json, merged, to_json
-from kafkalite.load.layout import Layout, folder_for, layouts_of, require_few
+from kafkalite.load.layout import HOUR, Layout, require_few
 from kafkalite.load.letters import LetterTopic, deliver, prepare, publish_with
 from kafkalite.load.manifest import Change, DataFile
 from kafkalite.load.parquet import CODECS
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kafkalite.client import Client
-    from kafkalite.load.manifest import Target
+    from kafkalite.load.manifest import LoadState, Target
     from kafkalite.load.plan import LoadPlan, LoadRound
 
     Engine = Callable[[LoadRound, str, dict[str, Layout]], Iterable[str]]
@@ -130,6 +130,29 @@ def run(
     return summary
 
 
+def layouts_of(
+    state: LoadState, topics: Iterable[str], partition_by: str | None, flatten: str | None, location: str
+) -> dict[str, Layout]:
+    """Return the layout of each topic: as it was first loaded, or as wanted. LoadError if these differ."""
+    found = {}
+    loaded = {file.topic for file in state.files.values()} | state.schemas.keys()
+    for topic in topics:
+        known = state.layouts.get(topic, Layout() if topic in loaded else None)
+        if known is None:
+            found[topic] = Layout(partition_by or HOUR, flatten or "")
+            continue
+        if partition_by not in {None, known.by}:
+            raise LoadError(
+                f"topic {topic} in {location} is partitioned by {known.by}, not by {partition_by}; omit the option, or "
+                "load into another directory"
+            )
+        if flatten not in {None, known.flatten}:
+            how = f"flattened with {known.flatten!r}" if known.flatten else "not flattened"
+            raise LoadError(f"topic {topic} in {location} is {how}; omit the option, or load into another directory")
+        found[topic] = known
+    return found
+
+
 def new_layouts(target: Target, layouts: Mapping[str, Layout]) -> dict[str, Layout]:
     """Return the layouts that a change has to publish."""
     known = target.state.layouts
@@ -161,10 +184,10 @@ def publish_rows(
             bad.append(value)
             continue
         file = DataFile.from_json(value)
-        name = f"{folder_for(file)}/{file.path.rpartition('/')[2]}"
+        name = f"{file.folder}/{file.path.rpartition('/')[2]}"
         staged[name] = file.path
         added.append(file._replace(path=name))
-    added.sort(key=lambda file: (folder_for(file), min(file.partitions.items())))
+    added.sort(key=lambda file: (file.folder, min(file.partitions.items())))
     for topic, layout in {**target.state.layouts, **change.layouts}.items():
         require_few(layout, topic, len({file.place for file in added if file.topic == topic}))
     reached = dict(change.positions)

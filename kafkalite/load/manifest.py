@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkalite.base.dataclass import dataclass
 from kafkalite.client.read.marks import Mark, Position
-from kafkalite.load.layout import Layout, layouts_from_json
+from kafkalite.load.layout import Layout, folder_of, layouts_from_json
 from kafkalite.load.places import storage_of
 from kafkalite.load.positions import from_json, to_json
 from kafkalite.load.storage import LoadError, Storage
@@ -77,6 +77,11 @@ class DataFile(NamedTuple):
     time_max: int | None
     place: str | None = None
     """The folder in that of the topic, unless it is that of `date` and `hour` (kafkalite.load.layout)."""
+
+    @property
+    def folder(self) -> str:
+        """The folder of the file, relative to the target."""
+        return f"topic={self.topic}/{self.place}" if self.place else folder_of(self.topic, self.date, self.hour)
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry in a manifest."""

@@ -54,6 +54,9 @@ FINISHED_EVERY = {NATIVE: 2, SPARK: 4}
 LONGEST_US = {NATIVE: 200_000.0, SPARK: 30_000_000.0}
 """The longest delay of a kill at a random moment, at first."""
 TIMEOUT_S = 400
+FINISH_TIMEOUT_S = 1800
+"""Of a load of all that killed loads have left."""
+BROKEN = (AssertionError, TimeoutError, subprocess.TimeoutExpired)
 RECORD_SIZE = 500
 AT_RANDOM = "random moment"
 
@@ -119,7 +122,7 @@ class Runs:
             self._scene.finish()
         else:
             with self._spark(-1) as process:
-                process.wait(TIMEOUT_S)
+                process.wait(FINISH_TIMEOUT_S)
                 self._check_end(process)
 
     def _names(self) -> list[str]:
@@ -193,7 +196,7 @@ class Series:
             if name is not None and number % FINISHED_EVERY[self.engine] == 0:
                 self.runs.finish()
                 row.completed += 1
-        except (AssertionError, TimeoutError) as error:
+        except BROKEN as error:
             row.findings.append(f"{type(error).__name__}: {str(error)[:2000]}")
         return row
 
@@ -202,7 +205,7 @@ class Series:
         try:
             self.runs.finish()
             self.scene.check_everything()
-        except (AssertionError, TimeoutError) as error:
+        except BROKEN as error:
             row.findings.append(f"at the end of the series: {type(error).__name__}: {str(error)[:2000]}")
         finally:
             self.runs.close()

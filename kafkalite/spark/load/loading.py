@@ -125,10 +125,9 @@ def load(
     require_settings(codec, file_size)
     require_load(on_data_loss, commit_size)
     require_layout(partition_by, flatten)
-    given = source_options(bootstrap_servers, topics, pattern, on_data_loss, options)
-    parsed = SourceOptions.parse({**given, "startingOffsets": "earliest"})
-    log_without_effect(parsed.without_effect)
-    given = {name: text for name, text in given.items() if name.lower() not in map(str.lower, parsed.without_effect)}
+    if transform is None and dead_letters is not None:
+        raise ValueError(NO_MARKS)
+    given, parsed = parsed_options(source_options(bootstrap_servers, topics, pattern, on_data_loss, options))
     source = LoadSource(
         replace(parsed.subscription, whole_name=True),
         starting_bound(starting),
@@ -144,11 +143,7 @@ def load(
         writing = Writing(staging, prefix_of(target), codec, file_size, {}, False, {}, known, aliases or {})
         writing = writing._replace(layouts=layouts)
         if transform is None:
-            if topic is not None:
-                raise ValueError(NO_MARKS)
-            with sentences():
-                found = results_of(spark, reading_of(given, part), writing, task_count(spark, part, file_size))
-            return [row.file for row in found]
+            return written_directly(spark, given, part, writing)
         frame = transform(frame_of(spark, given, part, file_size))
         frame, writing = with_bad_values(frame, writing, topic, keep_values=keep_values, mark_misfits=mark_misfits)
         return written(frame, writing, record_size_of(plan, part))[0]
@@ -177,6 +172,14 @@ def source_options(
         "kafka.bootstrap.servers": bootstrap_servers,
         "failOnDataLoss": "true" if on_data_loss == "fail" else "false",
     }
+
+
+def parsed_options(given: dict[str, str]) -> tuple[dict[str, str], SourceOptions]:
+    """Return the source's options without those that have no effect, which are logged."""
+    parsed = SourceOptions.parse({**given, "startingOffsets": "earliest"})
+    log_without_effect(parsed.without_effect)
+    ignored = {*map(str.lower, parsed.without_effect)}
+    return {name: text for name, text in given.items() if name.lower() not in ignored}, parsed
 
 
 def frame_of(spark: SparkSession, given: Mapping[str, str], part: LoadRound, file_size: int) -> DataFrame:
@@ -259,6 +262,13 @@ def any_misfit(frame: DataFrame, writing: Writing) -> bool:
         schema = to_arrow_schema(frame.schema)
     found = of_arrow(schema, writing.aliases)
     return any(merged(table, found)[1] for table in writing.tables.values())
+
+
+def written_directly(spark: SparkSession, given: Mapping[str, str], part: LoadRound, writing: Writing) -> list[str]:
+    """Return the rows of `write` for a round whose records are not transformed. LoadError."""
+    with sentences():
+        found = results_of(spark, reading_of(given, part), writing, task_count(spark, part, writing.file_size))
+    return [row.file for row in found]
 
 
 def written(frame: DataFrame, writing: Writing, record_size: float | None) -> tuple[list[str], float | None]:

@@ -15,8 +15,8 @@ from kafkalite.cli import main
 from kafkalite.load import dataset, read
 from kafkalite.load.columns import of_arrow
 from kafkalite.load.compaction import compact
-from kafkalite.load.layout import NO_PLACE, PLACES_MAX, Layout, flattened, layouts_of, require_layout
-from kafkalite.load.loading import new_layouts
+from kafkalite.load.layout import NO_PLACE, PLACES_MAX, Layout, flattened, require_layout
+from kafkalite.load.loading import layouts_of, new_layouts
 from kafkalite.load.manifest import Change, Target
 from kafkalite.load.parquet import Writing
 from kafkalite.load.storage import LoadError
