@@ -114,7 +114,8 @@ class Broker:
             raise
         self.clock: Clock = clock or SystemClock()
         self.failed = threading.Event()
-        """Set when the broker cannot continue, because a listener's thread or its directory has failed: stop it."""
+        """Set when the broker cannot continue, because a listener's thread or the data directory has failed: stop the
+        broker."""
         self._life = threading.RLock()  # held while it starts or stops
         self._given_up = threading.Event()  # the start should end early
         self._faults: object | None = None  # injected into requests, in a broker under test: kafkalite.testing
@@ -135,7 +136,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The value for a client's `bootstrap.servers`: host:port of every listener except that of Kafka 0.7.
+        """The value for a client's `bootstrap.servers`: host:port of every listener except the listener of Kafka 0.7.
 
         If there are listeners without TLS and SASL, only these are included.
         """
@@ -149,7 +150,8 @@ class Broker:
         return {bound.name: bound.endpoint for bound in self._listeners}
 
     def reload_certificates(self) -> None:
-        """Load the certificates of every TLS listener again. If that fails, log it and keep the current ones."""
+        """Load the certificates of every TLS listener again. If loading fails, log the error and keep the current
+        certificates."""
         self._check_own()
         if self._parts is not None:
             self._parts.reload_certificates()
@@ -161,7 +163,7 @@ class Broker:
 
     @property
     def progress(self) -> str:
-        """Describe the progress of a start, or "" if there is none to describe. Any thread."""
+        """Return a description of the start's progress, or "" if no progress can be described. Any thread."""
         parts = self._parts
         return "" if parts is None or parts.acceptor is not None else parts.progress
 
@@ -235,9 +237,9 @@ class Broker:
             raise RuntimeError("the controllers manage the topics and users of a cluster; use an admin client")
 
     def start(self) -> Self:
-        """Start the broker; on return clients are served. In a cluster the broker is then unfenced.
+        """Start the broker; on return clients are served, and a broker in a cluster is unfenced.
 
-        Raises StartupError with the reason in one sentence; StartGivenUp is one.
+        Raises StartupError with the reason in one sentence; its subclass StartGivenUp if the start was given up.
         """
         if self._parts is not None:
             self._check_own()

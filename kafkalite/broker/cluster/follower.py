@@ -207,7 +207,7 @@ class Follower:
             self._changed[key] = None
 
     def delay(self, key: Key, leader_epoch: int, now: float, delay_s: float | None = None) -> None:
-        """Fetch a partition again only after a delay, by default the back-off."""
+        """Do not fetch a partition before a delay is over; the default delay is the back-off."""
         found = self._present(key, leader_epoch)
         if found is not None:
             self._put_off(key, found)

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 WALK_SIZE_MAX: Final = 8 * 1024 * 1024
-"""Bytes after the last snapshot above which a clean stop or a checkpoint saves a new one."""
+"""Bytes of log after the last snapshot above which a clean stop or a checkpoint saves a new snapshot."""
 OFFSET_MAX: Final = (1 << 63) - 1
 
 Marks = dict[int, tuple[int, int]]
-"""Base offset of a segment → (count, CRC) of the entries in its txnindex, for segments that have any."""
+"""Base offset of a segment → (count, CRC) of the entries in its txnindex, for segments with entries."""
 
 
 class CapturedProducers(NamedTuple):
@@ -139,7 +139,7 @@ class ProducerState:
         data: bytes, base: int, limit: int, expected: Marks | None, start: int
     ) -> list[transaction_index.Row] | None:
         """Return the entries of a segment's txnindex that the snapshot's mark covers; None if the file does not match
-        the mark. Entries after these must belong to transaction markers after the snapshot."""
+        the mark. The entries after the covered ones must belong to transaction markers after the snapshot."""
         if expected is None:
             return transaction_index.decode(data, base, limit)
         mark = expected.get(base, (0, 0))
@@ -157,8 +157,8 @@ class ProducerState:
         return [row for row in scratch.aborted.rows() if row[2] < start]
 
     def _vouch(self, table: ProducerTable, start: int) -> None:
-        """Replace lost or unmarked txnindex files: save them, and a snapshot with their marks, from `table`, the state
-        at offset `start`."""
+        """Replace lost or unmarked txnindex files: save the files, and a snapshot with their marks, from `table`, the
+        state at offset `start`."""
         log = self._log
         marks: Marks = {}
         try:
@@ -201,7 +201,7 @@ class ProducerState:
     # --- expire -------------------------------------------------------------------------------------------------------
 
     def expire(self, now_ms: int, idle_max_ms: int) -> int:
-        """Forget producers that were idle for longer than this; return their number. Takes the log's lock."""
+        """Forget producers that were idle for longer than `idle_max_ms`; return their number. Takes the log's lock."""
         log = self._log
         with log.locked():
             return log.producers.expire(now_ms, idle_max_ms) if log.producers is not None else 0
@@ -209,7 +209,7 @@ class ProducerState:
     # --- save ---------------------------------------------------------------------------------------------------------
 
     def is_due_locked(self, *, stopping: bool) -> bool:
-        """Return whether saving a snapshot now would save the next start work."""
+        """Return whether a snapshot written now would save work at the next start."""
         log = self._log
         table = log.producers
         if table is None or self.snapshot_offset == log.log_end_offset:
@@ -244,7 +244,7 @@ class ProducerState:
         return CapturedProducers(self._captures, log.log_end_offset, log.active.size, encoded, marks, indexes)
 
     def save(self, captured: CapturedProducers, *, durable: bool = False) -> None:
-        """Write a captured state, unless a later one is saved. An OSError is harmless: the log contains the same
+        """Write a captured state, unless a later state is saved. An OSError is harmless: the log contains the same
         state."""
         log = self._log
         with self._saving:
@@ -273,7 +273,7 @@ class ProducerState:
                 self.snapshot_offset = -1
 
     def save_or_warn(self, captured: CapturedProducers) -> None:
-        """Save, logging an error instead of raising it."""
+        """Call `save`, but log an error instead of raising it."""
         try:
             self.save(captured)
         except OSError as error:
@@ -307,5 +307,5 @@ class ProducerState:
 
 
 def _adjoins(rows: list[transaction_index.Row], following: list[transaction_index.Row]) -> bool:
-    """Return whether the entries of a segment may follow those of earlier segments."""
+    """Return whether the entries `rows` of a segment may precede the entries `following` of later segments."""
     return not rows or not following or rows[-1][3] <= following[0][3]

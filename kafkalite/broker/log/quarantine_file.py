@@ -5,9 +5,9 @@
 
 In a damaged range, the bytes [position, end) are not readable as batches; they held the offsets [offset, next offset).
 An empty range (no bytes) means that offsets are missing at the end of the segment. The CRC covers the first SAMPLE_SIZE
-bytes of the range. If it no longer matches, an intact copy of the segment was restored, and its records are served. If
-the file is missing, invalid or of another version, the bytes are checked again before they are served. Kafka ignores
-the file.
+bytes of the range. If the CRC no longer matches, an intact copy of the segment was restored, and its records are
+served. If the file is missing, invalid or of another version, the bytes are checked again before they are served. Kafka
+ignores the file.
 
 It is removed with its segment. Everything here may block.
 """
@@ -36,7 +36,7 @@ VERSION: Final = 1
 SAMPLE_SIZE: Final = 64 * 1024
 """Number of bytes of a range that identify it."""
 TOLD_MAX: Final = 10
-"""Maximum number of ranges named in the log line at a start; all are counted."""
+"""Maximum number of ranges that the log line at a start names; its count includes all ranges."""
 
 Range = tuple[int, int, int, int]
 """Position, end, offset, next offset; as in `Segment.damage`."""
@@ -50,7 +50,8 @@ def path_of(directory: str, base_offset: int) -> str:
 
 
 def read(path: str) -> list[tuple[Range, int]]:
-    """Return the ranges in a file, each with its CRC; an empty list if it is missing, damaged or of another version."""
+    """Return the ranges in a file, each with its CRC; an empty list if the file is missing, damaged or of another
+    version."""
     try:
         data = files.read_bytes(path)
         return [] if data is None else _parse(data)
@@ -79,7 +80,7 @@ def write(path: str, ranges: Iterable[tuple[Range, int]]) -> None:
 
 
 def sample_crc(path: str, position: int, end: int) -> int | None:
-    """Return the CRC of the first bytes of a range; None if they cannot be read."""
+    """Return the CRC of the first bytes of a range; None if the bytes cannot be read."""
     try:
         with disk.reading(path) as fd:
             return crc32c(files.read_from(fd, position, min(end - position, SAMPLE_SIZE)))
@@ -125,15 +126,15 @@ def restore(segments: Iterable[Segment], log_name: str) -> None:
 
 
 def taken_out(directory: str, base_offset: int) -> list[tuple[int, int]]:
-    """Return (first, next) offsets of the ranges that `log repair` removed from a segment, read from names of files it
-    left."""
+    """Return (first, next) offsets of the ranges that `log repair` removed from a segment, read from the names of the
+    files that hold the removed bytes."""
     pattern = re.compile(rf"{files.stem(base_offset)}\.\w+\.damaged-(\d+)-(\d+)(\.\d+)?")
     found = map(pattern.fullmatch, disk.list_names(directory))
     return [(int(match[1]), int(match[2])) for match in found if match is not None]
 
 
 def _stands(segment: Segment, position: int, end: int, crc: int) -> bool:
-    """Return whether the bytes are still the damaged ones, by their CRC; True if they cannot be read."""
+    """Return whether the bytes are still the damaged bytes, by their CRC; True if the bytes cannot be read."""
     if not 0 <= position <= end <= segment.size or (position == end and position != segment.size):
         return False
     found = sample_crc(segment.path, position, end)

@@ -1,7 +1,7 @@
 """Recompress a batch with the codec of the topic setting `compression.type`.
 
 Only the records, the codec bits, the length and the CRC change; offsets, timestamps and sequences stay. The batch must
-have been validated before. There are no side effects, but it takes long: call it on the I/O pool.
+have been validated before. The function has no side effects, but takes long: call it on the I/O pool.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Validate compressed batches before an append, and find the bad records of a refused batch.
 
-The native code checks uncompressed records as it appends them. Compressed ones are decompressed here first, up to a
+The native code checks uncompressed records as it appends them. Compressed records are decompressed here first, up to a
 limit, and the result is discarded. Any thread.
 """
 
@@ -46,7 +46,7 @@ def check_compressed(
 
 
 def _code_of(info: BatchInfo, records: memoryview, key_required: bool, error: BatchError) -> int:
-    """Return INVALID_TIMESTAMP if only its timestamp makes the record invalid, else INVALID_RECORD."""
+    """Return INVALID_TIMESTAMP if a record is invalid only because of its timestamp, else INVALID_RECORD."""
     try:
         check_records(info, records, key_required=key_required)
     except BatchError as other:

@@ -80,7 +80,7 @@ def walk_tail(
 
 
 def ends_in_zeros(segment: Segment, position: int) -> bool:
-    """Return whether there are bytes from `position` on, and all of them are zero."""
+    """Return whether the segment has bytes from `position` on and all these bytes are zero."""
     if position >= segment.size:
         return False
     for start in range(position, segment.size, ZEROS_CHUNK):
@@ -90,15 +90,15 @@ def ends_in_zeros(segment: Segment, position: int) -> bool:
 
 
 def may_end_in_zeros(segment: Segment, covered_size: int) -> bool:
-    """Return whether a durable segment may end in zeros and has to be read; False if its saved index covers all of
-    it."""
+    """Return whether a durable segment may end in zeros and has to be read; False if its saved index covers the whole
+    segment."""
     if covered_size == segment.size or segment.format.positional:
         return False
     return ends_in_zeros(segment, max(0, segment.size - HEADER_SIZE))
 
 
 def quarantine(segment: Segment, position: int, end: int, offset: int, next_offset: int) -> None:
-    """Quarantine bytes [position, end) of a segment, save that and log it; no effect if they are quarantined
+    """Quarantine bytes [position, end) of a segment, save the ranges and log it; no effect if the bytes are quarantined
     already."""
     if not segment.add_damage(position, end, offset, next_offset):
         return
@@ -112,7 +112,8 @@ def quarantine(segment: Segment, position: int, end: int, offset: int, next_offs
 
 
 def quarantine_gap(segment: Segment, offset: int, next_offset: int) -> None:
-    """Quarantine offsets that are missing between the end of a sealed segment and the next one's base offset."""
+    """Quarantine offsets that are missing between the end of a sealed segment and the base offset of the next
+    segment."""
     if not segment.add_damage(segment.size, segment.size, offset, next_offset):
         return
     quarantine_file.save(segment)
@@ -124,10 +125,11 @@ def quarantine_gap(segment: Segment, offset: int, next_offset: int) -> None:
 
 
 def check_end(segment: Segment, offset: int, limit: int) -> None:
-    """Quarantine the offsets [offset, limit) that are missing between a sealed segment of a dense log and the next one.
+    """Quarantine the offsets [offset, limit), which are missing between a sealed segment and the next segment of a log
+    in which no offset may be missing.
 
-    Does nothing if the segment has Kafka's index files, since Kafka may have compacted it, or if `log repair` removed
-    the offsets.
+    Do nothing if the segment has Kafka's index files, since Kafka may have compacted it, or if `log repair` removed the
+    offsets.
     """
     if offset >= limit:
         return
@@ -153,7 +155,7 @@ def verify_granules(segment: Segment, granules: Sequence[tuple[int, int, int, in
 
 
 def _verify_run(segment: Segment, run: Sequence[tuple[int, int, int, int, int]], offset_limit: int) -> int:
-    """Check adjacent granules up to the first damaged one; return the number of checked ones."""
+    """Check adjacent granules up to the first damaged granule; return the number of checked granules."""
     _, position, _, first_offset, _ = run[0]
     first_offset = first_offset if first_offset >= 0 else segment.base_offset
     scan = SegmentScan(segment, position=position, next_offset=first_offset)

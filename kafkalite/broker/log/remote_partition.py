@@ -39,7 +39,7 @@ class Elsewhere(LogState):
         return f"Elsewhere({self.topic}-{self.partition}, led by {self.core.leader_id})"
 
     def set_leader(self, leader_id: int, leader_epoch: int) -> None:
-        """Set the leader's node id (-1: none) and the leader epoch."""
+        """Set the leader's node id (-1: no leader) and the leader epoch."""
         self.core.set_leader_epoch(leader_epoch, True)
         self.core.set_led(False, leader_id)
 

@@ -55,7 +55,8 @@ class Removals:
 
     @property
     def settled(self) -> bool:
-        """Whether no deleted topic's directory has its original name or may get it back; read under the lock."""
+        """Whether the directories of all deleted topics have lost their original names, durably; read under the
+        lock."""
         return not (self._renames_unsynced or self._renames_failed is not None or self._names_kept)
 
     def keep_strays(self, strays: Iterable[str]) -> None:
@@ -67,9 +68,11 @@ class Removals:
             )
 
     def remove_leftovers(self, deleted: Iterable[str], leftovers: Iterable[str]) -> None:
-        """Remove directories of deleted topics: those renamed earlier, and those that still have their own name.
+        """Remove directories of deleted topics: `deleted`, which were renamed earlier, and `leftovers`, which have
+        their original names.
 
-        The latter are first renamed, durably, so that an incomplete removal leaves no directory with a topic's name.
+        Directories with their original names are first renamed, durably, so that an incomplete removal leaves no
+        directory with a topic's name.
         """
         doomed = [*deleted, *(self.rename_partition(path, files.deleted_directory_name) for path in leftovers)]
         if doomed:
@@ -87,9 +90,10 @@ class Removals:
         return target
 
     def clear_directories(self, name: str, partitions: Iterable[int]) -> None:
-        """Rename old directories that have the names of new partitions, durably, so that these do not get old records.
+        """Rename old directories that have the names of new partitions, durably, so that the new partitions get no old
+        records.
 
-        Directories of deleted topics and empty ones will be removed; others are kept under another name."""
+        Directories of deleted topics and empty directories will be removed; all others are kept under another name."""
         for partition in partitions:
             path = f"{self._directory}/{files.directory_name(name, partition)}"
             if not disk.lexists(path):
@@ -107,7 +111,7 @@ class Removals:
         self.sync_renames()
 
     def remove_directory(self, path: str, topic: str, partition: int, delay_ms: int) -> None:
-        """Rename a deleted partition's directory, to be removed later. After an error the next start does it."""
+        """Rename a deleted partition's directory, to be removed later. After an error, the next start removes it."""
         target = f"{self._directory}/{files.deleted_directory_name(topic, partition)}"
         try:
             file_ops.rename(path, target)
@@ -121,10 +125,10 @@ class Removals:
         self._to_remove.append((target, delay_ms))
 
     def sync_renames(self) -> None:
-        """Make all renames durable, then schedule the removals. StorageError: the renames may be undone.
+        """Make all renames durable, then schedule the removals. After a StorageError, a power cut may undo the renames.
 
-        After a failed sync, a later success does not prove that these names are durable. So every later call fails,
-        too, until the next start.
+        After a failed sync, a later successful sync does not prove that these names are durable. So every later call
+        fails, too, until the next start.
         """
         with self._lock:
             if not self._renames_unsynced:

@@ -50,7 +50,7 @@ def mend(partition: Partition | None, findings: Sequence[Finding]) -> list[tuple
 
 
 def _mend_file(partition: Partition | None, finding: Finding) -> str:
-    """Repair a file that is not a segment; return the action taken, or an empty string if there is no remedy."""
+    """Repair a file that is not a segment; return the action taken, or an empty string if the finding has no remedy."""
     if finding.remedy is Remedy.REWRITE:
         assert partition is not None, "only partitions have a topic id"
         assert partition.topic_id is not None, "the journal knows it"
@@ -75,7 +75,7 @@ def _put_aside(path: str) -> str:
 
 
 def _free_name(path: str) -> str:
-    """Return the path, with a number appended if it exists."""
+    """Return the path if it is free, else the path with a number appended."""
     number, target = 1, path
     while disk.lexists(target):
         number += 1
@@ -93,7 +93,7 @@ def _open_segment(partition: Partition, base: int) -> Segment:
 
 
 def _rebuild_index(partition: Partition, stem_path: str) -> None:
-    """Rebuild the saved index of an intact segment. Without a topic id, the next start does it."""
+    """Rebuild the saved index of an intact segment. If the topic id is unknown, the next start rebuilds it instead."""
     topic_id = partition.topic_id or topic_id_of(partition.directory)
     segment = _open_segment(partition, int(os.path.basename(stem_path)))
     scan = SegmentScan(segment, next_offset=segment.base_offset, index=SegmentIndex(), index_interval=INDEX_INTERVAL)
@@ -164,7 +164,7 @@ def _copy(source: int, position: int, end: int, target: int, at: int) -> int:
 
 
 def _write_without(path: str, target: str, ranges: Sequence[Finding]) -> None:
-    """Write a segment without some ranges to `target`, durably."""
+    """Write a segment without the given ranges to `target`, durably."""
     with disk.reading(path) as source:
         fd = file_ops.open_file(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
@@ -181,8 +181,8 @@ def _write_without(path: str, target: str, ranges: Sequence[Finding]) -> None:
 
 
 def _put_in_place(partition: Partition, path: str, temporary: str) -> None:
-    """Replace the segment. First remove the files that contain positions in it; aborted transactions have offsets
-    only."""
+    """Replace the segment. First remove the files that contain positions in it; the file of aborted transactions stays,
+    since it contains only offsets."""
     assert partition.format is not None, "there are segments"
     base = int(os.path.basename(path).partition(".")[0])
     stem = f"{partition.directory}/{files.stem(base)}"

@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 GAP_MAX: Final = 1 << 30
-"""Maximum number of missing offsets at the start of a segment; keeps its offsets within 2^31 of the base offset."""
+"""Maximum number of missing offsets at the start of a segment, so that its offsets stay within 2^31 of the base
+offset."""
 
 
 class OffsetsOutOfOrder(Exception):
@@ -83,9 +84,9 @@ class ReplicaChange(NamedTuple):
 
     log: ReplicaLog
     before: Assignment
-    """NOWHERE if it was not open."""
+    """The assignment before the change; NOWHERE if the replica was not open."""
     now: Assignment
-    """NOWHERE if it is removed and its log deleted."""
+    """The assignment after the change; NOWHERE if the replica is removed and its log deleted."""
 
 
 class ReplicaLog(log_truncation.TruncatableLog):
@@ -113,13 +114,14 @@ class ReplicaLog(log_truncation.TruncatableLog):
         self.assignment: Assignment = NOWHERE
         """The controllers' latest assignment; replaced as a whole."""
         self.walked: list[tuple[Segment, int]] = []
-        """Segments, each with the position from which a start checked its batches; empty once they are durable."""
+        """Segments, each with the position from which a start checked its batches; empty once the segments are
+        durable."""
         self.behind = False
-        """Whether it has lost, or cannot read, records that it once had and has not got back from a leader."""
+        """Whether the replica has lost, or cannot read, records that it once had and has not got back from a leader."""
 
     def configure(self, config: TopicConfig) -> None:
-        """Apply settings as PartitionLog does; min.insync.replicas also applies at once to requests that already
-        wait."""
+        """Apply settings like PartitionLog. A change of min.insync.replicas also applies at once to requests that
+        already wait."""
         super().configure(config)
         if self.core.followers is not None and self.services.leading is not None:
             self.services.leading.configure(self, self.core.followers)
@@ -130,8 +132,8 @@ class ReplicaLog(log_truncation.TruncatableLog):
     def lead(self, wanted: Assignment) -> None:
         """Become or stay the leader, and accept appends.
 
-        A new epoch begins at the log end, even if nothing is written in it (KIP-101, KAFKA-7415). It is durable before
-        the first batch with it."""
+        A new leader epoch begins at the log end, even if nothing is written in it (KIP-101, KAFKA-7415). The epoch's
+        start is durable before the first batch of the epoch."""
         with self.core.locked():
             elected = not self.led or self.assignment.leader_epoch != wanted.leader_epoch
             if elected:
@@ -232,11 +234,11 @@ class ReplicaLog(log_truncation.TruncatableLog):
         return True
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """Return an epoch's end in this log (LeaderEpochs.end_offset_for)."""
+        """Return the end of a leader epoch in this log, as LeaderEpochs.end_offset_for does."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def epoch_at(self, offset: int) -> int:
-        """Return the leader epoch of the record at an offset, existing or next."""
+        """Return the leader epoch of the record at an offset, which can be the next record to be written."""
         return self.leader_epoch if offset >= self.log_end_offset else self.epochs.epoch_at(offset)
 
     def roll_locked(self) -> None:
@@ -263,8 +265,8 @@ class ReplicaLog(log_truncation.TruncatableLog):
         self.walked.append((segment, position))
 
     def opened(self, high_watermark: int | None, recovery_point: int | None) -> None:
-        """Finish opening: set the high watermark to the checkpointed one, limited to the log, or to the log start.
-        OSError."""
+        """Finish opening: set the high watermark to the checkpointed value, limited to the log's offsets; without a
+        value, to the log start. OSError."""
         known = max(high_watermark or 0, recovery_point or 0)
         self.behind = self.log_end_offset < known or self.damage_start is not None
         if self.log_end_offset < known:
@@ -280,8 +282,8 @@ class ReplicaLog(log_truncation.TruncatableLog):
             self.core.set_high_watermark(high_watermark)
 
     def sync_walked(self) -> None:
-        """Make checked segments durable before anything is appended: a crash during a truncation may have left their
-        shorter size in memory only. May block. OSError."""
+        """Make checked segments durable before anything is appended: after a crash during a truncation, the shorter
+        size of a segment may be in memory only. May block. OSError."""
         for segment, _ in self.walked:
             if segment in self.segments:
                 files.sync_path(segment.path)
@@ -328,13 +330,16 @@ class ReplicaLog(log_truncation.TruncatableLog):
         return appended
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Raise the high watermark, at most to the log end, and wake waiting requests; return whether it moved."""
+        """Raise the high watermark, at most to the log end, and wake waiting requests; return whether the high
+        watermark rose."""
         return self.core.set_high_watermark(offset)
 
     def advance_log_start(self, offset: int, *, leader_epoch: int | None = None) -> bool:
-        """Raise the log start to the leader's, and the high watermark to at least that; return whether it moved.
+        """Raise the log start to the leader's, and the high watermark to at least the log start; return whether the log
+        start rose.
 
-        OffsetOutOfRange beyond the log end: then no record stays (truncate_fully_and_start_at).
+        OffsetOutOfRange if `offset` is beyond the log end: the caller then drops all records
+        (truncate_fully_and_start_at).
         """
         with self.core.locked():
             self.check_follows_locked(leader_epoch)
@@ -354,9 +359,9 @@ class ReplicaLog(log_truncation.TruncatableLog):
         return True
 
     def truncate_to(self, offset: int, *, leader_epoch: int | None = None) -> bool:
-        """Remove all batches that reach beyond `offset`; return whether there were any. StorageError. May block.
+        """Remove all batches that reach beyond `offset`; return whether any were removed. StorageError. May block.
 
-        The truncation is durable on return. Epochs that begin at the log end or later are removed in any case
+        The truncation is durable on return. Leader epochs that begin at the new log end or later are always removed
         (KAFKA-10706).
         """
         if offset < 0:

@@ -47,11 +47,11 @@ class RetentionPolicy(Protocol):
     """Decides which segments to delete."""
 
     def deletable_count(self, segments: Sequence[SegmentAge], now_ms: int) -> int:
-        """Return how many of the first segments may be deleted; there is at least one segment."""
+        """Return how many of the first segments may be deleted. `segments` has at least one segment."""
 
 
 def named_policies(texts: Iterable[str]) -> tuple[RetentionPolicy, ...]:
-    """Return the policies that log.retention.policies names; ConfigError for one that does not exist."""
+    """Return the policies that log.retention.policies names; ConfigError for a policy that does not exist."""
     try:
         return tuple(plugins.make(text, methods=["deletable_count"]) for text in texts)
     except ValueError as error:
@@ -76,7 +76,7 @@ def time_of(segment: SegmentAge, now_ms: int) -> int:
 
 
 class TimeRetention:
-    """Deletes segments older than `retention_ms`; -1 keeps all."""
+    """Deletes segments older than `retention_ms`; -1 keeps all segments."""
 
     __slots__ = ("retention_ms",)
 
@@ -84,7 +84,7 @@ class TimeRetention:
         self.retention_ms = retention_ms
 
     def deletable_count(self, segments: Sequence[SegmentAge], now_ms: int) -> int:
-        """Return the number of segments before the first one that is young enough."""
+        """Return the number of segments before the first segment that is young enough to keep."""
         if self.retention_ms < 0:
             return 0
         count = 0
@@ -97,7 +97,7 @@ class TimeRetention:
 
 
 class SizeRetention:
-    """Deletes the oldest segments while the rest has at least `retention_bytes`; -1 keeps all."""
+    """Deletes the oldest segments while the rest has at least `retention_bytes`; -1 keeps all segments."""
 
     __slots__ = ("retention_bytes",)
 
@@ -105,7 +105,7 @@ class SizeRetention:
         self.retention_bytes = retention_bytes
 
     def deletable_count(self, segments: Sequence[SegmentAge], now_ms: int) -> int:  # noqa: ARG002 - the protocol's
-        """Return the number of segments whose deletion leaves at least the limit."""
+        """Return the number of oldest segments whose deletion leaves at least `retention_bytes`."""
         if self.retention_bytes < 0:
             return 0
         excess = sum(segment.size for segment in segments) - self.retention_bytes

@@ -88,7 +88,7 @@ def apply_retention(log: PartitionLog, now_ms: int) -> int:
 
 
 def _judged(log: PartitionLog) -> tuple[tuple[Segment, ...], list[SegmentAge]]:
-    """Return the segments and the facts about each that retention policies need; start again if a segment is removed
+    """Return the segments and, for each, the facts that retention policies need; start again if a segment is removed
     meanwhile. OSError; UnknownTopicOrPartition."""
     while True:
         segments = log.segments
@@ -126,10 +126,10 @@ def remove_front(log: PartitionLog, judged: tuple[Segment, ...], count: int) -> 
     """Remove the first `count` of the segments `judged` from the log; their files are removed after
     file.delete.delay.ms.
 
-    Return how many were removed. A segment that was replaced since (by compaction, for example) stays, with all later
-    ones. The new log start is checkpointed first: the renames may become durable in any order, and a start removes all
-    segments that end below the log start. If the checkpoint cannot be written, each rename is made durable before the
-    next one.
+    Return how many segments were removed. A segment that was replaced since (by compaction, for example) stays, with
+    all later segments. The new log start is checkpointed first: the renames may become durable in any order, and a
+    start removes all segments that end below the log start. If the checkpoint cannot be written, each rename is made
+    durable before the next one.
     """
     if count <= 0:
         return 0
@@ -166,7 +166,7 @@ def _sync_names(log: PartitionLog) -> None:
 
 
 def remove_files(log: PartitionLog, segment: Segment) -> None:
-    """Rename a segment's files, to be removed later; readers that have it open continue."""
+    """Rename a segment's files, to be removed later; readers that have the segment open continue."""
     segment.mark_deleted()
     paths = []
     for suffix in (log.format.suffix, *files.COMPANION_SUFFIXES):

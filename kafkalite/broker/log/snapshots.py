@@ -12,9 +12,9 @@ NNN is the log end at the time of the snapshot. Kafka's snapshot has one batch p
 requests in flight, and recognising retries of all of them takes five batches, so these are in the companion. It also
 has the count and CRC of each segment's NNN.txnindex (releases without transactions wrote none).
 
-A snapshot without a companion is Kafka's, and valid. If a snapshot is damaged, an older one is used, or the log from
-its start. Kafka may have replaced a snapshot and left our old companion. So a producer's entry in the companion is used
-only if its last batch is that of the snapshot.
+A snapshot without a companion is Kafka's, and valid. If a snapshot is damaged, an older snapshot is used, or the log
+from its start. Kafka may have replaced a snapshot and left our old companion. So a producer's entry in the companion is
+used only if its last batch is the last batch in the snapshot's entry.
 
 Everything here may block.
 """
@@ -47,7 +47,8 @@ COMPANION_VERSION: Final = 1
 LAST_OFFSET_AT: Final = 3
 """Index of the last offset in a companion's entry; older releases do not write it."""
 KEPT_COUNT: Final = 2
-"""Number of snapshots to keep: the newest may be above the end of a log that a power cut shortened."""
+"""Number of snapshots to keep: after a power cut that shortened the log, the newest snapshot may be above the log
+end."""
 
 
 def offsets_in(directory: str) -> list[int]:
@@ -114,10 +115,11 @@ def remove(directory: str, offset: int) -> None:
 
 
 def load(directory: str, log_first: int, log_end: int, table: ProducerTable) -> int:
-    """Fill `table` from the newest valid snapshot within the log; return its offset, or -1 if there is none.
+    """Fill `table` from the newest valid snapshot within the log; return the snapshot's offset, or -1 without a
+    snapshot.
 
-    A snapshot below `log_first`, the first base offset, is ignored, as in Kafka's ProducerStateManager. It lacks the
-    changes by removed records: sequences would seem out of order, and ended transactions open."""
+    A snapshot below `log_first`, the first base offset, is ignored, as in Kafka's ProducerStateManager. Such a snapshot
+    lacks the changes by removed records: sequences would seem out of order, and ended transactions open."""
     for offset in offsets_in(directory):
         if not log_first <= offset <= log_end:
             continue
@@ -135,7 +137,8 @@ def load(directory: str, log_first: int, log_end: int, table: ProducerTable) -> 
 
 
 def aborted_marks(directory: str, offset: int) -> dict[int, tuple[int, int]] | None:
-    """Return base offset → (count, CRC) of the txnindex files that a snapshot relies on; None if it has no marks."""
+    """Return base offset → (count, CRC) of the txnindex files that a snapshot relies on; None if the snapshot has no
+    marks."""
     marks = _companion(directory, offset).get("aborted")
     if marks is None:
         return None
@@ -143,7 +146,7 @@ def aborted_marks(directory: str, offset: int) -> dict[int, tuple[int, int]] | N
 
 
 def decode(data: bytes) -> list[tuple[int, ...]] | None:
-    """Return the rows of a snapshot file; None if it is damaged or of an unknown version."""
+    """Return the rows of a snapshot file; None if the file is damaged or of an unknown version."""
     if len(data) < HEADER.size + COUNT.size:
         return None
     version, crc = HEADER.unpack_from(data)
@@ -155,8 +158,8 @@ def decode(data: bytes) -> list[tuple[int, ...]] | None:
 
 
 def _readable(path: str) -> bytes | None:
-    """Return the contents of a file; None if it is missing or unreadable. An unreadable file is logged; its state can
-    be rebuilt from the log."""
+    """Return the contents of a file; None if the file is missing or unreadable. An unreadable file is reported in the
+    broker's log; its state can be rebuilt from the partition."""
     try:
         return files.read_bytes(path)
     except OSError as error:

@@ -52,7 +52,8 @@ class SwapAbandoned(Exception):
 def replace(log: PartitionLog, old: Sequence[Segment], new: Segment) -> None:
     """Replace `old`, adjacent segments of the log, by `new`, whose file is synced and ends in `.cleaned`.
 
-    SwapAbandoned or OSError: nothing has changed, unless the log is offline; then the next start completes the swap.
+    After SwapAbandoned or OSError, nothing has changed, unless the log is offline; in that case the next start
+    completes the swap.
     """
     with contextlib.ExitStack() as pins:
         for segment in (*old, new):
@@ -67,7 +68,7 @@ def replace(log: PartitionLog, old: Sequence[Segment], new: Segment) -> None:
 
 
 def _announce(log: PartitionLog, new: Segment) -> None:
-    """Do step 2."""
+    """Do step 2 of the module's list: give the compacted segment the name that makes a start complete the swap."""
     file_ops.sync_directory(log.directory)
     cleaned = new.path
     announced = cleaned.removesuffix(files.CLEANED_SUFFIX) + files.SWAP_SUFFIX
@@ -81,7 +82,8 @@ def _announce(log: PartitionLog, new: Segment) -> None:
 
 
 def _withdraw(log: PartitionLog, new: Segment) -> None:
-    """Undo step 2. If that fails, take the log offline: a later start would complete the swap over newer segments."""
+    """Undo step 2. If the undo fails, take the log offline: a later start would complete the swap over newer
+    segments."""
     try:
         file_ops.unlink(new.path, missing_ok=True)
         file_ops.sync_directory(log.directory)
@@ -91,7 +93,7 @@ def _withdraw(log: PartitionLog, new: Segment) -> None:
 
 
 def _put_in_place(log: PartitionLog, old: Sequence[Segment], new: Segment) -> list[str]:
-    """Do steps 3 and 4; return the paths to remove later."""
+    """Do steps 3 and 4 of the module's list; return the paths to remove later."""
     try:
         paths = _publish(log, old, new)
         if paths is not None:
@@ -109,7 +111,8 @@ def _put_in_place(log: PartitionLog, old: Sequence[Segment], new: Segment) -> li
 
 
 def _publish(log: PartitionLog, old: Sequence[Segment], new: Segment) -> list[str] | None:
-    """Rename the old files and publish the new segment; None, with nothing done, if the log has changed meanwhile."""
+    """Rename the old files and publish the new segment; if the log has changed meanwhile, do nothing and return
+    None."""
     paths: list[str] = []
     with log.core.locked():
         around = _around(log, old)
@@ -124,7 +127,8 @@ def _publish(log: PartitionLog, old: Sequence[Segment], new: Segment) -> list[st
 
 
 def _around(log: PartitionLog, old: Sequence[Segment]) -> tuple[tuple[Segment, ...], tuple[Segment, ...]] | None:
-    """Return the segments before and after the old ones; None if these are no longer adjacent in the log."""
+    """Return the segments before and after the old segments; None if the old segments are no longer adjacent in the
+    log."""
     segments = log.segments
     if log.offline or log.deleted or old[0] not in segments:
         return None
@@ -145,7 +149,7 @@ def _rename_away(segment: Segment, record_format: RecordFormat) -> list[str]:
 
 
 def _give_final_name(log: PartitionLog, new: Segment) -> None:
-    """Do step 4, unless retention has removed the segment since it was published."""
+    """Do step 4 of the module's list, unless retention has removed the new segment since it was published."""
     with log.core.locked():
         announced = new.path
         if new in log.segments and not log.deleted:

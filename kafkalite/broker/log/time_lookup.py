@@ -1,10 +1,11 @@
-"""Find records by time for ListOffsets: the first one not older than a timestamp, and the newest one.
+"""Find records by time for ListOffsets: the first record at or after a timestamp, and the record with the largest
+timestamp.
 
     segments by their largest timestamp ▸ a position from the index ▸ batch headers ▸ the records of one batch
 
 As in Kafka the result is a record, not a batch, so the batch that must contain it is decompressed. Bytes from disk are
-checked before they are used; quarantined ones are skipped. If a batch's records cannot be read, the result is computed
-from its header; this can only happen if records were not validated at the append.
+checked before they are used; quarantined bytes are skipped. If a batch's records cannot be read, the result is computed
+from its header; such a batch exists only if its records were not validated at the append.
 
 Everything here may block. A lock is taken only to load an index.
 """
@@ -40,7 +41,7 @@ class SearchedLog(NamedTuple):
 
 
 def find_timestamp(searched: SearchedLog, timestamp: int, upper_offset: int | None) -> OffsetAndTimestamp | None:
-    """Return the first record, in offset order, with a timestamp (ms) >= `timestamp`, below upper_offset.
+    """Return the first record, in offset order, below upper_offset with a timestamp (ms) >= `timestamp`.
 
     FileNotFoundError if a segment is removed meanwhile.
     """
@@ -63,7 +64,7 @@ def find_timestamp(searched: SearchedLog, timestamp: int, upper_offset: int | No
 
 
 def find_newest(searched: SearchedLog) -> OffsetAndTimestamp | None:
-    """Return the record with the largest timestamp, the first of several; None in an empty log.
+    """Return the record with the largest timestamp, the first of them if several have it; None in an empty log.
 
     FileNotFoundError if a segment is removed meanwhile.
     """
@@ -122,13 +123,15 @@ def _is_damaged(segment: Segment, position: int) -> bool:
 
 
 def _behind_large_batch(segment: Segment, position: int, size: int) -> int:
-    """Return the position after a batch that is larger than one read step; the segment's end if there is no batch."""
+    """Return the position after a batch that is larger than one read step; the segment's end if no batch is at
+    `position`."""
     found = batch_headers(segment, position, size, count_max=1)
     return found[0]["position"] + found[0]["size"] if found else size
 
 
 def _newest_in(searched: SearchedLog, segment: Segment, next_offset: int) -> OffsetAndTimestamp | None:
-    """Return a segment's newest record. The index knows its batch, unless the log start lies within the segment."""
+    """Return a segment's newest record. The index knows the record's batch, unless the log start lies within the
+    segment."""
     index = searched.indexes.loaded(segment)
     cut = segment.base_offset < searched.log.log_start_offset
     position = 0 if cut else index.position_of_offset(segment.max_timestamp_offset)
@@ -164,7 +167,8 @@ def _in_batch(
     look: Callable[[BatchInfo, memoryview], tuple[int, int] | None],
     fallback: tuple[int, int],
 ) -> OffsetAndTimestamp | None:
-    """Apply `look` to the decompressed records of a batch; it returns (timestamp, offset)."""
+    """Return the record that `look` finds in the decompressed records of a batch; `look` returns its (timestamp,
+    offset)."""
     batch = segment.read_bytes(header["position"], header["size"])
     info = read_info(batch)
     try:

@@ -26,8 +26,8 @@ class TopicSource(Protocol):
     """Supplies the topics of a data directory, and the logs of the partitions in it."""
 
     def open(self, found: Journal) -> Iterable[Topic]:
-        """Return the topics known at a start, with their logs open. The source itself publishes topics that are added
-        later."""
+        """Return the topics that are known at a start, with open logs. Later, the source itself publishes topics that
+        are added."""
 
     def logs_of(self, topic: Topic) -> Iterable[PartitionLog]:
         """Return a topic's logs on this broker."""
@@ -36,7 +36,7 @@ class TopicSource(Protocol):
         """Return the source's state of a topic."""
 
     def went_offline(self, log: PartitionLog) -> None:
-        """Note that a log's storage failed. Any thread, maybe under the log's lock; does not block."""
+        """Note that a log's storage failed. Called by any thread, possibly under the log's lock; does not block."""
 
 
 class JournalTopics:
@@ -99,7 +99,7 @@ class JournalTopics:
 
     @staticmethod
     def _correct_epochs(found: Journal, logs: Iterable[PartitionLog]) -> None:
-        """Raise the journal's leader epochs to those in logs that were copied here, where the latter are higher."""
+        """Raise the journal's leader epochs where logs that were copied here have higher epochs."""
         state = found.state
         changes = []
         for log in logs:
