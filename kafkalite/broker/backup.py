@@ -186,7 +186,8 @@ def _running(source: str) -> Iterator[Plan]:
 
 
 def _remove_links(links: str) -> None:
-    """Remove the links. If the broker is adding links for the same request just now, the broker removes them."""
+    """Remove the links. The broker itself removes links that it is adding for the same request just now; retry until
+    then."""
     deadline = time.monotonic() + ANSWER_S_MAX
     while True:
         try:

@@ -477,7 +477,8 @@ class Composition:
         return BoundListener(wanted.name, listening, endpoint, classic=wanted.classic, tls=tls, sasl=sasl)
 
     def _connections_room(self) -> int:
-        """Return how many connections have descriptors, after those reserved for segments and the process itself."""
+        """Return the number of connections for which descriptors are left; segments and the process itself come
+        first."""
         if self._descriptor_count_max == resource.RLIM_INFINITY:
             return self.config.max_connections
         left = self._descriptor_count_max - open_segments_max(self.config) - DESCRIPTORS_KEPT
@@ -494,7 +495,7 @@ class Composition:
         self._failed.set()
 
     def _register(self, logs: LogManager) -> None:
-        """Register in ZooKeeper if it is configured and there is a listener for 0.7 clients."""
+        """Register in ZooKeeper if ZooKeeper is configured and the broker has a listener for 0.7 clients."""
         config = logs.config
         endpoint = next((bound.endpoint for bound in self.listeners if bound.classic), None)
         if not config.zookeeper_connect or not config.enable_zookeeper:
@@ -601,7 +602,7 @@ def topic_source_of(config: BrokerConfig) -> Callable[[LogManager], TopicSource]
 
 
 def load_tls(config: BrokerConfig) -> TlsListeners | None:
-    """Return the certificates of TLS listeners, or None, without an import, if there is no such listener."""
+    """Return the certificates of TLS listeners, or None, without an import, if no listener uses TLS."""
     if not any(listener.tls for listener in config.bound_listeners):
         return None
     from kafkalite._native.tls.tls_context import library_version
@@ -613,7 +614,7 @@ def load_tls(config: BrokerConfig) -> TlsListeners | None:
 
 
 def load_sasl(logs: LogManager, pool: IoPool, clock: Clock) -> Mapping[str, SignIns]:
-    """Return the authentication of SASL listeners, by listener name. Imports nothing if there is no such listener."""
+    """Return the authentication of SASL listeners, by listener name. Imports nothing if no listener uses SASL."""
     config = logs.config
     listeners = [listener for listener in config.bound_listeners if listener.sasl]
     if not listeners:
@@ -636,7 +637,7 @@ def load_sasl(logs: LogManager, pool: IoPool, clock: Clock) -> Mapping[str, Sign
 
 
 def load_authorizer(logs: LogManager) -> Authorizer | None:
-    """Return the authorizer with the journal's ACLs, or None, without an import, if none is configured."""
+    """Return the authorizer with the journal's ACLs, or None, without an import, if no authorizer is configured."""
     config = logs.config
     if not config.asks_rules:
         return None

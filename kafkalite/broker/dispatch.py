@@ -47,7 +47,8 @@ logger = RepeatLogger(logging.getLogger("kafkalite.broker.dispatch"))
 NO_ROOM: Final = (
     "%s v%d: no memory for a response of %d bytes or more, because the client holds too much (broker.memory.max)"
 )
-"""The reason for closing a connection whose response has no memory: the protocol has no error for that."""
+"""The reason for closing a connection because no memory is left for a response: the protocol has no error code for
+this."""
 NO_REQUEST: Final = "%s v%d: the request does not match its schema: %s"
 """The reason for closing a connection whose bytes are not a request."""
 
@@ -215,7 +216,7 @@ class Dispatcher:
         find: Callable[[int], table.Row | None] = table.find,
         long_requests: LongRequests | None = None,
     ) -> None:
-        """`find` returns the row of an API key, or None if it is not supported."""
+        """`find` returns the row of an API key, or None if the API is not supported."""
         self._services = services
         self._find = find
         self.long_requests = long_requests or LongRequests(services.pool)

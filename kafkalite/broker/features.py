@@ -67,5 +67,5 @@ class Features:
         return dict(self.changed).get(name, newest)
 
     def changed_to(self, levels: Mapping[str, int]) -> Features:
-        """Return these features with changed levels."""
+        """Return a copy of the features with changed levels."""
         return Features(tuple(sorted({**dict(self.changed), **levels}.items())), self.change_count + 1)

@@ -26,7 +26,7 @@ OK, NOTE, LOOK = "ok", "note", "look"
 SYNC_COUNT: Final = 30
 SYNC_SIZE: Final = 4096
 SYNC_MS_MIN: Final = 0.05
-"""A disk that syncs 4 KiB faster than this has not written them."""
+"""Minimum time in ms to sync 4 KiB: a disk that reports success faster has not written the bytes."""
 SYNC_MS_MAX: Final = 20.0
 FREE_SHARE_MIN: Final = 0.1
 FREE_BYTES_MIN: Final = 1 << 30
@@ -265,7 +265,7 @@ def expiry_time(directory: str) -> Iterator[Row]:
 
 
 def _clock_state() -> int:
-    """Return the clock state of adjtimex(2), or -1 if it is not available."""
+    """Return the clock state of adjtimex(2), or -1 if adjtimex is not available."""
     buffer = ctypes.create_string_buffer(512)  # a struct timex with modes 0: nothing is set
     try:
         return int(ctypes.CDLL(None).adjtimex(buffer))

@@ -85,7 +85,7 @@ SET, DELETE = 0, 1
 OWN_TOPIC_SETTINGS: Final = frozenset({"message.format", "record.validation"})
 """Topic settings that Kafka's controllers do not know."""
 LEFT_OUT: Final = OWN_TOPIC_SETTINGS | REMOVED | {"remote.storage.enable"}
-"""Topic settings that the controllers refuse; those of Kafka have no effect here."""
+"""Topic settings that the controllers refuse; the ones among them that Kafka defines have no effect in kafkalite."""
 PARTITIONS_AT_ONCE: Final = 2000
 """The most partitions in one CreateTopics; a controller refuses requests that would write 10,000 records."""
 RULES_AT_ONCE: Final = 500
@@ -650,7 +650,8 @@ class _Migration:
     # --- epochs and producer ids --------------------------------------------------------------------------------------
 
     def _raise_epochs(self) -> None:
-        """Let the controllers fence and unfence the broker until their leader epochs are at least those in the logs."""
+        """Let the controllers fence and unfence the broker until their leader epochs are at least as high as the epochs
+        in the logs."""
         while (short := self._short_of_epochs()) > 0:
             self._told(f"raising leader epochs by {short}")
             for _ in range(-(-short // _TWICE)):
@@ -697,7 +698,7 @@ class _Migration:
             time.sleep(LOOK_S)
 
     def _raise_producer_ids(self, done: Handover) -> None:
-        """Allocate blocks of producer ids, without using them, until they are above those allocated here.
+        """Allocate blocks of producer ids, without using them, until the ids are above all ids allocated here.
 
         If another broker gets a block meanwhile, there is a gap between the blocks. The progress is recorded after each
         answer, because a later run cannot see which broker got a block.

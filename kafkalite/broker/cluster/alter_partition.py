@@ -51,7 +51,7 @@ logger = logging.getLogger("kafkalite.broker.cluster")
 RETRY_S: Final = 0.05
 """Delay in seconds before a proposal is sent again if it got no answer or an inconclusive answer."""
 FAILED_S: Final = 1.0
-"""Delay before a failed turn is retried."""
+"""Delay in seconds before a failed turn is retried."""
 ROWS_MAX: Final = 10_000
 """The number of partitions whose followers appear in the metrics."""
 _RECOVERED: Final = 0

@@ -33,7 +33,7 @@ EPOCH_SIZE: Final = 4
 
 
 def add_users(directory: str, credentials: Credentials, now_ms: int) -> Credentials:
-    """Add the users that the controller lacks, and return them. Raises StartupError and OSError."""
+    """Add the users that the controller does not have, and return the added users. Raises StartupError and OSError."""
     path = f"{directory}/{BOOTSTRAP}"
     data = files.read_bytes(path)
     if data is None:

@@ -155,7 +155,7 @@ class ControllerConnection:
         self._sign_in_at = time.monotonic() + SESSION_PART * lasts_ms / 1000 if lasts_ms else math.inf
 
     def version(self, api_key: int, oldest: int = 0, newest: int = 32767) -> int:
-        """Return the newest version of an API that both sides support, within these bounds. Raises NotServed."""
+        """Return the newest version of an API from `oldest` to `newest` that both sides support. Raises NotServed."""
         known = APIS[api_key]
         served = self.versions.get(api_key, (0, -1))
         chosen = min(newest, known.newest, served[1])

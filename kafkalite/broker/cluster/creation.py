@@ -30,7 +30,7 @@ repeats = RepeatLogger(logger, lines=EVENT_LINES)
 TIMEOUT_MS: Final = 30_000
 CONTROLLERS_CHOICE: Final = -1
 TOPICS_MAX: Final = 1000
-"""The most names in flight; further names are requested when a client asks for them again."""
+"""The most names in flight; a further name is requested when a client asks for it again."""
 
 _MADE: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
 
@@ -52,7 +52,7 @@ class Creation:
         self._asked: set[str] = set()
 
     def ask(self, names: Iterable[str], client_id: str | None, principal: str, host: str) -> None:
-        """Request the creation of these topics, except those in flight."""
+        """Request the creation of these topics, except topics whose creation was requested and not answered yet."""
         with self._lock:
             fresh = [name for name in dict.fromkeys(names) if name not in self._asked]
             del fresh[max(0, TOPICS_MAX - len(self._asked)) :]
@@ -66,7 +66,8 @@ class Creation:
         self._send(topics, client_id, principal, host)
 
     def ask_internal(self, name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> None:
-        """Request the creation of a coordinator's topic in this broker's name, unless it is in flight."""
+        """Request the creation of a coordinator's topic in this broker's name, unless a request for the topic is in
+        flight."""
         with self._lock:
             if name in self._asked:
                 return

@@ -62,7 +62,7 @@ RETRY_S_MAX."""
 RETRY_S_MAX: Final = 10.0
 """Maximum delay in seconds before an assignment is sent again."""
 ROOM_S: Final = 5.0
-"""Interval of the checks whether a full disk has room again."""
+"""Interval in seconds of the checks whether a full disk has room again."""
 SINCE: Final = 17
 """The metadata.version (3.7-IV2) from which on controllers support directories."""
 

@@ -62,7 +62,7 @@ ROWS_MAX: Final = 10_000
 WHOLE_ASKED_S: Final = 1.0
 """Interval at which the leader's log end offset is requested for a replica that has lost records."""
 WHOLE_ASKED_MAX: Final = 20
-"""The most such requests after one response, so that other partitions are fetched meanwhile."""
+"""The most requests for log end offsets after one response, so that other partitions are fetched meanwhile."""
 LATEST: Final = -1
 EARLIEST: Final = -2
 EARLIEST_LOCAL: Final = -4
@@ -466,7 +466,7 @@ class Fetchers:
         self._ending: dict[Fetcher, Job] = {}
         self._large = LargeAnswers(2 * config.replica_fetch_response_max_bytes)
         self.limits = ReplicationLimits(config)
-        """Throttled rates of this broker's partitions, including those that it leads."""
+        """Throttled rates of this broker's partitions, as follower and as leader."""
 
     def use(self, changes: Sequence[ReplicaChange]) -> None:
         """Follow the leaders of changed replicas."""
@@ -474,7 +474,7 @@ class Fetchers:
             self._use([(change.log, change.now) for change in changes])
 
     def mend(self, log: ReplicaLog) -> None:
-        """Have a damaged replica's fetcher check it again, unless its leader is changing."""
+        """Make the fetcher of a damaged replica check the replica again, unless the replica's leader is changing."""
         with self._lock:
             place, now = self._followed.get(log), log.assignment
             if place is not None and place[0] == now.leader_id:

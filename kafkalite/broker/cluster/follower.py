@@ -193,7 +193,7 @@ class Follower:
             self._changed[key] = None
 
     def leader_epoch(self, key: Key) -> int:
-        """Return the leader epoch in which a partition is followed, or UNDEFINED if it is not."""
+        """Return the leader epoch in which a partition is followed, or UNDEFINED if the partition is not followed."""
         found = self._followed.get(key)
         return UNDEFINED if found is None else found.leader_epoch
 
@@ -302,7 +302,7 @@ class Follower:
         )
 
     def _news(self, sent: dict[Key, tuple[int, Place]]) -> tuple[dict[Key, tuple[int, Place]], list[Key]]:
-        """Return the partitions that are new or changed in the session, and those to remove from it."""
+        """Return (partitions that are new or changed in the fetch session, partitions to remove from it)."""
         wanted, forgotten = {}, []
         for key in self._changed:
             each = self._followed.get(key)

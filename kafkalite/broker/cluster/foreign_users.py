@@ -47,7 +47,7 @@ READ: Final = frozenset(
         AbortTransactionRecord,
     }
 )
-"""Keys of records about users and about the transactions (KIP-868) that can contain them."""
+"""Keys of records about users, and about the transactions (KIP-868) that can contain records about users."""
 MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 SNAPSHOT: Final = ".checkpoint"
 SEGMENT: Final = ".log"
@@ -111,7 +111,7 @@ def _values(path: str, first: int) -> Iterator[bytes]:
 
 
 def _apply(found: Credentials, values: Iterable[bytes]) -> None:
-    """Apply records; those of a transaction take effect at its end."""
+    """Apply records; the records of a transaction take effect at its end."""
     pending: Credentials | None = None
     for value in values:
         if value[1:2] and value[1] not in READ:

@@ -212,7 +212,7 @@ class Delta:
         return self._image
 
     def apply(self, record: object) -> None:
-        """Apply one record of the log; raise MetadataFault if it does not fit the image."""
+        """Apply one record of the log; raise MetadataFault if the record does not fit the image."""
         handler = _HANDLERS.get(type(record))
         if handler is not None:
             handler(self, record)

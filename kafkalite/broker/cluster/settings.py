@@ -69,7 +69,7 @@ class ClusterSettings:
 
 
 def broker_config(config: BrokerConfig, image: Image) -> BrokerConfig:
-    """Return a broker's settings, with its dynamic settings replaced by those in the image."""
+    """Return a broker's settings, with the image's dynamic settings in place of its own."""
     own, others = (image.configs.get((BROKER, name), _NONE) for name in (str(config.node_id), ALL_BROKERS))
     static = config.with_dynamic({}).with_dynamic({}, cluster=True)
     merged = _usable(lambda texts: static.with_dynamic(texts, cluster=True), others, "all brokers")

@@ -54,7 +54,7 @@ class ClassicMembers:
     ) -> Deferred[JoinGroupResponse]:
         """Handle JoinGroup. The response waits until the changes are durable, but does not wait for other members.
 
-        `again`: see `Operation`.
+        `again` is explained in `Operation`.
         """
         answer: Deferred[JoinGroupResponse] = Deferred()
         operation = Operation(

@@ -83,7 +83,7 @@ class ClassicState:
             self.leader = member.member_id
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Return whether all members would still share a protocol if a member with these protocols joined."""
+        """Return whether all members would still have a common protocol if a member with `protocols` joined."""
         if not self.members:
             return bool(protocol_type and protocols)
         return protocol_type == self.protocol_type and any(name in self.candidates() for name, _ in protocols)

@@ -43,7 +43,7 @@ class Troubles:
         self._rows: dict[Hashable, _Row] = {}  # guarded by _lock
 
     def failed(self, key: Hashable) -> Trouble | None:
-        """Count a failure; return what to log, or None if it was logged recently."""
+        """Count a failure; return what to log, or None if a failure with this key was logged recently."""
         now = self._clock.monotonic()
         with self._lock:
             row = self._rows.get(key)

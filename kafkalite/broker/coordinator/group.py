@@ -291,7 +291,7 @@ class Group(GroupBase):
             self._rebalance.start_locked(rebalances)
 
     def hand_over_locked(self) -> None:
-        """Ask waiting members to rejoin, because a consumer group replaces this one."""
+        """Ask waiting members to rejoin, because a consumer group replaces this group."""
         for member in self.members.values():
             self._sessions.end_waits_locked(member, ErrorCode.REBALANCE_IN_PROGRESS)
 

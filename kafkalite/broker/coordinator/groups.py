@@ -498,12 +498,12 @@ class GroupCoordinator:
         )
 
     def read_log(self, log: PartitionLog, home: ShardEpoch | None) -> Callable[[], object]:
-        """Implement `ShardState`."""
+        """Replay a partition of `__consumer_offsets`; return a function that installs its groups. May block."""
         groups = self._read(log, self.table.environment_in(home))
         return lambda: self._install(groups)
 
     def begin_partition(self, number: int) -> None:
-        """Implement `ShardState`."""
+        """In a cluster: start the sessions of a partition's groups, and delete their offsets of earlier topics."""
         with self.table.lock:
             begun = self.table.of_partition_locked(number)
         for group in begun:
@@ -511,7 +511,7 @@ class GroupCoordinator:
             self.offsets.erase_foreign(group)
 
     def drop_partition(self, number: int) -> None:
-        """Implement `ShardState`."""
+        """In a cluster: forget the groups of a partition, and refuse their waiting requests."""
         with self.table.lock:
             dropped = self.table.of_partition_locked(number)
             for group in dropped:
@@ -521,7 +521,7 @@ class GroupCoordinator:
             group.stop()
 
     def _read(self, log: PartitionLog, environment: Environment) -> list[GroupBase]:
-        """Replay a partition."""
+        """Replay the records of a partition; return its groups."""
         loading = GroupReplay()
         try:
             for entry in self.log.entries(log):

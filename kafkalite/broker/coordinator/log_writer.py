@@ -38,9 +38,9 @@ logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
 
 _MOVED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR})
-"""Refusals of a coordinator that has moved to another broker; clients retry there."""
+"""Error codes of refusals by a coordinator that has moved to another broker; clients retry there."""
 _WHATEVER_IT_HAS: Final = _MOVED | {ErrorCode.NOT_ENOUGH_REPLICAS}
-"""Refusals that do not depend on the content of the log."""
+"""Error codes of refusals that do not depend on the content of the log."""
 
 
 class _Write:
@@ -56,7 +56,7 @@ class _Write:
 
 
 class LogWriter:
-    """The writes of one partition. `find` returns its log, or raises; it runs on the I/O pool.
+    """The writes of one partition. `find` returns the partition's log or raises an error; it runs on the I/O pool.
 
     `flush`: if the partition has no other replicas, a record is synced before its callback. `in_sync`: as for a
     producer with acks=all, appends are refused with NOT_ENOUGH_REPLICAS if fewer than min.insync.replicas replicas are

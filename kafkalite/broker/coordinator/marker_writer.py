@@ -123,8 +123,8 @@ class MarkerWriter:
             self.remote.write_marker(leader, mark, partition, written)
 
     def _led_elsewhere(self, partition: TopicPartition) -> int | None:
-        """Return the id of the other broker that leads a partition, -1 if it has no leader; None if this broker leads
-        it or the partition was deleted."""
+        """Return the id of the other broker that leads a partition; -1 if the partition has no leader; None if this
+        broker leads it or it was deleted."""
         topic = self._logs.topics.get(partition.topic)
         if topic is None or not 0 <= partition.partition < len(topic.partitions):
             return None

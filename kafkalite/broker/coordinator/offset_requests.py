@@ -364,7 +364,8 @@ class CommittedOffsets:
     def erase_locked(
         self, group: GroupBase, partitions: list[TopicPartition], callback: Callable[[int], object] | None = None
     ) -> None:
-        """Write tombstones, and drop the offsets when these are durable; then callback(code), without the lock."""
+        """Write tombstones, and drop the offsets when the tombstones are durable; then call callback(code), without the
+        lock."""
 
         def erased(code: int) -> None:
             if code == 0:

@@ -39,7 +39,7 @@ class Rebalance:
         self._sync_timer = parts.environment.timers.timer(self._sync_due, awaits_client=True)
 
     def start_locked(self, reason: str) -> None:
-        """Ask all members to rejoin, unless a rebalance is already waiting for them."""
+        """Ask all members to rejoin, unless a rebalance already waits for the members."""
         if self._classic.state not in {State.EMPTY, State.COMPLETING, State.STABLE}:
             return
         if self._classic.state is State.COMPLETING:

@@ -156,7 +156,7 @@ def group_record(group: str, value: GroupMetadataValue | None) -> Record:
 
 
 def read_key(data: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
-    """Decode a record key; None for kinds above 2. CodecError if it is malformed."""
+    """Decode a record key; None for kinds above 2. CodecError if the key is malformed."""
     kind = _prefix(data)
     if kind in OFFSET_KINDS:
         return _program(OffsetCommitKey, 0).decode(data[2:])  # type: ignore[no-any-return]

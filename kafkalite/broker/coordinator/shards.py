@@ -40,7 +40,7 @@ class ShardState(Protocol):
 
 
 class Shards:
-    """The partitions of one coordinator, and whether each of them is served."""
+    """The partitions of one coordinator; tracks which of the partitions are served."""
 
     def __init__(self, log: StateLog, state: ShardState, executors: Executors) -> None:
         self.log = log
@@ -126,18 +126,18 @@ class Shards:
     # --- implements `shard_leadership.Coordinator` --------------------------------------------------------------------
 
     def read_partition(self, number: int) -> Callable[[], object]:
-        """Implement `shard_leadership.Coordinator`."""
+        """Replay a partition; return a function that installs its state. May block."""
         assert self.log.led is not None, "in a cluster alone"
         return self._state.read_log(self.log.partitions[number], ShardEpoch(number, self.log.led.epoch_of(number)))
 
     def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
-        """Implement `shard_leadership.Coordinator`."""
+        """Call back when the records that were read from a partition are safe (`StateLog.when_read`)."""
         self.log.when_read(number, epoch, callback)
 
     def begin_partition(self, number: int) -> None:
-        """Implement `shard_leadership.Coordinator`."""
+        """Start work that must run when a partition is served; its state was just installed."""
         self._state.begin_partition(number)
 
     def drop_partition(self, number: int) -> None:
-        """Implement `shard_leadership.Coordinator`."""
+        """Forget a partition's state; waiting requests are refused."""
         self._state.drop_partition(number)

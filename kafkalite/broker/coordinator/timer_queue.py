@@ -112,7 +112,7 @@ class TimerQueue:
         return Timer(self, function, awaits_client=awaits_client)
 
     def set(self, timer: Timer, delay_s: float, *, heard: bool = False, proves: bool = True) -> None:
-        """Implement `Timer.set` and `Timer.heard`."""
+        """Set a timer for `Timer.set` and `Timer.heard`."""
         now = self.clock.monotonic()
         due = now + delay_s
         with self._lock:

@@ -43,7 +43,7 @@ _meanings: OrderedDict[str, _Meaning] = OrderedDict()
 
 
 def matching(expression: str, names: Iterable[str]) -> frozenset[str]:
-    """Return the names that an expression matches; raise InvalidRegularExpression if it is malformed."""
+    """Return the names that an expression matches; raise InvalidRegularExpression if the expression is malformed."""
     fullmatch = _compiled(expression).fullmatch
     known = _meanings.get(expression)
     if known is None:

@@ -99,7 +99,7 @@ _UNEXPECTED_BY_PRODUCERS: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""Codes that producers do not expect from Produce; NOT_ENOUGH_REPLICAS makes all of them retry."""
+"""Codes that producers do not expect from Produce; NOT_ENOUGH_REPLICAS, on which all producers retry, replaces them."""
 
 
 class EndAnswer:
@@ -392,7 +392,7 @@ class TransactionCoordinator:
         spare_id: int,
         answer: Deferred[tuple[int, int, int]],
     ) -> bool:
-        """Implement `Change.attempt`."""
+        """Serve an InitProducerId as `Change.attempt` requires: return False if it has to wait."""
         waits = False
         if transaction.dropped:
             outcome = Outcome(ErrorCode.NOT_COORDINATOR)
@@ -545,7 +545,7 @@ class TransactionCoordinator:
         spare_id: int | None,
         answer: Deferred[EndAnswer],
     ) -> bool:
-        """Implement `Change.attempt`."""
+        """Serve an EndTxn as `Change.attempt` requires: return False if it has to wait."""
         now = transaction.now
         waits = False
         if transaction.dropped:
@@ -747,19 +747,19 @@ class TransactionCoordinator:
         )
 
     def read_log(self, log: PartitionLog, home: ShardEpoch | None) -> Callable[[], object]:
-        """Implement `ShardState`."""
+        """Replay a partition of `__transaction_state`; return a function that installs its ids. May block."""
         found = self._read(log)
         return lambda: self._install(found, home)
 
     def begin_partition(self, number: int) -> None:
-        """Implement `ShardState`."""
+        """In a cluster: continue the transactions of a partition whose ids were just installed."""
         for transaction in self._of_partition(number):
             with transaction.changing():
                 if transaction.coming is None:
                     self._settled_locked(transaction)
 
     def drop_partition(self, number: int) -> None:
-        """Implement `ShardState`."""
+        """In a cluster: forget the ids of a partition, and refuse their waiting requests."""
         for transaction in self._of_partition(number):
             self._forget(transaction)
             with transaction.changing():
@@ -772,7 +772,7 @@ class TransactionCoordinator:
         return [each for each in self.all() if each.home is not None and each.home.partition == number]
 
     def _read(self, log: PartitionLog) -> dict[str, Metadata]:
-        """Replay a partition."""
+        """Replay the records of a partition; return its transactional ids."""
         found: dict[str, Metadata] = {}
         for entry in self.log.entries(log):
             if self.shards.stopped:

@@ -115,7 +115,7 @@ def _grouped(partitions: frozenset[TopicPartition]) -> list[TransactionPartition
 
 
 def read_key(data: bytes) -> str:
-    """Decode a key: the transactional id. CodecError if it is malformed."""
+    """Decode a key: the transactional id. CodecError if the key is malformed."""
     if int.from_bytes(data[:2], "big", signed=True) != KEY_VERSION or len(data) < 2:
         raise CodecError("the key is not that of a transactional id")
     key: TransactionLogKey = _program(TransactionLogKey, KEY_VERSION).decode(data[2:])
@@ -123,7 +123,7 @@ def read_key(data: bytes) -> str:
 
 
 def read_value(data: bytes) -> Metadata:
-    """Decode a value: the id's state. CodecError if it is malformed."""
+    """Decode a value: the id's state. CodecError if the value is malformed."""
     version = int.from_bytes(data[:2], "big", signed=True)
     if not 0 <= version <= VALUE_VERSION or len(data) < 2:
         raise CodecError(f"unsupported transaction record version {version}")

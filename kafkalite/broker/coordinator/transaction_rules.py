@@ -178,7 +178,7 @@ def add(
 
 
 def verify(now: Metadata, producer_id: int, epoch: int, partition: TopicPartition) -> int:
-    """Return 0 if a partition is in the producer's open transaction, or an error such as TRANSACTION_ABORTABLE
+    """Return 0 if a partition is in the producer's open transaction, else an error code such as TRANSACTION_ABORTABLE
     (KIP-890)."""
     code = _identity_error(now, producer_id, epoch)
     if code:

@@ -7,7 +7,7 @@ of `kafkalite.broker.features` (KIP-584):
     v4    with all supported features
 
 From v5 on the request may name the cluster and the node that the client wants to reach, both or neither. If this broker
-is another one, the client gets REBOOTSTRAP_REQUIRED and bootstraps again (KIP-1242).
+has another cluster or node id, the client gets REBOOTSTRAP_REQUIRED and bootstraps again (KIP-1242).
 
 librdkafka before 2.2 misreads tagged fields and cannot connect if it gets an unexpected one. It does not use features,
 so its response has none. `table.unsupported_api_versions` answers versions above 5.

@@ -127,5 +127,5 @@ call_directly(ROWS)
 
 
 def find(key: int) -> Row | None:
-    """Return the row of an API key; None if it is not served."""
+    """Return the row of an API key; None if the API is not served."""
     return _BY_KEY.get(key)

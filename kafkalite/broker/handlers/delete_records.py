@@ -121,7 +121,7 @@ def handle(
 def _result(
     context: RequestContext, topic: str, item: DeleteRecordsPartition, followed: list[_Followed], *, allowed: bool
 ) -> DeleteRecordsPartitionResult:
-    """Return a partition's result; if it has to wait for followers, add it to `followed`."""
+    """Return a partition's result; if the result has to wait for followers, add the partition's log to `followed`."""
     log, start, code = None, NO_LOW_WATERMARK, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if allowed:
         log, start, code = _delete(context, topic, item)

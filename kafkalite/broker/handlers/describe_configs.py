@@ -65,7 +65,7 @@ _GUARDED: Final = {
 """Resource type of settings → the type of the resource whose permissions protect them."""
 
 _Described = dict[Hashable, list[DescribeConfigsResourceResult]]
-"""Key that resources with the same settings share → these settings, described once per request."""
+"""Key that resources with equal settings share → the settings, described once per request."""
 
 
 def handle(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
@@ -178,7 +178,7 @@ def _group_overrides(context: RequestContext, group_id: str) -> frozenset[tuple[
 
 
 def group_config(context: RequestContext, group_id: str) -> GroupConfig:
-    """Return a group's settings, or the defaults for a group without any; InvalidRequest for an empty id."""
+    """Return a group's settings, or the defaults if the group has no settings; InvalidRequest for an empty id."""
     if not group_id:
         raise InvalidRequest("the group id is empty; defaults for all groups are broker settings (group.*)")
     services = context.broker

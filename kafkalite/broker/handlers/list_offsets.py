@@ -11,9 +11,9 @@
 A request with a replica id other than -1 (a follower's) gets the log end offset. In a cluster a consumer gets
 OFFSET_NOT_AVAILABLE for the latest offset until the high watermark has reached the leader's epoch (KIP-207).
 
-Unknown special timestamps, and those of later versions than the request's, get UNSUPPORTED_VERSION. A partition that is
-named twice gets one result, INVALID_REQUEST. If nothing is found, the offset is -1 without an error. Look-ups by time
-read batches, so they block.
+Special timestamps that are unknown, or that only later versions than the request's support, get UNSUPPORTED_VERSION. A
+partition that is named twice gets one result, INVALID_REQUEST. If nothing is found, the offset is -1 without an error.
+Look-ups by time read batches, so they block.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ _last_census = _Census({}, {}, 0)  # any thread replaces it
 
 
 def _census(topics: Mapping[str, Topic]) -> _Census:
-    """Return the totals of these topics. They are computed once per mapping, since one request may check 90,000
+    """Return the totals of these topics. Totals are computed once per mapping, since one request may check 90,000
     names."""
     global _last_census
     census = _last_census
@@ -138,8 +138,8 @@ def charge(context: RequestContext, name: str, added: int) -> None:
 
 
 def check_replication_factor(services: BrokerServices, wanted: int) -> bool:
-    """Return whether the requested replication factor is accepted although the topic gets another one;
-    InvalidReplicationFactor if it is refused."""
+    """Return whether the requested replication factor is accepted although the topic gets another factor;
+    InvalidReplicationFactor if the factor is refused."""
     if wanted == USE_DEFAULT:
         wanted = services.config.default_replication_factor
     if wanted < 1:

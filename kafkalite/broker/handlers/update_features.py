@@ -65,7 +65,7 @@ def _failed(text: str) -> UpdateFeaturesResponse:
 
 
 def _problem(present: Features, node_id: int, name: str, level: int, kind: int) -> str | None:
-    """Return the reason why a feature cannot be set to a level; None if it can."""
+    """Return the reason why a feature cannot be set to a level; None if the change is possible."""
     if kind not in (UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE):
         return f"unknown upgrade type {kind}"
     if level < 0:

@@ -359,7 +359,7 @@ def _check_snapshots(partition: Partition, names: list[str]) -> Iterator[Finding
 
 
 def topic_id_of(directory: str) -> bytes | None:
-    """Return the topic id in a partition's directory; None if it is missing or damaged."""
+    """Return the topic id in a partition's directory; None if partition.metadata is missing or damaged."""
     try:
         return checkpoints.read_partition_topic_id(directory)
     except checkpoints.MetadataDamaged:

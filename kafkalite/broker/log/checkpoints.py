@@ -35,7 +35,7 @@ class MetadataDamaged(Exception):
 
 
 def _read(path: str) -> bytes | None:
-    """Return the contents of a file; None if it is missing or unreadable."""
+    """Return the contents of a file; None if the file is missing or unreadable."""
     try:
         return files.read_bytes(path)
     except OSError as error:
@@ -44,7 +44,7 @@ def _read(path: str) -> bytes | None:
 
 
 def _lines(path: str, width: int) -> list[list[str]] | None:
-    """Return the rows of a checkpoint file, each of `width` words; None if it is missing or damaged."""
+    """Return the rows of a checkpoint file, each of `width` words; None if the file is missing or damaged."""
     data = _read(path)
     if not data:
         return None if data is None else []
@@ -62,7 +62,7 @@ def _lines(path: str, width: int) -> list[list[str]] | None:
 
 
 def read_offsets(path: str) -> dict[tuple[str, int], int] | None:
-    """Return (topic, partition) → offset of an offset checkpoint; None if it is missing or damaged."""
+    """Return (topic, partition) → offset of an offset checkpoint; None if the file is missing or damaged."""
     rows = _lines(path, 3)
     if rows is None:
         return None

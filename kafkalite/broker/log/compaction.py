@@ -197,7 +197,7 @@ class Compaction:
         return pairs
 
     def _transactions(self, segments: Sequence[tuple[Segment, int]]) -> Transactions:
-        """Find aborted and open transactions, including those in the active segment."""
+        """Find aborted and open transactions in these segments and the active segment."""
         found = Transactions(array("q"), array("q"))
         running: dict[int, list[int]] = {}  # producer id → base offsets of its transaction's batches
         aborted: list[int] = []

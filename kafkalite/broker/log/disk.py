@@ -160,7 +160,7 @@ def set_times(path: str, read_ns: int, written_ns: int) -> None:
 
 
 def give(fd: int, like: os.stat_result) -> None:
-    """Give an open file the owner and mode of another one; OSError."""
+    """Give an open file the owner and mode in `like`, another file's os.stat_result; OSError."""
     if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
         os.fchown(fd, like.st_uid, like.st_gid)
     os.fchmod(fd, like.st_mode & 0o7777)

@@ -152,7 +152,7 @@ def sync_path(path: str) -> None:
 
 
 def read_bytes(path: str) -> bytes | None:
-    """Return the contents of a small file; None if it does not exist."""
+    """Return the contents of a small file; None if the file does not exist."""
     try:
         with disk.reading(path) as fd:
             return read_from(fd, 0)

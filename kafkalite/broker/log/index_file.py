@@ -69,7 +69,7 @@ def path_of(segment: Segment) -> str:
 
 
 def unpack_header(data: bytes) -> IndexSummary | None:
-    """Return the header at the start of an index file; None if it is damaged or of another version."""
+    """Return the header at the start of an index file; None if the header is damaged or of another version."""
     if len(data) < HEADER_SIZE:
         return None
     values = HEADER.unpack_from(data)

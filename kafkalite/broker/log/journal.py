@@ -65,7 +65,7 @@ VERSION: Final = 1
 ACLS_PER_LINE: Final = 1000
 """Number of ACLs or quotas per line of a rewritten journal."""
 SLACK_LINES: Final = 64
-"""Lines beyond those that the state needs, above which a start rewrites the journal."""
+"""Number of surplus lines (lines that the state does not need) above which a start rewrites the journal."""
 RUNNING_SLACK_LINES: Final = 1000
 """Surplus lines above which a running broker rewrites the journal. It also waits until the file is twice as long as
 needed, since a rewrite costs as much as the file is long."""
@@ -109,7 +109,7 @@ def encode_line(change: dict[str, Any]) -> bytes:
 
 
 def decode_line(line: bytes) -> dict[str, Any] | None:
-    """Return the change of a line without its newline; None if it is damaged."""
+    """Return the change in a journal line, which is passed without its newline; None if the line is damaged."""
     if line[:9] != b"%08x " % crc32c(line[9:]):
         return None
     try:
@@ -460,7 +460,7 @@ class Journal:
 
 
 def replay(path: str, data: bytes) -> tuple[MetadataState, int, int]:
-    """Return (state, size of the valid lines, number of lines) of a journal's content; StartupError if it is
+    """Return (state, size of the valid lines, number of lines) of a journal's content; StartupError if the content is
     damaged."""
     *lines, rest = data.split(b"\n")
     changes = []

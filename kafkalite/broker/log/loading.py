@@ -283,7 +283,7 @@ def _find_end(
 def _recover(
     log: PartitionLog, plan: LoadPlan, segments: tuple[Segment, ...], start: int, *, foreign: bool
 ) -> tuple[tuple[Segment, ...], int, int]:
-    """Walk everything that may not be durable; return (segments, log end, flushed offset)."""
+    """Read and check everything that could be lost or incomplete; return (segments, log end, flushed offset)."""
     covered = [_covered_end(plan, segment) for segment in segments]
     believed = plan.replicated or not foreign  # whether the recovery point was written for these files
     known = max(start, (plan.recovery_point or 0) if believed else 0)

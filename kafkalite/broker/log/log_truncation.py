@@ -66,7 +66,7 @@ class TruncatableLog(PartitionLog):
             raise self.leader_changed(leader_epoch)
 
     def correct_epochs(self, segment: Segment, position: int = 0) -> None:
-        """Replace the leader epochs of a segment by those of its batches, from a batch's position on. OSError."""
+        """Replace the leader epochs of a segment by the epochs of its batches, from a batch's position on. OSError."""
         first = header_at(segment, position)
         if first is not None and segment.damage is None:
             offset = first["base_offset"]

@@ -231,8 +231,8 @@ class MetadataStore:
                 self._write(journal_, {"op": "producer_ids", "next": producer_id + 1})
 
     def position(self) -> tuple[int, int]:
-        """Return (number of changes written to the journal, leader epoch of its writer). Clients get them as the end
-        offset and epoch of Kafka's metadata log."""
+        """Return (number of changes written to the journal, leader epoch of its writer). Clients get these two numbers
+        as the end offset and epoch of Kafka's metadata log."""
         with self._lock:
             journal_ = self._open_journal()
             return journal_.change_count, journal_.state.unclean_count + 1

@@ -67,7 +67,7 @@ logger = logging.getLogger(__name__)
 repeats = RepeatLogger(logger, lines=EVENT_LINES)
 
 ANY_EPOCH: Final = -1
-"""Means the current leader epoch, whatever its number is."""
+"""Means the current leader epoch."""
 STRICT_EPOCHS_SINCE: Final = 2
 """First transaction.version in which a marker's producer epoch is above the producer epoch of its transaction
 (KIP-890)."""

@@ -58,7 +58,7 @@ def _code_of(info: BatchInfo, records: memoryview, key_required: bool, error: Ba
 def faults_of(
     batch: bytes, *, key_required: bool, timestamp_min: int, timestamp_max: int, size_max: int
 ) -> RecordFaults:
-    """Return the bad records of a batch that an append has just refused with these bounds (ms)."""
+    """Return the bad records of a batch that an append has just refused with the same timestamp bounds (ms)."""
     info = read_info(batch)
     records = memoryview(batch)[HEADER_SIZE:]
     if not info.codec:

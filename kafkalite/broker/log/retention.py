@@ -59,7 +59,7 @@ def named_policies(texts: Iterable[str]) -> tuple[RetentionPolicy, ...]:
 
 
 def ask(policy: RetentionPolicy, segments: Sequence[SegmentAge], now_ms: int) -> int:
-    """Return an application policy's result, within bounds; 0, with a log line, if it fails."""
+    """Return an application policy's result, within bounds; if the policy fails, log that and return 0."""
     try:
         count = int(policy.deletable_count(segments, now_ms))
     except Exception:  # a failing policy must not stop retention of the other logs

@@ -168,7 +168,8 @@ def _readable(path: str) -> bytes | None:
 
 
 def _companion(directory: str, offset: int) -> dict[str, Any]:
-    """Return the contents of a snapshot's companion; empty if it is missing, damaged or of an unknown version."""
+    """Return the contents of a snapshot's companion; empty if the companion is missing, damaged or of an unknown
+    version."""
     data = _readable(f"{directory}/{files.stem(offset)}{files.PRODUCERS_SUFFIX}")
     try:
         if data is None or data[:9] != b"%08x " % crc32c(data[9:-1]):

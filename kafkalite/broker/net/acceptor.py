@@ -119,7 +119,8 @@ class Acceptor:
         self._bell.close()
 
     def descriptors(self) -> list[int]:
-        """Return the acceptor's descriptors, except those of its listeners and of the one that wakes it."""
+        """Return the acceptor's descriptors, except the descriptors of its listeners and the descriptor that wakes
+        it."""
         return [self._selector.fileno()]
 
     def released(self, connection: Connection) -> None:

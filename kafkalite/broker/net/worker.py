@@ -140,7 +140,7 @@ class Worker:
             self._thread.join(drain_s + 5.0)
 
     def descriptors(self) -> list[int]:
-        """Return the worker's descriptors, except those of its connections."""
+        """Return the worker's descriptors, except the descriptors of its connections."""
         return [self._selector.fileno(), self.mailbox.wake_fd]
 
     def adopt(self, sock: AcceptedSocket, address: tuple[str, int], listener: BoundListener) -> None:

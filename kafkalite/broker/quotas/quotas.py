@@ -102,7 +102,7 @@ class Quotas:
         return results
 
     def replace(self, entries: Mapping[Entity, Mapping[str, float]]) -> None:
-        """Replace all quotas by those of the controllers. Nothing is made durable."""
+        """Replace all quotas by the controllers' quotas. Nothing is made durable."""
         with self._changing:
             self.table = QuotaTable(entries)
             self.control.change(self.table.bounds)

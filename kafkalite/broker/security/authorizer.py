@@ -49,7 +49,7 @@ LOGGED_SIZE_MAX: Final = 256
 DELETED_MAX: Final = 10_000
 """Maximum number of ACLs that one request may delete, as in Kafka."""
 PROBED_NAME: Final = "hardcode"
-"""A name that no ACL is expected to have: a client that may use this name may use any name. Kafka's Authorizer has the
+"""A name that no ACL is expected to have: a client that may use this name may use any name. Kafka's Authorizer uses the
 same name."""
 
 audit = logging.getLogger("kafkalite.authorizer")

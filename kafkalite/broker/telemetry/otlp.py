@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FIELDS_MAX: Final = 200_000
-"""The most fields of a message: about ten times those of a client that sends all its metrics."""
+"""The most fields of a message: about ten times as many as a client sends with all its metrics."""
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _VARINT_SIZE_MAX: Final = 10
 _DELTA: Final = 1
