@@ -65,7 +65,7 @@ class _Led(NamedTuple):
 
 
 class _Item(NamedTuple):
-    """A proposal that waits or is in flight."""
+    """A proposal that waits to be sent, or is in flight."""
 
     log: ReplicaLog
     led: _Led

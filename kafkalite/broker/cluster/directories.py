@@ -283,7 +283,7 @@ class DirectoryAssignments:
             self._worker.call_locked()
 
     def _take_in(self, asked: dict[ReplicaLog, _Asked], answer: Any, now: float) -> None:
-        """Note accepted assignments; schedule refused ones to be sent again after a delay."""
+        """Note accepted assignments; schedule refused assignments to be sent again after a delay."""
         self._asked = {}
         code = None if answer is None else answer.error_code
         if code != 0:

@@ -27,7 +27,8 @@ class Diverged(NamedTuple):
 
 
 def truncation_offset(diverged: Diverged, own: tuple[int, int], log_end: int) -> int | None:
-    """Return the offset at which to truncate a log whose leader answered with `diverged`; None for no truncation.
+    """Return the offset at which to truncate a log whose leader answered with `diverged`; None if no truncation is
+    needed.
 
     `own` is the log's own (epoch, end offset) for the epoch in `diverged`: LeaderEpochs.end_offset_for.
     """

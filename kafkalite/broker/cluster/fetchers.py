@@ -351,7 +351,7 @@ class Fetcher:
             self._follower.delay(key, leader_epoch, self._clock.monotonic())
 
     def _told(self, key: Key, level: int, message: str, error: Exception, named: Mapping[str, Any]) -> bool:
-        """Log the problem that keeps a partition from being replicated, once while it lasts. Return False: no
+        """Log the problem that keeps a partition from being replicated, once while the problem lasts. Return False: no
         progress."""
         if not self._follower.is_news(key, type(error)):
             level = logging.DEBUG

@@ -89,7 +89,7 @@ Step = Append | Diverged | OutOfRange
 
 
 class Limits(NamedTuple):
-    """Limits of requests."""
+    """The limits in a follower's Fetch requests."""
 
     wait_ms: int
     """replica.fetch.wait.max.ms"""

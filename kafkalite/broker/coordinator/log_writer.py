@@ -135,7 +135,7 @@ class LogWriter:
         self._schedule()
 
     def _finish(self, writes: list[_Write], code: int) -> None:
-        """Call back for all completed writes, in order, on the thread that completed the last one."""
+        """Call back for all completed writes, in order, on the thread that completed the last write."""
         with self._lock:
             for write in writes:
                 write.code = code or write.code

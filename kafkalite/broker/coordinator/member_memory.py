@@ -125,7 +125,7 @@ class ConsumerMemory:
             self._memory.put(member.member_id, consumer_size(member))
 
     def recount(self, members: Mapping[str, ConsumerMember]) -> None:
-        """Charge only these members of the durable state, after staged changes were discarded."""
+        """Charge only `members`, the members of the durable state, after staged changes were discarded."""
         self._memory.keep(members)
         for member in members.values():
             self._memory.put(member.member_id, consumer_size(member))

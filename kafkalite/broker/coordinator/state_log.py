@@ -60,7 +60,7 @@ class Marker(NamedTuple):
 
 
 class Watch:
-    """Notes whether a producer's transaction ended in a partition since another broker was asked about the transaction.
+    """Notes whether a producer's transaction has ended in a partition since this broker asked another broker about it.
 
     A marker with producer epoch `ended_by` or later ends the transaction. A marker with an earlier epoch ended the
     previous transaction."""

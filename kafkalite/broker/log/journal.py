@@ -132,7 +132,7 @@ def _run_lengths(values: list[int]) -> list[list[int]]:
 
 
 def topic_change(topic: TopicState) -> dict[str, Any]:
-    """Return the line that creates a topic."""
+    """Return the journal line that creates a topic."""
     return {
         "op": "topic",
         "name": topic.name,
@@ -144,7 +144,7 @@ def topic_change(topic: TopicState) -> dict[str, Any]:
 
 
 def credential_change(mechanism: str, user: str, credential: ScramCredential) -> dict[str, Any]:
-    """Return the line that sets a user's SCRAM credential."""
+    """Return the journal line that sets a user's SCRAM credential."""
     return {
         "op": "scram",
         "user": user,
@@ -157,37 +157,37 @@ def credential_change(mechanism: str, user: str, credential: ScramCredential) ->
 
 
 def credential_deletion(mechanism: str, user: str) -> dict[str, Any]:
-    """Return the line that deletes a user's SCRAM credential."""
+    """Return the journal line that deletes a user's SCRAM credential."""
     return {"op": "scram_delete", "user": user, "mechanism": mechanism}
 
 
 def credentials_change(changes: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return one line for all user changes of a request."""
+    """Return one journal line for all changes of users in a request."""
     return changes[0] if len(changes) == 1 else {"op": "scram_changes", "changes": list(changes)}
 
 
 def group_change(group_id: str, overrides: Mapping[str, str]) -> dict[str, Any]:
-    """Return the line that sets a group's settings."""
+    """Return the journal line that sets a group's settings."""
     return {"op": "group", "id": group_id, "overrides": dict(overrides)}
 
 
 def client_metrics_change(name: str, overrides: Mapping[str, str]) -> dict[str, Any]:
-    """Return the line that creates, changes or (without settings) deletes a client metrics subscription."""
+    """Return the journal line that creates, changes or (without settings) deletes a client metrics subscription."""
     return {"op": "client_metrics", "name": name, "overrides": dict(overrides)}
 
 
 def features_change(features: Features) -> dict[str, Any]:
-    """Return the line that sets the feature levels."""
+    """Return the journal line that sets the feature levels."""
     return {"op": "features", "levels": dict(features.changed), "count": features.change_count}
 
 
 def acls_change(added: Iterable[Acl], removed: Iterable[Acl]) -> dict[str, Any]:
-    """Return the line that adds and removes ACLs."""
+    """Return the journal line that adds and removes ACLs."""
     return {"op": "acls", "add": [acl.texts() for acl in added], "remove": [acl.texts() for acl in removed]}
 
 
 def quotas_change(changes: Iterable[Change]) -> dict[str, Any]:
-    """Return the line that changes quotas."""
+    """Return the journal line that changes quotas."""
     return {"op": "quota", "changes": [change.fields() for change in changes]}
 
 
@@ -232,7 +232,7 @@ def _set_or_drop(present: dict[str, dict[str, str]], name: str, overrides: Mappi
 
 
 def apply(state: MetadataState, change: dict[str, Any]) -> None:
-    """Apply one line to the state; KeyError, ValueError or TypeError if this release cannot read it."""
+    """Apply one line to the state; KeyError, ValueError or TypeError if this release cannot read the line."""
     op = change["op"]
     if op == "topic":
         bases = [int(base) for base, count in change["epoch_bases"] for _ in range(count)]
@@ -320,7 +320,7 @@ def _without_lists(state: MetadataState) -> list[dict[str, Any]]:
 
 
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Yield lists of `size` items; the last one may be shorter."""
+    """Yield lists of `size` items; the last list may be shorter."""
     rest = iter(items)
     while some := list(islice(rest, size)):
         yield some

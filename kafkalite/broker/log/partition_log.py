@@ -642,7 +642,7 @@ class PartitionLog(LogState):
         return ErrorCode.KAFKA_STORAGE_ERROR, None
 
     def read(self, offset: int, size_max: int, *, whole_first_batch: bool = True) -> bytes:
-        """Return a copy of whole batches, from the one that contains `offset`; KafkaError. May block."""
+        """Return a copy of whole batches, from the batch that contains `offset` on; KafkaError. May block."""
         error, found = self.read_blocking(offset, size_max, whole_first_batch=whole_first_batch)
         if error:
             raise error_for(error, f"{self.name} could not be read at offset {offset}: {ErrorCode(error).name}")
@@ -698,7 +698,7 @@ class PartitionLog(LogState):
         return self._look_up(find_newest)
 
     def _look_up(self, look: Callable[[SearchedLog], OffsetAndTimestamp | None]) -> OffsetAndTimestamp | None:
-        """Return the result of the look-up `look`.
+        """Return the result of `look`, a look-up by time.
 
         Repeat the look-up if compaction or retention replaced segments meanwhile, or if an index file failed.
         StorageError if a segment's file failed."""
