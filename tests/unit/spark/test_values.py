@@ -63,7 +63,7 @@ def rows(decoding, columns, *values: bytes | None) -> list[dict[str, object]]:
             {"value.format": "avro", "value.registry": "http://r:1", "subscribe": "a,b"},
             "needs option value.subject or value.schema unless you read one topic",
         ),
-        ({"value.formt": "json"}, "did you mean value.format"),
+        ({"value.modes": "failfast"}, "did you mean value.mode"),
     ],
 )
 def test_wrong_options(given: dict[str, str], message: str) -> None:
