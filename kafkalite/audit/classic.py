@@ -75,7 +75,9 @@ class AuditedClassicProducer:
         self.close()
 
     def send(self, *data: ProducerData) -> None:
-        """Send as Producer.send does, with the current time. ValueError if `put` refuses one, and nothing is sent."""
+        """Send as Producer.send does, with the current time. If `put` refuses a message, raise ValueError and send
+        nothing.
+        """
         now = time.time_ns() // 1_000_000
         for item in data:
             for event in item.data:

@@ -66,7 +66,7 @@ class AuditedClassicConnector(ConsumerConnector):
             self._report()
 
     def _report(self) -> None:
-        """Send the reports. A failure is logged, as in 0.7, and the reports wait for the next commit."""
+        """Send the reports. If that fails, log the failure, as 0.7 does, and keep the reports until the next commit."""
         records = self.tally.reports()
         if not records:
             return

@@ -135,7 +135,9 @@ class Count:
             self._note_unreported(topic, run, sequences[strange], starts[strange])
 
     def _note_unreported(self, topic: str, run: int, sequences: NDArray[np.int64], starts: NDArray[np.int64]) -> None:
-        """Called with sequences of a page that no increment covers, and the starts of their windows. For a subclass."""
+        """Note sequences of a page that no increment covers, and the starts of their windows. Subclasses override this
+        method.
+        """
 
     def _remember_twice(self, key: tuple[str, int], sequences: list[int]) -> None:
         """Note duplicates for the list of duplicates, with the number of additional records of each."""
@@ -153,7 +155,7 @@ class Count:
     ) -> Iterator[tuple[int, int]]:
         """Yield, in order, the ranges [first, end) of reported sequences (or of `spans`) that the stage lacks.
 
-        With `since_ms`, this also includes older messages.
+        With `since_ms`, the ranges also include older messages.
         """
         pages = sorted(page for of_topic, of_run, page in self._pages if (of_topic, of_run) == (topic, run))
         open_range: tuple[int, int] | None = None

@@ -38,7 +38,7 @@ JSON_FAULTS: Final = (ValueError, RecursionError)
 
 
 class MarkFields:
-    """Knows the field of each topic that contains marks, and reads them from values; see the module.
+    """Knows the field that contains the marks of each topic, and reads marks from values; see the module.
 
     `fields`    topic → field; None → all other topics
     `registry`  for values in the registry's wire format

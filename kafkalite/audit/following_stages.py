@@ -86,7 +86,9 @@ class Stage(abc.ABC):
         """Count new records. Raises KafkaError, ClientError, OSError and NothingToCompare; earlier counts are kept."""
 
     def _is_other_history(self, client: Client, positions: Mapping[TopicPartition, int]) -> bool:
-        """Return whether a log has diverged, so that the stage starts again. LogTruncated if that is not enabled."""
+        """Return whether a log has diverged, so that the stage counts again. Raises LogTruncated if `recounts` is not
+        set.
+        """
         parted = self._histories.parted(client, positions)
         if not parted:
             return False
@@ -306,7 +308,7 @@ def place_of(file: DataFile) -> tuple[str, str | None, int | None]:
 
 
 def rows_of(files: Sequence[CountedFile]) -> Callable[[DataFile, Any], NDArray[np.bool_]]:
-    """Return a function that selects the rows of a batch that replaced files contained; they were counted already."""
+    """Return a function that selects the rows of a batch that were in the replaced files and so were counted already."""
     spans: dict[int, Spans] = {}
     for file in files:
         for number, (first, last) in file.shares.items():

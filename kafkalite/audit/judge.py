@@ -89,7 +89,7 @@ class Judged(NamedTuple):
 
 
 def judge_stage(reported: Reported, count: Count, selection: Selection) -> Judged:
-    """Judge every window that has reported messages or messages in the stage."""
+    """Judge every selected window that has messages, reported or in the stage."""
     judged = Judged({}, set(), set())
     expected = expected_of(reported)
     for window in expected.keys() | count.windows.keys():

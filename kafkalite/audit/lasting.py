@@ -123,7 +123,7 @@ class LastingReported(Reported):
         return found
 
     def forget(self, horizon_ms: int) -> None:
-        """Drop windows that ended before the horizon, and spans without any other window."""
+        """Drop windows that ended before the horizon, and spans whose windows were all dropped."""
         for (key, first), (_, high) in list(self._reach.items()):
             if high + self.windows_ms[key[1]] <= horizon_ms:
                 del self._reach[key, first]
@@ -202,7 +202,7 @@ class LastingCount(Count):
         self._ahead_ms = now_ms + AHEAD_MS
 
     def add_marks(self, topic: str, marks: Marks, count: int) -> None:
-        """Add marks as Count does. Marks of runs without reports are kept back, to be counted later."""
+        """Add marks as Count.add_marks does. Marks of runs without reports are kept back and counted later."""
         assert self._since_ms is not None, "there is a horizon"
         self.late += int(np.count_nonzero(marks.timestamps < self._since_ms))
         believed = marks.timestamps <= self._ahead_ms
@@ -230,7 +230,7 @@ class LastingCount(Count):
             self.release(next(iter(self._held)))
 
     def release(self, run: int) -> None:
-        """Count the marks of a run that were kept back. If it has no reports, its windows have the default length."""
+        """Count the marks of a run that were kept back. If the run has no reports, its windows have the default length."""
         for topic, sequences, timestamps, server in self._held.pop(run, []):
             self._held_count -= len(sequences)
             order = np.argsort(sequences, kind="stable")

@@ -183,7 +183,7 @@ def read_loaded(
 def named_messages(verdict: Verdict, reported: Reported, stages: dict[str, Count]) -> list[NamedMessages]:
     """Return the missing and duplicated sequences of runs that have any.
 
-    Sequences are not tied to windows, so those of windows that are not judged may be included.
+    The sequences of a run are not separated by window, so sequences of windows that are not judged may be included.
     """
     wanted = {(row.stage, row.topic, row.server) for row in verdict.differences if row.missing or row.duplicated}
     found = []

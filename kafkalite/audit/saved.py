@@ -34,7 +34,7 @@ VERSION: Final = 1
 
 
 class StateError(ValueError):
-    """The file is damaged or of another audit; the message is one sentence."""
+    """Raised if the file is damaged or belongs to another audit. The message is one sentence."""
 
 
 def save(follower: Follower, file: Path, about: dict[str, Any]) -> None:

@@ -59,7 +59,9 @@ class View(NamedTuple):
 
 
 def read_reports(client: Client, topic: str, reported: Reported, taken: Taken | None = None) -> None:
-    """Read the topics of counts: increments and consumers' reports. NothingToCompare if neither topic exists."""
+    """Read increments and consumers' reports from the topics of counts. Raises NothingToCompare if neither topic
+    exists.
+    """
     there = topics_of_counts(client, topic)
     if not there:
         raise NothingToCompare(f"topic {topic}, which should hold the producers' counts, does not exist")
@@ -71,7 +73,7 @@ def read_reports(client: Client, topic: str, reported: Reported, taken: Taken | 
 
 
 def topics_of_counts(client: Client, topic: str) -> list[str]:
-    """Return which of the topic and its classic one exist. A classic one that ACLs hide is left out."""
+    """Return which of `topic` and its counterpart in 0.7's format exist. A counterpart that ACLs hide is left out."""
     found = present(client, [topic])
     with contextlib.suppress(TopicAuthorizationFailed):
         found += present(client, [classic_topic(topic)])
@@ -116,7 +118,8 @@ def ranges_of(
 def mirror_progress(source: Client, target: Client, name: str) -> dict[TopicPartition, int]:
     """Return the offset up to which the mirror has copied each partition of `source`, from its progress in `target`.
 
-    A topic that was recreated since then counts as not copied. Raises NothingToCompare if that mirror has no progress.
+    A topic that was recreated since it was copied counts as not copied. Raises NothingToCompare if that mirror has no
+    progress.
     """
     source.refresh([])
     try:
@@ -160,7 +163,7 @@ def count_broker(
     fields: MarkFields | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> list[str]:
-    """Count a broker's records, and in each view those that it keeps. Return notes for the report.
+    """Count a broker's records; in each view, count the records that the view keeps. Return notes for the report.
 
     A missing topic has no records. `on_progress` is called with the number of records read so far.
     """

@@ -130,7 +130,7 @@ class TakenTally:
     def begin(self, key: TopicPartition, metadata: str | None) -> None:
         """Start a newly assigned partition. Ranges in the metadata of its last commit will be reported again.
 
-        They may have been reported already, which does no harm.
+        Reporting a range a second time does no harm.
         """
         self._taken[key] = Spans()
         self._report(key, spans_of_metadata(metadata))
@@ -225,7 +225,7 @@ class Taken:
         self.spans: dict[tuple[str, str], dict[TopicPartition, Spans]] = {}
 
     def add_message(self, value: bytes | None, cluster: str | None) -> bool:
-        """Add a message of this cluster's audit topic if it is a report; return whether it is a valid one."""
+        """Add a message of this cluster's audit topic if it is a report; return whether it is a valid report."""
         if value is None or b'"taken"' not in value:
             return False
         try:

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class AlarmSender:
-    """Sends alarms to one URL; see the module. Raises ValueError if it is not an HTTP URL."""
+    """Sends alarms to one URL; see the module. Raises ValueError if the URL is not an HTTP URL."""
 
     def __init__(self, url: str, group: str) -> None:
         parts = urlsplit(url)

@@ -37,7 +37,7 @@ class NamedArguments:
     def _place(self, name: str) -> str:
         """Return a field's name for errors, with its class.
 
-        Fields of Policy stand alone, since the decorator has them too.
+        Fields of Policy are named without the class, since the decorator has the same fields.
         """
         return name if type(self).__name__ == "Policy" else f"{name} of {type(self).__name__}"
 
@@ -85,7 +85,9 @@ def is_list(value: object) -> bool:
 
 
 def refuse_unknown(where: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raise TypeError for the first unknown argument; name the class that has it, or the closest known argument."""
+    """Raise TypeError for the first unknown argument; the message names a class that has it, or the closest known
+    argument.
+    """
     for name in given:
         if name not in known:
             raise TypeError(f"{where} has no {name}; {belongs(name, known)}")

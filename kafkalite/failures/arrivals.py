@@ -60,7 +60,7 @@ class Arrivals:
     def damaged(self, event: Damaged) -> None:
         """Write a dead letter without a value for each unreadable record.
 
-        In a retry topic, only skip them: `check_lost` reports the letters.
+        In a retry topic, only skip unreadable records: `check_lost` reports the letters that they contained.
         """
         lane = self._lanes.get(event.partition)
         if lane is None or lane.leaving or event.next_offset <= lane.position:
@@ -96,7 +96,7 @@ class Arrivals:
         return item
 
     def _letter(self, lane: PartitionLane, arrival: Arrival) -> Item | None:
-        """Return the item for a letter that the ledger still lists. Skip outdated letters and foreign records."""
+        """Return the Item for a letter that the ledger still lists. Skip outdated letters and foreign records."""
         letter, message = arrival.letter, arrival.message
         item = Item(message, lane.origin, -1 if letter is None else letter.offset)
         if letter is None or letter.group != self._group or letter.partition != lane.origin:
@@ -139,7 +139,7 @@ class Arrivals:
         return item
 
     def _last_row(self, letter_id: str) -> Row | None:
-        """Return the last ledger row of a letter that was handled, following the letters that were written after it."""
+        """Return the last ledger row of a handled letter, following the later letters of the same record."""
         row = self._finished_ids[letter_id]
         while row is not None and row.state in WAITING and row.id in self._finished_ids:
             row = self._finished_ids[row.id]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class BatchFailed(Exception):
     """An exception that a batch handler raises to name the failed records, as a mapping of list index to exception.
 
-    The other records count as processed, except those that must wait for a failed record because of their order.
+    The other records of the list count as processed, except those that must wait for a failed record to keep the order.
     """
 
     def __init__(self, failures: Mapping[int, BaseException]) -> None:
@@ -72,7 +72,9 @@ class BatchCaller(Caller):
         return BatchResult(tuple(transaction.outputs))
 
     def _result(self, error: BaseException, count: int) -> BatchResult:
-        """Convert an exception to a failure of the call, or of the records that BatchFailed names."""
+        """Convert an exception to a failure of the whole call. Convert BatchFailed to failures of the records that it
+        names.
+        """
         if isinstance(error, BatchFailed):
             if error.failures and error.failures.keys() <= set(range(count)):
                 named = {place: self._failure(one, None) for place, one in sorted(error.failures.items())}

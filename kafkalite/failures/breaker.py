@@ -25,7 +25,7 @@ PROBE_MS_MAX: Final = 2000.0
 
 
 class Breaker:
-    """The circuit breaker of a member; see the module. Without a limit, only an outage opens it."""
+    """The circuit breaker of a member; see the module. Without a limit, only an outage opens the breaker."""
 
     def __init__(self, limit: Limit | None) -> None:
         self._window = None if limit is None else Window(limit.ratio, milliseconds(limit.over), limit.least)

@@ -57,7 +57,7 @@ class Board:
         self._bell.set()
 
     def close(self) -> None:
-        """Withdraw the row, because a member that ended has no open breaker. Idempotent."""
+        """Write a tombstone for the member's row, because a member that has ended has no open breaker. Idempotent."""
         self._told, self._closing = None, True
         self._bell.set()
         if self._thread is None or self._own is None:

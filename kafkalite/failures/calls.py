@@ -32,7 +32,7 @@ _stacks: dict[tuple[tuple[CodeType, int], ...], str] = {}  # under the GIL: a lo
 class Transaction:
     """Collects the records that a handler sends, as in `handler(record, transaction)`.
 
-    They are committed with the handled record's offset.
+    The sent records are committed together with the offset of the handled record.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,9 @@ class Caller:
         return Outcome(outputs=tuple(transaction.outputs))
 
     def _run(self, given: object, transaction: Transaction) -> None:
-        """Call a sync handler with a record, a dead letter or a list. TypeError if it returns a coroutine."""
+        """Call a sync handler with a record, a dead letter or a list. Raises TypeError if the handler returns a
+        coroutine.
+        """
         returned = self._handler(given, transaction) if self.with_transaction else self._handler(given)
         if returned is not None and inspect.iscoroutine(returned):
             returned.close()
@@ -218,7 +220,9 @@ def last_lines(error: BaseException) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return str(error), or Python's substitute if `__str__` raises, so that this does not end the worker."""
+    """Return str(error). If `__str__` raises, return Python's substitute, so that the exception does not end the
+    worker.
+    """
     try:
         return str(error)
     except BaseException:  # noqa: BLE001  # `__str__` may raise anything

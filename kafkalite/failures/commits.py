@@ -52,7 +52,9 @@ class Commits:
         return lane.has_movable
 
     def begin(self, lanes: Iterable[PartitionLane], now_ms: float) -> Commit | None:
-        """Start a commit: of all partitions if the interval is over, else of those with COMMIT_COUNT records."""
+        """Start a commit. It covers all partitions if the interval is over, else those with at least COMMIT_COUNT
+        records.
+        """
         if now_ms < self._not_before:
             return None
         due = now_ms >= self.due_at
@@ -82,7 +84,7 @@ class Commits:
     def end(self, event: CommitEnded, now_ms: float) -> None:
         """Process the end of a commit.
 
-        After a failure, the next commit follows after AGAIN_MS, with the offsets of that time.
+        After a failed commit, the next commit starts AGAIN_MS later, with the offsets that are current then.
         """
         if event.failed:
             self._not_before = now_ms + AGAIN_MS

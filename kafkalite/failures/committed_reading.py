@@ -44,8 +44,8 @@ def decided(
     """Yield committed records from `starts` to before `ends`.
 
     Raises RangeUnavailable after `timeout_s` without progress, because a transaction stays open. `marks` identify the
-    batches before `starts`. With them, LogTruncated is raised for a log that was restored, truncated or recreated below
-    its start. At the end, `marks` contains those of the batches before `ends`.
+    batches before `starts`. If marks are given, LogTruncated is raised for a log that was restored, truncated or
+    recreated below its start. At the end, `marks` contains the marks of the batches before `ends`.
     """
     behind = {key: offset for key, offset in starts.items() if offset < ends[key]}
     if not behind:

@@ -42,7 +42,8 @@ def published(policy: Mapping[str, Any] | None) -> frozenset[str]:
 
 
 class RoutedTopics:
-    """The dead-letter topics that policies chose, kept between calls: each call reads only new ledger records.
+    """Finds the dead-letter topics that policies choose, and keeps what it has read: each call reads only new ledger
+    records.
 
     Thread rule: any thread; each call belongs to the thread that has the client. All clients have the same user.
     """
@@ -52,8 +53,10 @@ class RoutedTopics:
         self._policies: dict[TopicPartition, PolicyReader] = {}
 
     def find(self, client: Client, names: Iterable[str]) -> dict[str, str]:
-        """Return the dead-letter topics among these topics, with their groups, from the readable ledgers among them.
-        It is empty if the user may not describe ledgers, or no broker answers."""
+        """Return the dead-letter topics among `names`, with their groups, from the readable ledgers among `names`.
+
+        The result is empty if the user is not allowed to describe ledgers, or if no broker responds.
+        """
         known = set(names)
         if self._lock.acquire(timeout=DURATION_S_MAX):  # else another thread reads: return what it knows so far
             try:
@@ -70,7 +73,9 @@ class RoutedTopics:
         return found
 
     def _refresh(self, client: Client, ledgers: Iterable[str]) -> None:
-        """Read the new records of these ledgers, those with the fewest first. KafkaError, ClientError."""
+        """Read the new records of these ledgers; the ledger with the fewest comes first. Raises KafkaError and
+        ClientError.
+        """
         keys = [TopicPartition(name, LEDGER_PARTITION) for name in client.described(ledgers)]
         for key in self._policies.keys() - keys:
             del self._policies[key]
@@ -100,8 +105,10 @@ class PolicyReader:
         self._marks: dict[TopicPartition, Mark] = {}
 
     def read(self, client: Client, end: int) -> None:
-        """Read the committed records before `end`; from offset 0 again if the log was truncated or recreated.
-        KafkaError, ClientError."""
+        """Read the committed records before `end`.
+
+        If the log was truncated or recreated, read from offset 0 again. Raises KafkaError and ClientError.
+        """
         if end < self.position:
             self._forget()
         try:
@@ -125,5 +132,7 @@ class PolicyReader:
 
 
 def routed_topics(client: Client, names: Iterable[str]) -> dict[str, str]:
-    """Return the dead-letter topics that policies chose among these topics, with their groups: RoutedTopics, once."""
+    """Return the topics among `names` that policies choose as dead-letter topics, with their groups (one
+    RoutedTopics.find).
+    """
     return RoutedTopics().find(client, names)

@@ -20,7 +20,7 @@ END: Final = "-"
 
 
 class NotEdited(ValueError):
-    """A patch cannot be applied to a record's value."""
+    """Raised if a patch cannot be applied to a record's value."""
 
 
 def parse_patch(text: str | bytes) -> list[dict[str, Any]]:
@@ -128,7 +128,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def patch_edit(operations: list[dict[str, Any]]) -> Callable[[Message], Message]:
-    """Return a function that patches a record's value as JSON. It raises NotEdited if that is impossible."""
+    """Return a function that patches a record's value as JSON. The function raises NotEdited if that is impossible."""
 
     def edit(message: Message) -> Message:
         where = f"{message.topic}-{message.partition}-{message.offset}"

@@ -104,7 +104,10 @@ class DeadLetter(NamedTuple):
 
 
 class Output(NamedTuple):
-    """A record that a handler sends, written in the transaction of the record it handles. Partition None: by key."""
+    """A record that a handler sends, written in the transaction of the record that it handles.
+
+    If `partition` is None, the key determines it.
+    """
 
     topic: str
     partition: int | None
@@ -205,7 +208,7 @@ class RunEnded(NamedTuple):
 
 
 class TransactionEnded(NamedTuple):
-    """A transaction was committed, or it failed (`failed`). `too_large` is the index of a put that was too large."""
+    """A transaction was committed, or it failed (`failed`). `too_large` is the index of a Put that was too large."""
 
     number: int
     failed: bool = False
@@ -231,7 +234,8 @@ class Damaged(NamedTuple):
 class Decided(NamedTuple):
     """Another group, for which this group waits, has decided on records of a partition.
 
-    They are all records below `upto` except `open_offsets`. The other group gave up `dead_offsets`.
+    It has decided on all records below `upto` except those at `open_offsets`. It has given up the records at
+    `dead_offsets`.
     """
 
     group: str
@@ -361,8 +365,8 @@ class Commit(NamedTuple):
 class Doubt(NamedTuple):
     """Report that records from `first` to before `until` may have crashed the previous owner's process.
 
-    They are noted in the ledger before they are handled, in growing batches; `suspects` of them are handled one at a
-    time. `over`: all of them have an outcome.
+    These records are noted in the ledger before they are handled, in growing batches. `suspects` is the number of
+    records that are handled one at a time. `over` says that all of the records have an outcome.
     """
 
     partition: TopicPartition

@@ -243,10 +243,10 @@ class Handler(Generic[P, R]):
     def try_records(self, records: Iterable[Message | bytes | None], *, attempts_max: int = 100) -> Tried:
         """Handle records in memory, without a broker, and return their outcomes.
 
-        Records are values, None for a tombstone, or Messages; see `messages_of`. Retries run without waiting, in the
-        order of their due times. A record that is still failing after `attempts_max` calls is `unfinished`. An async
-        handler runs in the event loop of another thread. The dead-letter handler is called, too. Errors: ValueError or
-        TypeError for something that is not a record.
+        Records are values (None for a tombstone) or Messages; see kafkalite.failures.trial.messages_of. Retries run
+        without waiting, in the order of their due times. A record that is still failing after `attempts_max` calls is
+        `unfinished`. An async handler runs in the event loop of another thread. The dead-letter handler is called, too.
+        Errors: ValueError or TypeError for something that is not a record.
         """
         trial = Trial(self.policy, self.function, attempts_max, self.dead_function)
         return trial.run(messages_of(self.policy, records))
@@ -268,7 +268,7 @@ async def _until_done(ended: asyncio.Future[str]) -> None:
 
 @contextlib.contextmanager
 def _ended_by_signals(stop: threading.Event) -> Iterator[None]:
-    """Let SIGTERM and Ctrl-C set `stop`: only in the main thread, and if the program does not handle SIGTERM."""
+    """Let SIGTERM and Ctrl-C set `stop`, but only in the main thread and only if the program does not handle SIGTERM."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

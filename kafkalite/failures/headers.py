@@ -87,7 +87,7 @@ class FoundLetter(NamedTuple):
 
 
 def own_headers(headers: Headers) -> Headers:
-    """Return the headers of the source record: those of the letter without letter headers in any format."""
+    """Return the headers of the source record, which are the letter's headers without letter headers in any format."""
     families = (OURS, SPRING, CONNECT, STREAMS, SHARE)
     return tuple([pair for pair in headers if not pair[0].startswith(families)])
 
@@ -95,7 +95,7 @@ def own_headers(headers: Headers) -> Headers:
 def up_to_date(message: Message) -> Message:
     """Return the message with the current number of failures in its header.
 
-    The header of a letter that is retried in place is outdated.
+    If a letter is retried in place, the number in its stored header is outdated.
     """
     if not message.attempt:
         return message
@@ -113,8 +113,8 @@ def up_to_date(message: Message) -> Message:
 def rendered(put: Put, size_max: int, compat: Iterable[str], scrub: Callable[[str], str] | None) -> Message:
     """Return the record to write, with as much of the reason as fits into `size_max` bytes.
 
-    If it is too large, the stack is left out first, then the text, then the value. A letter without its value only
-    refers to the source record.
+    If the record would be too large, the stack is left out first, then the text, then the value. A letter without a
+    value only refers to the source record.
     """
     message = put.message
     if put.goal is Goal.OUTPUT:
@@ -144,8 +144,8 @@ def rendered(put: Put, size_max: int, compat: Iterable[str], scrub: Callable[[st
 def rekeyed(message: Message, put: Put, kind: str) -> Message:
     """Return a dead letter with another key; a header gets the record's key.
 
-    The key is the day of the last failure ("date"), or day and record ("compact"), which is unique in a compacted
-    topic.
+    The new key is the day of the last failure ("date"), or the day and the source record ("compact"), so that it is
+    unique in a compacted topic.
     """
     assert put.letter is not None, "only letters have other keys"
     day = datetime.fromtimestamp(put.last / 1000, UTC).date().isoformat()
@@ -167,7 +167,7 @@ def size_of(headers: Sequence[tuple[str, bytes | None]]) -> int:
 def added_headers(
     put: Put, shrink: int, compat: Iterable[str], scrub: Callable[[str], str] | None
 ) -> list[tuple[str, bytes]]:
-    """Return the headers that are added to the record's. A higher `shrink` leaves out more of the reason."""
+    """Return the headers that are added to those of the record. A higher `shrink` leaves out more of the reason."""
     letter, failure = put.letter, put.failure
     assert letter is not None, "only letters have a reason"
     is_dead = put.goal is Goal.DEAD

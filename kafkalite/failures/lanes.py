@@ -58,7 +58,7 @@ class ItemState(Enum):
 class Verdict(NamedTuple):
     """The records and row that a transaction must write for a record.
 
-    With `stays`, the record is READY again afterwards.
+    With `stays`, the record becomes READY again after the write.
     """
 
     put: Put | None = None
@@ -150,9 +150,9 @@ class Batch:
     `size` is the size of the next batch. It grows as long as writing the notes takes longer than handling the records.
     So the partition keeps at least half of its throughput, and few records become suspects.
 
-    A mark is a ledger row that names the record which the handler is about to get. If marks would take longer than the
-    records, then after the first EXACT_COUNT records a mark covers up to SPAN_MAX records. Such a mark is not a try of
-    any of them.
+    A mark is a ledger row that names the record which the handler is about to get. If writing marks would take longer
+    than handling the records, then after the first EXACT_COUNT records a mark covers up to SPAN_MAX records. Such a
+    mark does not count as a try of any of these records.
     """
 
     def __init__(self) -> None:
@@ -222,11 +222,13 @@ class KeyChains:
         return len(self._expected)
 
     def blocks(self, item: Item) -> bool:
-        """Return whether a record of the source topic must wait. A record without a key never waits."""
+        """Return whether a record of the source topic must wait for letters of its key. A record without a key never
+        waits.
+        """
         return item.key is not None and (self._counts[item.key] > 0 or self._is_held(item.key, item.origin_offset))
 
     def _is_held(self, key: bytes, offset: int) -> bool:
-        """Return whether the key waits for another record than this one."""
+        """Return whether the key is held for another record than this one."""
         return bool(self.holders) and self.holders.get(key_digest(key), offset) != offset
 
     def send(self, key: bytes | None, letter_id: str) -> None:
@@ -243,7 +245,7 @@ class KeyChains:
     def arrived(self, item: Item) -> bool:
         """Add a letter that was read.
 
-        Return whether it may run: it is the first of its key, or the dead record of a held key.
+        Return whether the letter may run, because it is the first of its key or the dead record of a held key.
         """
         if item.id in self._expected:
             self._expected.discard(item.id)
@@ -321,7 +323,7 @@ def key_digest(key: bytes) -> str:
 
 
 class PartitionLane:
-    """One assigned partition: see the module."""
+    """An assigned partition and its unfinished records; see the module."""
 
     def __init__(
         self,
@@ -392,13 +394,13 @@ class PartitionLane:
 
     @property
     def caught_up(self) -> bool:
-        """Whether the partition was read up to the end that it had at its assignment."""
+        """Whether the partition was read up to the end offset that it had when it was assigned."""
         return self.position >= self.end
 
     # --- records ------------------------------------------------------------------------------------------------------
 
     def add(self, item: Item) -> None:
-        """Add a record that was read. The record is ready if it need not wait in a chain."""
+        """Add a record that was read. The record becomes ready, unless it has to wait in a chain."""
         self.items.append(item)
         self.by_offset[item.offset] = item
         self.doubted += item.doubted
@@ -447,7 +449,7 @@ class PartitionLane:
         self.move(item, Verdict(row=item.row, stays=True))
 
     def finish(self, item: Item) -> None:
-        """Mark a record as done, and make the next of its chain ready."""
+        """Mark a record as done, and make the next record of its chain ready."""
         item.state = ItemState.DONE
         self.clear(item)
         self.moving.pop(item.offset, None)
@@ -544,7 +546,7 @@ class PartitionLane:
         return len(self.by_offset)
 
     def is_full(self, item: Item) -> bool:
-        """Return whether this record must wait until more is committed."""
+        """Return whether this record must wait until more offsets are committed."""
         behind = len(self.moving) if self.is_retry else item.offset - self.committed
         return behind >= IN_HAND_MAX
 

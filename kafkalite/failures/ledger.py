@@ -137,7 +137,7 @@ class Ledger:
     def doubted(self) -> dict[TopicPartition, Row]:
         """The partitions whose last owner shut down uncleanly, and whose records are noted before they are handled.
 
-        These are the records from offset `position` to before `until`, since time `last`.
+        In each row, these are the records from offset `position` to before `until`, noted since time `last`.
         """
         return {place: row for place, row in sorted(self.opened.items()) if row.until > row.position}
 

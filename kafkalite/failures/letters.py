@@ -186,8 +186,7 @@ class LetterBox:
     def has_topics(self) -> bool:
         """Return whether there is a dead-letter topic. The ledger is read only if no topic has the group's name.
 
-        The reason: a killed redrive can leave a transaction open, which hides the rest of the ledger until the next
-        redrive.
+        A killed redrive can leave a transaction open, which hides the rest of the ledger until the next redrive.
         """
         return self._topic is not None or any(self._is_own(name) for name in self._names()) or bool(self.topics)
 
@@ -255,7 +254,7 @@ class LetterBox:
         return found_here._replace(entries=marked)
 
     def _state(self, found: FoundLetter) -> str:
-        """Return a letter's state by the ledger, which names the current letter of each source record."""
+        """Return a letter's state as listed in the ledger, which names the current letter of each source record."""
         letter = found.letter
         if not letter.id:
             return State.DEAD
@@ -289,8 +288,8 @@ class LetterBox:
         `delay`       time before the group handles them, at most 1 day
         `on_sent`     called with the number of letters after each transaction
 
-        Raises DelayRefused for a delay out of range, and for a delay of letters that go to a source topic, as those of
-        other frameworks do.
+        Raises DelayRefused for a delay out of range. Also raises it for a delay of letters that go to a source topic,
+        as letters of other frameworks do.
         """
         sent = too_often = 0
         delay_ms = milliseconds(delay)
@@ -487,11 +486,11 @@ class LetterBox:
         }
 
     def _write_resolved(self, rows: dict[str, LedgerRow]) -> None:
-        """Write the rows.
+        """Write the ledger rows of resolved letters.
 
-        Keys that are held for these records continue after the member's next check, in about a second. The shared
-        transactional id fences a concurrent redrive. Otherwise a stale row could resolve a letter that the redrive has
-        just sent back. With at-least-once moves nothing is fenced.
+        Keys that are held for these records continue after the member's next check, in about a second. The
+        transactional id is that of redrives, so that a concurrent redrive is fenced. Otherwise a stale row could
+        resolve a letter that the redrive has just sent back. With at-least-once moves nothing is fenced.
         """
         if not rows:
             return
@@ -606,7 +605,9 @@ def may_skip(client: Client, group: str, where: TopicPartition, offset: int) -> 
 
 
 def skip(client: Client, group: str, where: TopicPartition, offset: int, reason: str) -> None:
-    """Write a ledger row that makes the group skip the record, and its letter in a retry topic. Its key continues."""
+    """Write a ledger row that makes the group skip the record and its letter in a retry topic. The record's key
+    continues.
+    """
     row = Row(State.SKIPPED, reason=reason, last=time.time_ns() // 1_000_000)
     record = ledger_row(origin_text(where, offset), row)
     client.produce(ledger_name(group), 0, [Record(-1, -1, record.key, record.value)])
@@ -626,7 +627,7 @@ class Tombstone(NamedTuple):
 def may_bury(client: Client, where: TopicPartition, offset: int) -> Tombstone:
     """Check whether a tombstone would remove this record and no valid record.
 
-    That is so if the topic is compacted, the record has a key, and no later record has the same key.
+    That is the case if the topic is compacted, the record has a key, and no later record has the same key.
     """
     (policy,) = (entry.value or "" for entry in client.admin.describe_topic_configs(where.topic, ["cleanup.policy"]))
     if "compact" not in policy:

@@ -37,7 +37,9 @@ class Losses:
         return bool(self._windows)
 
     def succeeded(self, now_ms: float) -> list[Alarm]:
-        """Count a record that was not lost. Return an alarm that ends for each strategy back below its limit."""
+        """Count a record that was not lost. For each strategy whose share is below its limit again, return the end of
+        the alarm.
+        """
         if not self._windows:
             return []
         for window in self._windows.values():

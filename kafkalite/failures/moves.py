@@ -37,8 +37,8 @@ SHRINK_MAX: Final = 3
 class Flight(NamedTuple):
     """A transaction in progress: its number, the records that it writes, and the offsets that it commits.
 
-    `lanes` are those of the chosen records: a partition that is lost and assigned again meanwhile has a new lane.
-    `last` are partitions that are revoked and given up after this transaction.
+    `lanes` are the lanes of these records. They are kept because a partition that is lost and assigned again meanwhile
+    has a new lane. `last` are the partitions that are revoked and given up after this transaction.
     """
 
     number: int
@@ -137,7 +137,7 @@ class Moves:
     def _lingers(self, lanes: Mapping[TopicPartition, PartitionLane], now_ms: float) -> bool:
         """Return whether to wait for more verdicts.
 
-        Do not wait if no handler is running or something waits for the write.
+        Do not wait if no handler is running, or if a record or partition waits for the write.
         """
         idle, count = True, 0
         for lane in lanes.values():

@@ -79,7 +79,7 @@ class Layout:
         return f"{RETRY}.{self.group}.{topic}.{short_name(delay_ms)}"
 
     def retries(self, topic: str) -> list[str]:
-        """Return the retry topics of a source topic. Redriven letters go to the one with delay 0."""
+        """Return the retry topics of a source topic. Redriven letters go to the retry topic with delay 0."""
         return list(dict.fromkeys(self.retry(topic, delay) for delay in self.delays_ms))
 
     def dead(self, topic: str, place: int = -1) -> str:
@@ -118,7 +118,7 @@ def origin_text(partition: TopicPartition, offset: int) -> str:
 
 
 def parse_origin(text: str) -> tuple[TopicPartition, int]:
-    """Parse the result of `origin_text`, from the right because topic names may have dashes. Raises ValueError."""
+    """Parse the result of `origin_text`, from the right because topic names may contain dashes. Raises ValueError."""
     topic, _, rest = text.rpartition("-")
     topic, _, partition = topic.rpartition("-")
     if not topic or not partition.isdecimal() or not rest.isdecimal():

@@ -176,7 +176,9 @@ class Outcomes:
 
     @staticmethod
     def _again(lane: PartitionLane, item: Item) -> None:
-        """Make a record ready to be tried again in place. Clear its in-hand note: the process survived it."""
+        """Make a record ready to be tried again in place. Clear its in-hand note, because the process survived the
+        record.
+        """
         if item.noted and item.row is not None:
             item.noted, item.row = False, item.row._replace(tries=0, among=0)
             lane.move(item, Verdict(row=item.row, stays=True))

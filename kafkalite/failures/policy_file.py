@@ -123,7 +123,7 @@ def class_of(text: object) -> type[BaseException]:
 
 
 def named(text: object) -> Any:
-    """Import `module:name`. Raises ValueError if it does not exist."""
+    """Import the object `module:name`. Raises ValueError if the module or the object does not exist."""
     module, separator, name = str(text).partition(":")
     if not separator:
         raise ValueError(f"{text!r} is not MODULE:NAME")

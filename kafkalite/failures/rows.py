@@ -105,7 +105,8 @@ class Row(NamedTuple):
     def is_suspect(self) -> bool:
         """Whether the row is an in-hand note.
 
-        If it is found at an assignment, the process ended while the handler may have had the record.
+        If such a row is found when the partition is assigned, the process ended while the handler may have had the
+        record.
         """
         return bool(self.tries or self.among)
 
@@ -118,8 +119,9 @@ FIELDS: Final = tuple(DEFAULTS.items())[1:]
 def encode_row(row: Row) -> bytes:
     """Encode a row as JSON without default values.
 
-    It avoids json.dumps, which takes twice as long, since each failing record has two rows, and rows have only text and
-    integers. Invalid Unicode, such as bytes quoted by an exception, becomes question marks.
+    The function does not use json.dumps, which takes twice as long. This matters because each failing record has two
+    rows, and it is possible because rows have only text and integers. Invalid Unicode, such as bytes quoted by an
+    exception, becomes question marks.
     """
     said = [f'{{"v": {VERSION}, "state": "{row.state.value}"']
     for (name, default), value in zip(FIELDS, row[1:], strict=True):

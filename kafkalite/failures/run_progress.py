@@ -75,7 +75,7 @@ class BatchWork:
 
     In a run with marks (kafkalite.failures.marks) each batch has one record, so that a record that crashes the process
     can be identified. If the policy keeps an order, a record that failed before gets its own batch. Otherwise the
-    records that wait for it would be passed to the handler with it repeatedly.
+    records that wait for that record would be passed to the handler repeatedly, together with it.
     """
 
     def __init__(self, run: Run, decoder: Decoder, size: int) -> None:
@@ -144,7 +144,9 @@ class BatchWork:
             self._sort_out(batch, result.failures)
 
     def _sort_out(self, batch: list[Message], failures: Mapping[int, Failure]) -> None:
-        """Create the outcome of each record after BatchFailed. Records after a failed record of their key get none."""
+        """Create the outcome of each record after BatchFailed. Records after a failed record of their key get no
+        outcome.
+        """
         for place, message in enumerate(batch):
             if self._progress.over:
                 return

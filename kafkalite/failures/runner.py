@@ -131,8 +131,8 @@ class Port(WritingPort, Protocol):
     def claim(self) -> None:
         """Initialize the transactional ids before anything else.
 
-        This aborts transactions that a previous process left open, so readers need not wait for their timeout. It is
-        not called with at-least-once moves.
+        This aborts transactions that a previous process left open, so readers do not wait until these transactions time
+        out. The method is not called with at-least-once moves.
         """
 
     def open(
@@ -170,7 +170,7 @@ class Port(WritingPort, Protocol):
     def commit_soon(self, offsets: Mapping[TopicPartition, int], ended: Callable[[Exception | None], None]) -> None:
         """Start a commit.
 
-        Call `ended` with its error or None, in this call or a later one, in the order of the commits.
+        Call `ended` with the commit's error or None, in this call or in a later call, in the order of the commits.
         """
 
     def settle(self) -> None:
@@ -472,8 +472,8 @@ class Runner:
     def _look_for_damage(self) -> None:
         """Find damaged batches for clients that do not report them.
 
-        It checks partitions that make no progress before their end. Raise DamagedBatch. But if another in-sync replica
-        may have an intact copy, wait until it becomes leader.
+        The method checks partitions that make no progress before their end, and raises DamagedBatch. But if another
+        in-sync replica may have an intact copy, it waits until that replica becomes leader.
         """
         moment = time.monotonic()
         self._look_at = moment + STUCK_S
@@ -589,8 +589,8 @@ class Runner:
     def _is_parted(self, committed: Mapping[TopicPartition, CommittedOffset]) -> bool:
         """Return whether a log was restored or truncated below the committed offset.
 
-        The error is stored and raised by the next turn of `run`, because some clients only log exceptions of the
-        callback that calls this.
+        The error is stored, and the next turn of `run` raises it, because some clients only log exceptions of the
+        callback that calls this method.
         """
         positions = {
             key: Position(row.offset, Mark(row.leader_epoch)) for key, row in committed.items() if row.offset > 0
@@ -617,8 +617,7 @@ class Runner:
     def _lost(self, partitions: list[TopicPartition]) -> None:
         """Wait for the write in progress.
 
-        A member that lost its partitions may close the client next, and the write must not end after another
-        transaction has begun.
+        The member may close the client next, and the write must not end after another transaction has begun.
         """
         assert self._mover is not None, "running"
         self._drop(partitions)
@@ -640,7 +639,7 @@ class Runner:
     def _finish(self) -> None:
         """Process the records that were read before a damaged batch.
 
-        Otherwise a member that is restarted repeatedly at that batch would never process them.
+        Otherwise a member that is restarted repeatedly at that batch would never process these records.
         """
         assert self._workers is not None, "running"
         deadline = time.monotonic() + REVOKE_WAIT_S
@@ -653,7 +652,7 @@ class Runner:
         """Run a block after all commits in progress have ended.
 
         A commit must not end after another member has got the partition. And a write waits for the commits of its
-        partitions, whose ends only a poll would report.
+        partitions, but only a poll would report the ends of these commits.
         """
         self._awaits_commits = True
         try:
@@ -757,7 +756,7 @@ class Runner:
     def _decided(self, waits: Mapping[TopicPartition, str]) -> Iterator[Decided]:
         """Read the stable committed offsets of the groups.
 
-        Then read their ledgers, which cover all records below these.
+        Then read their ledgers, which cover all records below these offsets.
         """
         for group in set(waits.values()):
             committed = self._client.groups.committed(group, require_stable=True)
@@ -772,7 +771,9 @@ class Runner:
 
 
 def doubt_text(doubt: Doubt) -> str:
-    """Return the log line that records are noted before they are handled, after an unclean shutdown, or no longer."""
+    """Return the log line which says that, after an unclean shutdown, records are noted before they are handled, or no
+    longer.
+    """
     where = f"{doubt.partition}, offsets {doubt.first} to {doubt.until - 1}"
     if doubt.over:
         return f"{where}: processed after the unclean shutdown; back to full speed"

@@ -122,7 +122,7 @@ def _reader_options() -> list[str]:
 
 
 def _client_of(client: str, consumer: Any, options: Mapping[str, Any]) -> str:
-    """Return the name of the client library: as given, or by the class of its consumer. Raises ValueError."""
+    """Return the name of the client library, as given or from the class of the consumer. Raises ValueError."""
     if client == KAFKALITE and consumer is not None:
         packages = [kind.__module__.partition(".")[0] for kind in type(consumer).__mro__]
         client = next((PACKAGES[name] for name in packages if name in PACKAGES), KAFKALITE)
@@ -138,7 +138,9 @@ def _client_of(client: str, consumer: Any, options: Mapping[str, Any]) -> str:
 def _place_of(
     servers: str | Iterable[str] | None, security: Security | Mapping[str, str] | None, client: str, consumer: Any
 ) -> tuple[str | Iterable[str], Security | None]:
-    """Return servers and security settings of the member's own connections, from the call or else from the consumer."""
+    """Return servers and security settings for kafkalite's client, from the call or else from the consumer's
+    configuration.
+    """
     settings: Mapping[str, Any] = {} if consumer is None else _settings_of(client, consumer)
     theirs = servers_of(settings)
     if security is None and (servers is None or theirs is None):

@@ -126,7 +126,7 @@ class Runs:
         self._actions.append(Run(lane.partition, lane.run, messages, failures_max, by_key, marks))
 
     def _marks(self, lane: PartitionLane, items: list[Item]) -> tuple[Mark | None, ...]:
-        """Return the marks of a batch, which name the record that the handler has.
+        """Return the marks of a batch. Each mark names the record that the handler gets next.
 
         In a retry partition each record has its own mark, because the source offsets are not consecutive. In a source
         topic a mark also covers the previous mark's records: the signal that ends the process may reach another thread
@@ -216,9 +216,10 @@ class Runs:
         return not lane.waits_for
 
     def _stepped_over(self, lane: PartitionLane, item: Item) -> bool:
-        """Skip a record that is not to be handled: because of its row, another group's decision, or as a tombstone.
+        """Skip a record that must not be handled, because of its row or another group's decision, or because it is a
+        tombstone.
 
-        Return whether it was skipped.
+        Return whether the record was skipped.
         """
         if lane.is_retry:
             return False
@@ -264,7 +265,7 @@ class Runs:
         return bool(self._nonce) or (lane is not None and row.id in lane.seen)
 
     def _has_crashed(self, lane: PartitionLane, item: Item) -> bool:
-        """Make a record a dead letter if it was in hand when CRASHES_MAX processes ended. Return whether it did."""
+        """Return whether a record was in hand when CRASHES_MAX processes ended. If so, make the record a dead letter."""
         row = item.row
         if row is None or row.tries < CRASHES_MAX or not self._policy.writes_letters:
             return False

@@ -178,7 +178,9 @@ class Session:
 
     @property
     def wake_at(self) -> float | None:
-        """The latest time to send Tick (monotonic ms). None if only another event can cause actions."""
+        """The latest time at which the caller has to send Tick (monotonic ms). None if only other events can cause
+        actions.
+        """
         if self._state.stopped:
             return None
         times = list(self._moves.wakes(self._state.now.ms))
@@ -241,7 +243,7 @@ class Session:
 
     @property
     def waiting_count(self) -> int:
-        """The number of letters that were read, and are not due or wait for their key."""
+        """The number of letters that were read and wait, because they are not due or because of their key."""
         return sum(lane.unfinished for lane in list(self._lanes.values()) if lane.is_retry)
 
     @property
@@ -286,8 +288,8 @@ class Session:
     def _doubt(self, lane: PartitionLane, start: Start, opened: Row | None, hand: Row | None) -> None:
         """Find the records that may have crashed the partition's previous owner.
 
-        They are those that it can have reached and, in a retry partition, those that were due. If a mark names one
-        record of a batch, the handler had only that record.
+        These are the records that the previous owner can have reached and, in a retry partition, the records that were
+        due. If a mark names one record of a batch, the handler had only that record.
         """
         lane.marked = hand is not None
         if lane.is_retry:
@@ -450,9 +452,9 @@ class Session:
         """Pause partitions that are read too far ahead, and resume them.
 
         Up to IN_HAND_MAX records that only wait to be written are not counted, so that reading continues meanwhile. The
-        limit is needed because unreadable records skip the handler. Records that are noted first are counted, since
-        they are still to be handled. Otherwise the partition would be resumed for a moment, and the client would drop
-        fetched records when it is paused again.
+        limit is needed because unreadable records skip the handler. Records whose in-hand note is being written are
+        counted, since they are still to be handled. Otherwise the partition would be resumed for a moment, and the
+        client would drop fetched records when the partition is paused again.
         """
         for lane in self._lanes.values():
             parks = lane.is_retry and lane.chains is not None
@@ -479,5 +481,5 @@ def open_ids(rows: Rows, partition: TopicPartition) -> frozenset[str]:
 
 
 def stamp_of(row: Row) -> tuple[str, int]:
-    """Return the member that wrote an in-hand note and the time. All records of a batch have the same."""
+    """Return the member that wrote an in-hand note, and the time. Both are the same in all notes of a batch."""
     return row.member, row.last

@@ -36,7 +36,9 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionFailed(Exception):
-    """A transaction failed and nothing of it is visible, so it may be repeated. `too_large`: a record did not fit."""
+    """A transaction failed and nothing of it is visible, so it may be repeated. `too_large` says that a record did not
+    fit.
+    """
 
     def __init__(self, message: str, *, too_large: bool = False) -> None:
         super().__init__(message)
@@ -87,7 +89,7 @@ class Ended(NamedTuple):
 
 
 class Mover:
-    """Runs one move at a time: see the module. `bell` is rung when a move has ended."""
+    """Runs one move (a transaction) at a time; see the module. `bell` is rung when a move has ended."""
 
     def __init__(self, policy: Policy, port: WritingPort, bell: queue.SimpleQueue[None]) -> None:
         self._policy = policy

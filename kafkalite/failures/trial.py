@@ -245,7 +245,7 @@ class Trial:
         yield RunEnded(run.partition, run.number)
 
     def _noted(self, run: Run, events: list[Event]) -> Iterator[Event]:
-        """Store the outcome of each record of a batch call, and pass the events on."""
+        """Store the outcome of each record of a batch call, and yield the call's events."""
         messages = {message.offset: message for message in run.messages}
         for event in events:
             if isinstance(event, Finished):

@@ -199,7 +199,7 @@ def mark_of(run: Run, message: Message) -> Mark | None:
 class DividedWorkers:
     """Separate workers for the handler and the dead-letter handler, so that neither delays the other.
 
-    They have the methods and attributes of Workers. `is_dead` returns whether a partition has dead letters.
+    The class has the methods and attributes of Workers. `is_dead` returns whether a partition contains dead letters.
     """
 
     def __init__(self, own: Workers, dead: Workers, is_dead: Callable[[TopicPartition], bool]) -> None:
@@ -316,7 +316,7 @@ class TaskWorkers(Workers):
         task.add_done_callback(functools.partial(self._done, run))
 
     def _done(self, run: Run, task: asyncio.Task[float]) -> None:
-        """End a run, also if its task was cancelled before its first step."""
+        """End a run, even if its task was cancelled before the task's first step."""
         self._tasks.discard(task)
         self._end(run, 0.0 if task.cancelled() else task.result())
 
@@ -368,7 +368,7 @@ class TaskWorkers(Workers):
             return 0.0
 
     async def _in_order(self, run: Run) -> float:
-        """Handle the records in order, as ThreadWorkers._handle does."""
+        """Handle the records in order, as ThreadWorkers._handle does, but as a task."""
         progress, handled_s = RunProgress(run), 0.0
         for place, message in enumerate(run.messages):
             if progress.over or self._is_over(run):

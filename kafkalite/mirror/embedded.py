@@ -177,7 +177,9 @@ class EmbeddedMirror:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the mirror. It commits the open transaction first if that is quick. Idempotent."""
+        """Stop the mirror. The mirror commits the open transaction first if the commit takes at most a few seconds.
+        Idempotent.
+        """
         self._stop.set()
         if self._thread.ident is None:
             return
@@ -210,7 +212,7 @@ class EmbeddedMirror:
             self._stop.wait(pause_s)
 
     def _went_well(self) -> bool:
-        """Run one mirror and log its error; return False if it should be restarted."""
+        """Run one mirror and log its error; return False if the mirror should be restarted."""
         try:
             self._mirror_once()
         except ProducerFenced as error:

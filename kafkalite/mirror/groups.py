@@ -96,7 +96,9 @@ class GroupOffsets:
         self._offsets.thin(lowest)
 
     def _starts(self) -> dict[TopicPartition, int]:
-        """Return the log start offsets of the target's partitions: earlier committed offsets would be out of range."""
+        """Return the log start offsets of the target's partitions, because committed offsets below them would be out of
+        range.
+        """
         known = self._offsets.partitions
         names = {self._named(key.topic) for key in known}
         counts = self._target.with_retries(lambda: self._target.partition_counts(names))

@@ -147,8 +147,8 @@ class Copier:
         self._batches.close()
 
     def copy(self, fetched: Fetched) -> int:
-        """Send the records of a response; return their number. Raises CorruptMessage with the offset of a damaged
-        batch.
+        """Send the records of a response; return their number. Raises CorruptMessage, which has the damaged batch's
+        offset.
         """
         try:
             return self._copy(fetched)
@@ -228,7 +228,7 @@ def may_pass(info: BatchInfo, offset: int, end: int) -> bool:
 
 
 def is_recreated(topic: TopicDescription, key: TopicPartition, row: CopiedUpTo) -> bool:
-    """Return whether the topic was recreated after the progress row of this partition was written."""
+    """Return whether the topic was recreated after this progress row of the partition was written."""
     return key.topic == topic.name and any(topic.topic_id) and row.topic_id not in {topic.topic_id, ZERO_UUID}
 
 
@@ -484,7 +484,9 @@ class Mirror:
         self._failing_since = time.monotonic()
 
     def _step(self, stop: threading.Event) -> bool:
-        """Run one round of copying, and the checks and synchronization that are due; return whether it was the last."""
+        """Run one round of copying, and the checks and synchronization that are due; return whether this round was the
+        last.
+        """
         if self._looks():
             self._commit()
             self._take_topics()
@@ -517,9 +519,9 @@ class Mirror:
     def _after_abort(self, error: TransactionAborted, stop: threading.Event) -> None:
         """Handle a failed transaction.
 
-        If the target refuses a topic, the topic is left behind: it is not copied until it is retried. Otherwise the
-        transaction is repeated after a growing pause. Raises the error if no transaction could be committed for
-        GIVE_UP_S.
+        If the target refuses a topic, the topic is left behind, which means that it is not copied until it is retried.
+        Otherwise the transaction is repeated after a growing pause. Raises the error if no transaction could be
+        committed for GIVE_UP_S.
         """
         refused = self._refused(error)
         if refused is not None:
@@ -575,7 +577,7 @@ class Mirror:
         self._recover(idle)
 
     def _write_if_possible(self, send: Callable[[], object]) -> None:
-        """Write as `_write` does, but tolerate failure: the topic's state is in memory in any case."""
+        """Write as `_write` does, but tolerate a failure, because the topic's state is also in memory."""
         try:
             self._write(send)
         except TransactionAborted:
@@ -623,9 +625,8 @@ class Mirror:
         self._reader.add({key: self._committed[key] for key in fresh}, ends)
 
     def _is_ready(self, topic: TopicDescription) -> bool:
-        """Return whether a topic can be copied: the target has it, and the source has all its partitions.
-
-        If not, leave it behind.
+        """Return whether a topic can be copied: the target has the topic, and the source has all its partitions. If
+        not, leave it behind.
         """
         away = [partition.partition for partition in topic.partitions if partition.leader < 0]
         if away and not all(TopicPartition(topic.name, number) in self._committed for number in away):
@@ -652,7 +653,7 @@ class Mirror:
     ) -> list[TopicDescription]:
         """Return the topics to copy, without those that another mirror copied from the target under a prefix.
 
-        Raises MirrorLoop for a topic that is a copy of the target topic to which it would be copied.
+        Raises MirrorLoop for a source topic that is itself a copy of the target topic to which it would be copied.
         """
         self._upstream.refresh(there)
         target_id = self._target.cluster_id
@@ -679,8 +680,8 @@ class Mirror:
     def _claim(self, fresh: dict[TopicPartition, int], taken: list[TopicDescription]) -> None:
         """Write the progress of new partitions before their first record, then check for loops again.
 
-        So if two mirrors of opposite directions start together, at least one of them sees the other's progress. Raises
-        MirrorLoop.
+        Each mirror writes before it checks. So if two mirrors in opposite directions start together, at least one of
+        them sees the other's progress. Raises MirrorLoop.
         """
         new = {key: CopiedUpTo(at, self._ids[key.topic]) for key, at in fresh.items() if key not in self._reached}
         known = self._progress.origins
@@ -751,7 +752,8 @@ class Mirror:
     def _some_are_others(self) -> bool:
         """Return whether a topic of this transaction was recreated since the transaction began.
 
-        The check comes after the last fetch. Topic ids are never reused, so an unchanged id was unchanged all the time.
+        The check is made after the last fetch of the transaction. Topic ids are never reused, so an id that is
+        unchanged then was unchanged all the time.
         """
         wanted = {key.topic for key in self._pending}
         answer = self._source.with_retries(lambda: self._source.refresh(wanted))
@@ -784,8 +786,8 @@ class Mirror:
     def _check_history(self, reached: Mapping[TopicPartition, CopiedUpTo]) -> bool:
         """Return whether the source still has the history of these positions.
 
-        If not, raise LogTruncated or, depending on `on_data_loss`, set the positions back. After the next check for
-        topics, copying continues there.
+        If the history is lost, raise LogTruncated or, depending on `on_data_loss`, set the positions back. After the
+        next check for topics, copying continues there.
         """
         positions = {key: Position(row.offset, row.mark) for key, row in reached.items() if row.offset > 0}
         found = find_divergences(self._source, positions)

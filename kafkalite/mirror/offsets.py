@@ -79,7 +79,7 @@ class OffsetUnknown(Exception):
 
 @dataclass(slots=True)
 class Span:
-    """A span: source offsets from `first` to before `next`, and target offsets from `target` to before `end`.
+    """A span maps source offsets from `first` to before `next` to target offsets from `target` to before `end`.
 
     An old span has no runs.
     """
@@ -207,7 +207,9 @@ class OffsetMap:
         self._target.admin.create_topic_if_missing(self.topic, 1, configs=SETTINGS)
 
     def load(self) -> None:
-        """Load the offsets as of the last transaction; see Progress.load."""
+        """Load the offsets as of the last transaction. Initialize the transactional id first, so that no other mirror
+        writes.
+        """
         end = self._target.end_offset(self.topic, 0)
         reader = ColumnReader(self._target, isolation_level="read_committed", columns=["key", "value"])
         batches = reader.read_numpy(self.topic, 0, self._target.start_offset(self.topic, 0), end)
@@ -311,7 +313,7 @@ class OffsetMap:
         self._unknown = False
 
     def thin(self, lowest: Mapping[TopicPartition, int]) -> None:
-        """Drop offsets that no group needs (those below `lowest`); the next transaction writes the change."""
+        """Drop offsets that no group needs, which are those below `lowest`; the next transaction writes the change."""
         for key, known in self.partitions.items():
             for span, gone in known.forgets(lowest.get(key, known.spans[-1].next)):
                 record = self._record(key, known.ids, span)

@@ -52,7 +52,9 @@ class Origin(NamedTuple):
 
 
 class CopiedUpTo(NamedTuple):
-    """The progress of a source partition: it is copied up to before `offset`. The topic had this id at that time."""
+    """The progress of a source partition, which is copied up to before `offset`. The topic had the id `topic_id` at
+    that time.
+    """
 
     offset: int
     topic_id: bytes
@@ -136,7 +138,7 @@ class Progress:
     def write_state(self, producer: Producer, topic: str, row: LeftBehind) -> None:
         """Write in the producer's open transaction that a topic cannot be copied.
 
-        Call `withdraw` when it is copied again.
+        Call `withdraw` when the topic is copied again.
         """
         fields = {"offset": 0, "topic_id": uuid_text(ZERO_UUID)}  # fields that older releases require
         fields |= {"left_behind": row.reason, "since": row.since_ms, "tries": row.tries}

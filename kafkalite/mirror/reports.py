@@ -38,7 +38,9 @@ class TopicReport:
 
 
 def read_reports(target: Client, name: str | None = None) -> list[TopicReport]:
-    """Return the reports of one or all mirrors that copy to `target`, sorted. Raises KeyError for an unknown name."""
+    """Return the sorted reports of the mirror `name`, or of all mirrors that copy to `target`. Raises KeyError for a
+    name without a mirror.
+    """
     topics = [topic for topic in target.topics() if topic.startswith(PREFIX)]
     if name is not None:
         if PREFIX + name not in topics:

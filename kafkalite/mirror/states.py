@@ -91,7 +91,7 @@ class TopicStates:
         return any(row.tries < tries and topic not in self._tried for topic, row in self._rows.items())
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Forget topics that are copied again or no longer wanted."""
+        """Forget topics that are copied again or that are no longer selected."""
         for topic in topics:
             self._rows.pop(topic, None)
             self._retry_at.pop(topic, None)

@@ -40,7 +40,8 @@ OWN_SETTING: Final = "topic"
 
 
 class TopicFilter:
-    """Selects names that match `include` completely and not `exclude`; never internal topics or mirrors' topics.
+    """Selects topics whose names match `include` completely and not `exclude`; never internal topics or mirrors'
+    topics.
 
     Raises ValueError for an invalid pattern.
     """
@@ -79,7 +80,8 @@ class TargetTopics:
         config_exclude: Iterable[str] = CONFIG_EXCLUDE,
         note: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """`sample_topic` is a topic of the target whose settings show which ones it supports.
+        """`sample_topic` is any topic of the target; the names of its settings are taken as the settings that the
+        target supports.
 
         `prefix` is put before the source's topic names in the target. `config_exclude` are regular expressions for
         settings that are not copied; an invalid one raises ValueError. `note` is called with messages for the operator.
@@ -117,7 +119,7 @@ class TargetTopics:
         self._counts[topic.name] = max(there, wanted)
 
     def forget(self, name: str) -> None:
-        """Have `ensure` check the topic again, because the target's topic may have changed."""
+        """Make the next `ensure` check the topic again, because the target's topic may have changed."""
         self._counts.pop(name, None)
 
     def named(self, name: str) -> str:

@@ -50,7 +50,7 @@ ORIGINS_MAX: Final = 1000
 
 
 class Step(NamedTuple):
-    """A record of an event's path: an original or one of its copies.
+    """A step of a record's path through topics: the original record or one of its copies.
 
     `letter` describes the original if this record is a letter. `after_ms` is the time since the previous step, negative
     if clocks differ.
@@ -62,7 +62,7 @@ class Step(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """The original record, such as orders-3-1842; the record itself if it is not a letter."""
+        """The original record, such as orders-3-1842. If this record is not a letter, it is its own original."""
         if self.letter is None:
             return str(self.hit)
         return origin_text(self.letter.letter.partition, self.letter.letter.offset)

@@ -256,7 +256,7 @@ def _binary(text: str) -> tuple[bytes, ...]:
 
 
 def _escapes(text: str) -> list[bytes]:
-    """Return JSON escapes: a document that contains this text in other bytes must contain one of them."""
+    """Return JSON escapes such that a document that contains this text, but not its bytes, must contain one of them."""
     found = [b"\\u"]
     if "/" in text:
         found.append(b"\\/")

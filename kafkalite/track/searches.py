@@ -313,7 +313,7 @@ class Search:
                     reader.drop([key])
 
     def _refill(self, reader: Reader, held: dict[TopicPartition, Slice]) -> None:
-        """Take the newest slices, of partitions of which this worker does not read a slice yet."""
+        """Take the newest slices, but only of partitions in which this worker does not read another slice."""
         with self._lock:
             passed: list[Slice] = []
             while self._waiting and len(held) < HELD_MAX and len(passed) < HELD_MAX:

@@ -95,8 +95,9 @@ def topics_of(client: Client, topics: TopicFilter) -> tuple[dict[str, TopicDescr
 def snapshot(client: Client, topics: TopicFilter, isolation: int, since: int | None = None) -> Snapshot:
     """Return the offset range to search in each partition.
 
-    With `since` (ms since 1970), it begins at the first record that is not older, or at the log start if no record has
-    a timestamp. It always ends at the partition's end, because timestamps need not increase with offsets.
+    With `since` (ms since 1970), the range begins at the first record that is not older than `since`, or at the log
+    start if no record has a timestamp. The range always ends at the partition's end, because timestamps do not always
+    increase with offsets.
     """
     found, refused = topics_of(client, topics)
     keys, faults = reachable(client, found)
@@ -177,7 +178,7 @@ def parted(keys: list[TopicPartition]) -> list[list[TopicPartition]]:
 
 
 def fault_of(error: Exception) -> str:
-    """Return the error in one sentence, with the protocol's name if it has one."""
+    """Return the error in one sentence, with the name of its Kafka error code if it has one."""
     if isinstance(error, KafkaError):
         return f"{error} ({error.name})"
     return f"it cannot be reached: {error}" if isinstance(error, UNREACHED) else str(error)

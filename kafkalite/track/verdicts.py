@@ -161,7 +161,9 @@ class Groups:
         return Verdict(str(hit), group, self._waits_for(group, hit) or WAITING, lag=lag)
 
     def _waits_for(self, group: str, hit: Hit) -> str:
-        """Return "waits for GROUP" if the group's policy says so and that group has not handled the record, else ""."""
+        """Return "waits for GROUP" if the policy waits for another group and that group has not handled the record,
+        else "".
+        """
         ledger = self.ledgers.get(group)
         for other in () if ledger is None or ledger.policy is None else ledger.policy.get("after", ()):
             committed = self.committed.get(other, {}).get(hit.partition)

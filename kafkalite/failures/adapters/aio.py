@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 
 class AioPort(Listening):
-    """Reads and writes with aiokafka; see the module.
+    """Reads and writes with aiokafka.
 
     `config` is the configuration of an AIOKafkaConsumer without `loop`, and may include settings of an
     AIOKafkaProducer. Or it is an AIOKafkaConsumer that is not started and has no subscription, created with the
@@ -87,7 +87,7 @@ class AioPort(Listening):
     def _run(self) -> None:
         """Run the event loop. Continue after a task's SystemExit, so that `close` can leave the group.
 
-        `poll` raises it.
+        `poll` raises the SystemExit.
         """
         while True:
             try:
@@ -102,7 +102,9 @@ class AioPort(Listening):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _do_hearing(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine in the event loop. Meanwhile handle rebalance callbacks, for which the coroutine may wait."""
+        """Run a coroutine in the event loop. Meanwhile handle rebalance callbacks, because the coroutine may wait for
+        them.
+        """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         while not future.done():
             concurrent.futures.wait([future], HEAR_S)
@@ -327,7 +329,7 @@ def settings_of(consumer: object) -> Mapping[str, Any]:
 
 
 def shown_by(consumer: AIOKafkaConsumer) -> dict[str, Any]:
-    """Return a consumer's settings from its private attributes; aiokafka has no public ones."""
+    """Return a consumer's settings from its private attributes, because aiokafka has no public attributes for them."""
     shown = {**vars(consumer._client), **vars(consumer)}  # noqa: SLF001  # it has no public name
     return {**shown, "_consumer_timeout_ms": round(shown["_consumer_timeout"] * 1000)}
 
@@ -338,5 +340,5 @@ def key_of(key: object) -> Any:
 
 
 def theirs(offsets: Mapping[TopicPartition, int]) -> dict[Any, int]:
-    """Convert offsets to aiokafka's classes."""
+    """Convert offsets to the classes of aiokafka."""
     return {TheirPartition(*place): offset for place, offset in offsets.items()}

@@ -181,7 +181,7 @@ class ColumnarPort:
     def _give_up(self) -> None:
         """Abort the transaction and drop the producer.
 
-        The next producer's start aborts a transaction that is still open.
+        If the abort fails, the start of the next producer aborts the transaction.
         """
         producer, self._transactional = self._transactional, None
         if producer is not None:
@@ -214,7 +214,8 @@ class ColumnarPort:
     def _choose(self, topic: str, key: bytes | None) -> int:
         """Choose a partition by the key.
 
-        It is not Kafka's partitioner: to match that, the program must name the partition.
+        The choice differs from that of Kafka's partitioner. A program that needs Kafka's choice must name the
+        partition.
         """
         numbers = self._writing.partitions(topic)
         return numbers[zlib.crc32(key or b"") % len(numbers)]
@@ -243,7 +244,7 @@ def is_too_large(error: BaseException | None) -> bool:
 
 
 def messages_of(chunk: Chunk) -> list[Message]:
-    """Convert a chunk to messages. Header names keep bytes that are not UTF-8."""
+    """Convert a chunk of records to messages. Header names keep bytes that are not UTF-8."""
     topic, partition = chunk.partition
     columns = chunk.columns
     types = [0] * len(columns) if columns.timestamp_types is None else columns.timestamp_types.tolist()
@@ -269,14 +270,14 @@ def messages_of(chunk: Chunk) -> list[Message]:
 
 
 def name_of(name: bytes | None) -> str:
-    """Decode the name of a header."""
+    """Decode the name of a record header."""
     return (name or b"").decode(errors="surrogateescape")
 
 
 def common_names(headers: HeaderColumns) -> list[str] | None:
     """Return the header names if all records have the same names, as letters do, else None.
 
-    Such names are decoded once per batch.
+    Common header names are decoded once per batch.
     """
     records, keys = len(headers), headers.keys
     width, rest = divmod(len(keys), records) if records else (0, 1)

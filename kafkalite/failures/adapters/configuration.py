@@ -58,8 +58,9 @@ def divided(
 ) -> Divided:
     """Check a configuration and split it.
 
-    Without name lists, the client itself refuses unknown settings; its producers do not get settings that begin with
-    one of `consumer_only`. Raises ValueError for a setting that a member refuses, TypeError for an unknown name.
+    If no lists of names are given, the client itself refuses unknown settings, and its producers do not get settings
+    that begin with an element of `consumer_only`. Raises ValueError for a setting that a member refuses, and TypeError
+    for an unknown name.
     """
     if consumer_names is not None and producer_names is not None:
         refuse_unknown("the configuration", config, {*consumer_names, *producer_names})
@@ -81,7 +82,7 @@ def divided(
 
 
 def refuse_unfit(config: Mapping[str, Any]) -> None:
-    """Raise ValueError if settings have values that a member refuses; the message names each."""
+    """Raise ValueError if settings have values that a member refuses; the message names each setting."""
     values = {name.replace(".", "_"): (name, value) for name, value in config.items()}
     faults = []
     for plain, fitting in NEEDED.items():

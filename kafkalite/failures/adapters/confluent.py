@@ -171,10 +171,11 @@ class ConfluentPort(Writing):
         return producer
 
     def _add_offsets(self, producer: Any, offsets: Mapping[TopicPartition, int], member: Any) -> None:
-        """Add the offsets in a thread, with a timeout.
+        """Add the offsets in a thread, and wait for the thread with a timeout.
 
-        librdkafka ignores its own timeout while it waits for the group coordinator, and may wait forever (2.16;
-        librdkafka#5456). After the timeout the thread keeps the producer, and the next producer fences its transaction.
+        librdkafka ignores its timeout while it waits for the group coordinator, and may wait forever (2.16;
+        librdkafka#5456). After the timeout the thread keeps its producer, and the next producer fences the transaction
+        of that producer.
         """
         ended: list[BaseException | None] = []
 

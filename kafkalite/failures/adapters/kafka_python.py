@@ -101,8 +101,8 @@ class KafkaPythonPort(Writing):
     def _let_parked_back(self) -> None:
         """Make kafka-python return the records that it kept for a paused partition, after the partition is resumed.
 
-        It returns them only if no other response is queued, and an empty response stays queued: the partition would
-        never be read again.
+        kafka-python returns the kept records only if no other response is queued. But an empty response stays queued,
+        so the partition would never be read again.
         """
         fetcher = self._consumer._fetcher  # noqa: SLF001  # it has no public name
         if fetcher._next_partition_records is not None and not fetcher._next_partition_records:  # noqa: SLF001
@@ -197,7 +197,7 @@ class KafkaPythonPort(Writing):
 class Keys(Serializer):  # type: ignore[misc]  # untyped
     """A serializer that returns keys unchanged.
 
-    With a serializer, kafka-python accepts a record whose key and value are both None.
+    If a serializer is set, kafka-python accepts a record whose key and value are both None.
     """
 
     def serialize(self, _topic: str, _headers: object, data: object) -> Any:

@@ -30,7 +30,8 @@ KEPT_BYTES_MAX: Final = 4 << 20
 
 
 class Listening(ABC):
-    """Base of the adapters; see the module. A partition is given up only once, by the client's callback or by `leave`.
+    """Base of the adapters for other clients. A partition is given up only once, by the client's callback or by
+    `leave`.
 
     If a partition is paused, some clients drop its fetched records, and some delay its next fetch after it is resumed.
     So a paused partition is still read up to a limit, and its records are kept until it is resumed.
@@ -155,7 +156,9 @@ class Listening(ABC):
     # --- partitions ---------------------------------------------------------------------------------------------------
 
     def note_epochs(self, partition: TopicPartition, epochs: Sequence[tuple[int, int]]) -> None:
-        """Store the leader epochs of records that were read, as (offset, epoch) pairs; -1 for an unknown epoch."""
+        """Store the leader epochs of records that were read; `epochs` are (offset, epoch) pairs, with epoch -1 if
+        unknown.
+        """
         history = self._epochs.get(partition)
         if history is None:
             history = self._epochs[partition] = EpochHistory(epochs[0][0])
@@ -164,7 +167,7 @@ class Listening(ABC):
     def epoch_before(self, partition: TopicPartition, offset: int) -> int:
         """Return the leader epoch to commit with an offset (KIP-320).
 
-        It is the epoch of the record before the offset; -1 if unknown. Any thread may call it.
+        This is the epoch of the record before the offset; -1 if unknown. Any thread may call the method.
         """
         history = self._epochs.get(partition)
         return -1 if history is None else history.before(offset)
@@ -196,7 +199,7 @@ class Listening(ABC):
         """Commit offsets and wait. Raises CommitRefused."""
 
     def commit_soon(self, offsets: Mapping[TopicPartition, int], ended: Callable[[Exception | None], None]) -> None:
-        """Commit and wait, for clients without a better way."""
+        """Commit and wait, for clients that cannot commit without waiting."""
         try:
             self.commit(offsets)
         except CommitRefused as error:

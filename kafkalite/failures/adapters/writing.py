@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 class OutcomeUnknown(Exception):
     """It is unknown whether a transaction was committed.
 
-    The member ends; after its restart the committed offsets show it.
+    The member ends. After its restart, the committed offsets show whether the transaction was committed.
     """
 
 
