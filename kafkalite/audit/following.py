@@ -370,7 +370,7 @@ class Follower:
         return [f"no progress for {stuck_s:.0f} s"] if stuck_s > max(STUCK_S, 3 * self._interval_s) else []
 
     def not_ready(self) -> list[str]:
-        """Return the stages that cannot be read; if there is no such stage, return the stages that were not read yet."""
+        """Return the stages that cannot be read. If all can be read, return the stages that were not read yet."""
         away = [f"{name}: {reason}" for name, reason in sorted(self._away.copy().items())]
         return away or [f"{name} was not read yet" for name, stage in self.stages.items() if not stage.read_at_ms]
 

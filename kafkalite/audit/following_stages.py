@@ -308,7 +308,7 @@ def place_of(file: DataFile) -> tuple[str, str | None, int | None]:
 
 
 def rows_of(files: Sequence[CountedFile]) -> Callable[[DataFile, Any], NDArray[np.bool_]]:
-    """Return a function that selects the rows of a batch that were in the replaced files and so were counted already."""
+    """Return a function that selects the rows of a batch that were already counted, in the replaced files."""
     spans: dict[int, Spans] = {}
     for file in files:
         for number, (first, last) in file.shares.items():

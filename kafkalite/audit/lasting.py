@@ -230,7 +230,7 @@ class LastingCount(Count):
             self.release(next(iter(self._held)))
 
     def release(self, run: int) -> None:
-        """Count the marks of a run that were kept back. If the run has no reports, its windows have the default length."""
+        """Count the marks of a run that were kept back. A run without reports has windows of the default length."""
         for topic, sequences, timestamps, server in self._held.pop(run, []):
             self._held_count -= len(sequences)
             order = np.argsort(sequences, kind="stable")

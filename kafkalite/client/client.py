@@ -44,7 +44,7 @@ class Client(Cluster):
     """
 
     def topic(self, name: str, *, create: bool = False) -> TopicDescription:
-        """Describe one topic. With `create`, let a broker create a missing topic and wait until it has."""
+        """Describe one topic. With `create`, let a broker create a missing topic, and wait until the topic exists."""
         deadline = time.monotonic() + min(CREATION_S, self.retry_timeout_s)
         while True:
             try:

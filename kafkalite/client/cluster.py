@@ -216,7 +216,7 @@ class Cluster:
         return [partition.partition for partition in known.partitions]
 
     def described(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        """Fetch those of these topics that exist, in one request."""
+        """Fetch the topics among `names` that exist, in one request."""
         wanted = dict.fromkeys(names)
         if not wanted:
             return {}
@@ -341,7 +341,7 @@ class Cluster:
     def of_controller(self, attempt: Callable[[], Result]) -> Result:
         """Send a request to the controller; repeat it while its error is retriable or NOT_CONTROLLER.
 
-        Without a response, raise the error: the caller must find out whether the request took effect.
+        If no response arrives, raise the error, since the caller must find out whether the request took effect.
         """
         deadline = time.monotonic() + self.retry_timeout_s
         backoff = self.retry_backoff_s
@@ -356,7 +356,9 @@ class Cluster:
             backoff = min(2 * backoff, RETRY_BACKOFF_S_MAX)
 
     def is_passing(self, error: Exception) -> bool:
-        """Return whether a retry may help after this error. It cannot if no broker of the cluster was ever reached."""
+        """Return whether a retry may help after this error. A retry cannot help if no broker of the cluster was ever
+        reached.
+        """
         if isinstance(error, KafkaError):
             passing = error.retriable and error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             return passing and not self._interrupted
@@ -528,9 +530,9 @@ def require_answers(name: str, asked: Iterable[TopicPartition], found: Mapping[T
 
 
 def raise_from_leader(code: int, key: TopicPartition) -> None:
-    """Raise like `raise_for`, but treat UNKNOWN_TOPIC_OR_PARTITION as NOT_LEADER_OR_FOLLOWER.
+    """Raise the KafkaError of an error code, but treat UNKNOWN_TOPIC_OR_PARTITION as NOT_LEADER_OR_FOLLOWER.
 
-    Metadata shows the partition, so a broker that does not know it is not its leader (any more).
+    Metadata shows the partition, so a broker that does not know the partition is not, or no longer, its leader.
     """
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise error_for(

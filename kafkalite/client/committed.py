@@ -44,7 +44,7 @@ class GroupMetadata(NamedTuple):
 
 
 def committed_offsets(offsets: Offsets) -> dict[TopicPartition, CommittedOffset]:
-    """Convert each offset to a CommittedOffset; a plain number gets no leader epoch and no metadata."""
+    """Convert each offset to a CommittedOffset. A plain number becomes one without leader epoch and metadata."""
     return {
         key: value if isinstance(value, CommittedOffset) else CommittedOffset(value) for key, value in offsets.items()
     }
@@ -55,7 +55,7 @@ def topics_to_commit(
     of_topic: Callable[..., Any] = OffsetCommitRequestTopic,
     of_partition: Callable[..., Any] = OffsetCommitRequestPartition,
 ) -> list[Any]:
-    """Convert offsets to the topics of an OffsetCommit request or of a request with equal fields (the two classes)."""
+    """Convert offsets to the field `topics` of a request; `of_topic` and `of_partition` are its classes."""
     return [
         of_topic(
             name=topic,

@@ -167,7 +167,7 @@ class Connection:
     def _tls_stale(self) -> bool:
         """Return whether a TLS connection is stale.
 
-        It must read, because the peer may also send session tickets or new keys.
+        The method has to read from the connection, because the broker may also have sent session tickets or new keys.
         """
         import ssl
 
@@ -388,7 +388,9 @@ class Connection:
         return self._receive()[1]
 
     def _negotiate(self, timeout_s: float) -> None:
-        """Fetch the broker's API versions. If it rejects the newest ApiVersions, use the version that it names."""
+        """Fetch the broker's API versions. If the broker rejects the newest ApiVersions version, use the version that
+        it names.
+        """
         from kafkalite.version import VERSION
 
         message = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=VERSION)

@@ -50,7 +50,7 @@ class Coordinator:
         self._address = None
 
     def note(self, code: int) -> None:
-        """Drop the cached address if this error code of a response means that the coordinator moved."""
+        """Drop the cached address if a response's error code means that the coordinator has moved."""
         if code in MOVED:
             self.forget()
 

@@ -85,7 +85,7 @@ def find_divergences(client: Cluster, positions: Mapping[TopicPartition, Positio
 def marks_at(client: Cluster, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, Position]:
     """Read the batch before each offset and return it as the offset's mark.
 
-    Offsets without such a batch are left out.
+    Offsets without a batch before them are left out.
     """
     first = client.list_offsets(dict.fromkeys(positions, OFFSET_EARLIEST)) if positions else {}
     starts = {key: offset - 1 for key, offset in positions.items() if offset > first[key].offset}

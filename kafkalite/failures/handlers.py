@@ -268,7 +268,7 @@ async def _until_done(ended: asyncio.Future[str]) -> None:
 
 @contextlib.contextmanager
 def _ended_by_signals(stop: threading.Event) -> Iterator[None]:
-    """Let SIGTERM and Ctrl-C set `stop`, but only in the main thread and only if the program does not handle SIGTERM."""
+    """Let SIGTERM and Ctrl-C set `stop`, but only in the main thread, and only if the program handles no SIGTERM."""
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

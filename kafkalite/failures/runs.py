@@ -265,7 +265,7 @@ class Runs:
         return bool(self._nonce) or (lane is not None and row.id in lane.seen)
 
     def _has_crashed(self, lane: PartitionLane, item: Item) -> bool:
-        """Return whether a record was in hand when CRASHES_MAX processes ended. If so, make the record a dead letter."""
+        """Return whether a record was in hand when CRASHES_MAX processes ended. If so, make it a dead letter."""
         row = item.row
         if row is None or row.tries < CRASHES_MAX or not self._policy.writes_letters:
             return False

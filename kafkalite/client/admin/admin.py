@@ -88,7 +88,8 @@ class ConfigEntry(NamedTuple):
 class LogDirectory(NamedTuple):
     """A log directory of a broker; `error_code` is not 0 if its disk failed.
 
-    Total and usable bytes describe its file system. They are None if the broker does not report them (before KIP-827).
+    `total` and `usable` are the bytes of the directory's file system. They are None if the broker does not report them
+    (before KIP-827).
     """
 
     path: str
@@ -115,7 +116,7 @@ class Admin:
     ) -> None:
         """Create a topic and wait until metadata shows it. A count of -1 means the broker's default.
 
-        Raises TopicAlreadyExists, ...
+        Raises TopicAlreadyExists and other KafkaErrors.
         """
         request = CreateTopicsRequest(
             topics=[
@@ -150,7 +151,7 @@ class Admin:
                 self.create_topic(name, partitions, configs=configs)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with its records. Raises UnknownTopicOrPartition, TopicDeletionDisabled, ..."""
+        """Delete a topic with its records. Raises UnknownTopicOrPartition, TopicDeletionDisabled and others."""
 
         def ask() -> None:
             connection = self._client.controller()
@@ -200,7 +201,8 @@ class Admin:
     def partition_sizes(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the bytes of each partition on its leader's disk. Raises KafkaError (CLUSTER_AUTHORIZATION_FAILED).
 
-        The result leaves out a partition that its leader does not report: its directory failed, or the leader moved.
+        The result leaves out a partition that its leader does not report, because its directory failed or the leader
+        moved.
         """
         wanted = set(keys)
 
@@ -219,7 +221,9 @@ class Admin:
         return self._client.with_retries(ask)
 
     def log_directories(self, node_id: int) -> list[LogDirectory]:
-        """Return the log directories of a broker with the bytes of each replica. Raises as `partition_sizes`."""
+        """Return the log directories of a broker with the bytes of each replica. Raises the errors of
+        `partition_sizes`.
+        """
 
         def ask() -> list[LogDirectory]:
             answer = self._broker(node_id).request(api.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None))

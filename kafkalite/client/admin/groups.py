@@ -64,14 +64,14 @@ class GroupListing(NamedTuple):
 
 
 class GroupProgress(NamedTuple):
-    """A group and its committed offsets; `None` instead of offsets if this client may not read them."""
+    """A group and its committed offsets. `committed` is None if this client is not allowed to read them."""
 
     group: GroupListing
     committed: dict[TopicPartition, int] | None
 
 
 class GroupMember(NamedTuple):
-    """A member of a group. `partitions` is its assignment; empty if that cannot be decoded as a consumer's."""
+    """A member of a group. `partitions` is its assignment; empty if the assignment is not in a consumer's format."""
 
     member_id: str
     instance_id: str | None
@@ -276,7 +276,8 @@ class Groups:
         """Delete the committed offsets of these partitions (KIP-496).
 
         Raises GroupIdNotFound, GroupSubscribedToTopic if a member of the group subscribes to one of the topics, and
-        NonEmptyGroup if the members are not consumers. If the broker rejects one partition, the others are deleted.
+        NonEmptyGroup if the members are not consumers. If the broker rejects one partition, the offsets of the other
+        partitions are still deleted.
         """
         numbers: dict[str, list[OffsetDeleteRequestPartition]] = {}
         for key in partitions:
@@ -333,7 +334,7 @@ def offsets_in(topics: Iterable[Any]) -> dict[TopicPartition, int]:
 
 
 def assigned_partitions(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """Decode the partitions of a consumer's assignment; () if the bytes are not one."""
+    """Decode the partitions of a consumer's assignment; () if the bytes are not such an assignment."""
     try:
         return decode_assignment(assignment)
     except ValueError:

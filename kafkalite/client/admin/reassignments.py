@@ -69,10 +69,9 @@ class Reassignments:
 
     def alter(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> list[TopicPartition]:
         """Start to reassign partitions to these replicas, the preferred leader first; None cancels a reassignment.
-
-        Return the partitions whose reassignment was to be cancelled but that had none. Partitions that an earlier
-        attempt of this call may have cancelled are left out. Raises KafkaError for the first rejected partition; the
-        reassignments of others may have started.
+        Return the partitions that had no reassignment to cancel. Partitions that an earlier attempt of this call may
+        have cancelled are left out. Raises KafkaError for the first rejected partition; the reassignments of others may
+        have started.
         """
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=self._timeout_ms,
@@ -117,7 +116,7 @@ class Reassignments:
         return self._client.of_controller(ask)
 
     def elect_preferred(self, keys: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, str]:
-        """Elect the preferred leaders of these partitions, or of all; return the error of each that failed."""
+        """Elect the preferred leaders of these or all partitions. Return the error of each partition that failed."""
         wanted = None
         if keys is not None:
             wanted = [TopicPartitions(topic=topic, partitions=numbers) for topic, numbers in by_topic(keys)]

@@ -54,7 +54,7 @@ class Reset(NamedTuple):
 
 
 def parse_offsets(text: str, group: str) -> dict[TopicPartition, int]:
-    """Parse the lines of a file. Raises ValueError for an invalid line or one of another group."""
+    """Parse the lines of a file. Raises ValueError for an invalid line and for a line of another group."""
     found: dict[TopicPartition, int] = {}
     for number, row in enumerate(rows_of(text), 1):
         fields = [field.strip() for field in row]
@@ -84,7 +84,7 @@ def rows_of(text: str) -> Iterator[list[str]]:
 
 
 def is_number(text: str) -> bool:
-    """Return whether a field consists of digits only, and of at most as many as a valid number has."""
+    """Return whether a field consists only of digits, and of no more digits than a valid number has."""
     return text.isascii() and text.isdigit() and len(text) <= OFFSET_DIGITS_MAX
 
 

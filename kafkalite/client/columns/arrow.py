@@ -151,7 +151,7 @@ def microseconds(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
 class ArrowExporter:
     """Converts records to batches of at most `rows_max` rows and `size_max` bytes of keys and values.
 
-    A larger row gets its own batch.
+    A row that is larger than `size_max` gets its own batch.
     """
 
     def __init__(self, columns: Sequence[str], rows_max: int, size_max: int) -> None:
@@ -313,7 +313,7 @@ def null_marks(array: Any) -> NDArray[np.uint8] | None:
 
 
 def timestamps_of(array: Any, now_ms: int) -> NDArray[np.int64]:
-    """Return timestamps in ms, with `now_ms` for nulls."""
+    """Return the timestamps of an array in ms, with `now_ms` for nulls."""
     pa = pyarrow()
     if pa.types.is_null(array.type):
         return np.full(len(array), now_ms, np.int64)

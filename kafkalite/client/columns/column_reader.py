@@ -191,8 +191,8 @@ class ColumnReader:
     def split(self, topic: str, partition: int, start: int, end: int, *, size_target: int) -> list[OffsetRange]:
         """Divide a range into pieces of about `size_target` bytes on the wire, each starting with a batch of the log.
 
-        The pieces cover the range exactly and in order. Their sizes are estimated from a few batches. It works with any
-        Kafka broker. An empty range has no pieces.
+        The pieces cover the range exactly and in order. Their sizes are estimated from a few batches. The method works
+        with any Kafka broker. An empty range has no pieces.
         """
         return split_by_size(self.client, TopicPartition(topic, partition), start, end, size_target)
 

@@ -156,7 +156,7 @@ class ColumnWriter:
     def _targets(self, topic: str, columns: RecordColumns, wanted: NDArray[np.int64] | None) -> NDArray[np.int64] | int:
         """Return one partition per record, or one for all.
 
-        Records without a key all go to the next partition in turn.
+        All records of this call without a key go to one partition; the partitions take turns.
         """
         partitions = self._partitions(topic)
         turn = partitions[self._turn % len(partitions)]

@@ -153,7 +153,10 @@ class Balance:
         self.load[member] += 1
 
     def hand_on(self, topic: str, giver: str, taker: str) -> None:
-        """Move one partition of a topic. Prefer one that returns to its previous owner, then one new to the giver."""
+        """Move one partition of a topic.
+
+        Prefer a partition that returns to its previous owner, then a partition that is new to the giver.
+        """
         held = self.held[giver][topic]
 
         def reluctance(key: TopicPartition) -> tuple[int, int]:

@@ -116,7 +116,8 @@ class Commits:
     ) -> None:
         """Send a commit and return.
 
-        A failed commit goes to the callback and is not retried, since a later commit may already be pending.
+        The error of a failed commit goes to the callback. The commit is not retried, since a later commit may be
+        pending.
         """
         while len(self._under_way) >= COMMITS_MAX:
             self._take_one()

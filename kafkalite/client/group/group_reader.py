@@ -368,7 +368,8 @@ class GroupReader:
     def commit_async(self, offsets: Offsets | None = None, callback: Callback | None = None) -> None:
         """Send a commit and return; a later poll or commit calls `callback(offsets, error or None)`.
 
-        Callbacks run in the order of the commits. A failed commit is not retried, as a later one covers it.
+        Callbacks run in the order of the commits. A failed commit is not retried, because a later commit covers its
+        offsets.
         """
         with self._one_thread.entered():
             rows = self._rows(offsets)
@@ -381,7 +382,7 @@ class GroupReader:
                 callback(rows, CommitFailed(f"group {self._settings.group_id} is rebalancing") if rows else None)
 
     def _noting(self, callback: Callback | None) -> Callback:
-        """Return a callback that first notes the committed offsets, then calls the caller's."""
+        """Return a callback that first notes the committed offsets, then calls the caller's callback."""
 
         def finished(offsets: dict[TopicPartition, CommittedOffset], error: Exception | None) -> None:
             if error is None:
@@ -494,7 +495,7 @@ class GroupReader:
     def has_read_to(self, ends: Mapping[TopicPartition, int]) -> bool:
         """Return whether all records of this member's partitions before these offsets were handed out.
 
-        The result is False while the member joins or the group rebalances. A partition missing in `ends` counts as
+        The result is False while the member joins or the group rebalances. A partition that is not in `ends` counts as
         read.
         """
         with self._one_thread.entered():

@@ -161,7 +161,9 @@ class Membership:
 
     @property
     def unreached(self) -> tuple[float, Exception] | None:
-        """The time (time.monotonic) since which the coordinator cannot be reached, and the error; None if it can."""
+        """The time (time.monotonic) since which the coordinator cannot be reached, and the error; None if it can be
+        reached.
+        """
         return self._unreached
 
     def take_assignment(self) -> tuple[TopicPartition, ...] | None:
@@ -213,7 +215,7 @@ class Membership:
         return self._identity
 
     def close(self, *, leave: bool, timeout_s: float) -> None:
-        """End the thread; with `leave`, send LeaveGroup so that the group need not wait for the session to expire."""
+        """End the thread. With `leave`, send LeaveGroup, so that the group does not wait until the session expires."""
         with self._changed:
             self._leaves = leave
             self._closing = True

@@ -69,7 +69,7 @@ def next_readable(client: Cluster, key: TopicPartition, damaged: int, end: int) 
 
 
 def _tried_at(client: Cluster, key: TopicPartition, offset: int) -> int | None:
-    """Run `_readable_at` with retries after a leader change."""
+    """Return the result of `_readable_at`, with retries after a leader change."""
     return client.with_retries(lambda: _readable_at(client, key, offset))
 
 

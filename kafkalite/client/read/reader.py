@@ -73,7 +73,8 @@ PAUSED_WAIT_MS_MAX: Final = 100
 class Chunk(NamedTuple):
     """Records of one partition, in order. Offsets may have gaps; the next chunk starts at `next_offset`.
 
-    If the Reader has `needles`, only records that contain one of them; `seen` counts the records that were searched.
+    If the Reader has `needles`, the chunk has only records that contain at least one needle; `seen` counts all records
+    that were searched.
     """
 
     partition: TopicPartition
@@ -401,7 +402,9 @@ class Reader:
         self._sent[connection] = [(position, position.offset) for position in positions]
 
     def _wait_ms(self) -> int:
-        """Return the fetch's max_wait_ms. It is short while a partition is paused, which may be resumed at any time."""
+        """Return the fetch's max_wait_ms. It is short while any partition is paused, because that partition may be
+        resumed soon.
+        """
         if not any(position.paused for position in self._positions.values()):
             return self._max_wait_ms
         wait_ms = min(self._paused_wait_ms, self._max_wait_ms)
@@ -536,7 +539,8 @@ class Reader:
         """Skip the rest of a range that is gone (compacted tombstones, aborted records).
 
         The first empty response gives the readable end. If a second response, requested later, is empty too, no record
-        is left below that end. One response is not enough: the broker may read its records before its high watermark.
+        is left below that end. One response is not enough, because the broker may read the records of a response before
+        its high watermark.
         """
         if row.error_code or row.records or position.end is None:
             position.empty_to = -1

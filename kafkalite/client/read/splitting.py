@@ -204,7 +204,7 @@ def batch_start(client: Cluster, key: TopicPartition, offset: int) -> int | None
 def one_batch(key: TopicPartition, offset: int) -> FetchRequest:
     """Build a fetch request for the batch at or after an offset.
 
-    It asks for one byte, so the response has one batch.
+    The request asks for one byte, so the response contains one batch.
     """
     return FetchRequest(
         max_wait_ms=0,

@@ -384,7 +384,7 @@ class Producer:
     def prepare_transaction(self) -> PreparedTransaction:
         """Flush and leave the transaction open for `resume_transaction` in any process; then close this producer.
 
-        It stays open until it times out, or a newer producer uses the transactional id.
+        The transaction stays open until it times out, or until a newer producer uses the transactional id.
         """
         self.flush()
         prepared = self._manager.prepared
@@ -474,7 +474,7 @@ class Producer:
     def _finish_elsewhere(self, key: TopicPartition, connection: Connection) -> None:
         """After a leader change, collect the old leader's responses first.
 
-        Otherwise the new leader sees a sequence gap.
+        Otherwise the new leader would see a gap in the sequence numbers.
         """
         for other, batches in list(self._in_flight.items()):
             if other is not connection:
@@ -606,7 +606,7 @@ class Producer:
     def _recover(self, key: TopicPartition | None, error: Exception) -> None:
         """Pause after a lost connection or without a leader, so that batches are retried.
 
-        Fail after the delivery timeout.
+        After the delivery timeout, the batches fail.
         """
         for connection in [connection for connection in self._in_flight if connection.closed]:
             self._put_back(self._in_flight.pop(connection))
@@ -661,8 +661,8 @@ class Producer:
     def _spoilt(self, transactions: ProducerTransactions, failure: DeliveryFailed) -> Exception:
         """Return the error to raise in the transaction of a batch that was not delivered.
 
-        A rejected old epoch need not mean that a newer producer exists. The coordinator's response to an abort shows
-        that.
+        If the broker rejects the epoch as old, a newer producer may or may not exist. The coordinator's response to an
+        abort shows whether it does.
         """
         cause = failure.__cause__
         return transactions.spoil(cause if isinstance(cause, ProducerFenced) else failure)

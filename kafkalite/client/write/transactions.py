@@ -314,7 +314,7 @@ class ProducerTransactions:
         return (self.producer_id, self.epoch) != before
 
     def renew(self) -> None:
-        """Request a new epoch, which invalidates batches lost on the way."""
+        """Request a new epoch, so that brokers reject batches of the old epoch that arrive late."""
         self._ask_for_epoch(recovering=True)
 
     # --- asking -------------------------------------------------------------------------------------------------------
