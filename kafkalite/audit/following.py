@@ -145,7 +145,7 @@ class Follower:
         self.positions: dict[str, dict[TopicPartition, int]] = {}
         """Next offsets of the topics of counts, by cluster (live, offline)."""
         self.histories: dict[str, Histories] = {}
-        """Log histories of the same topics."""
+        """Log histories of the topics of counts, by cluster."""
         self.stages: dict[str, Stage] = {stage.name: stage for stage in stages_of(plan, self)}
         graces = graces_s or {}
         self._graces_ms = {name: round(1000 * graces.get(name, plan.grace_s)) for name in self.stages}

@@ -62,7 +62,7 @@ TIMEOUT_S: Final = 30.0
 STOP_S: Final = 5.0
 """Time for a mirror's last transaction; after that its waits are interrupted."""
 BROKEN_STOP_S: Final = 0.5
-"""The same for a mirror that cannot read its source."""
+"""Time for the last transaction of a mirror that cannot read its source."""
 INTERRUPTED_S: Final = 5.0
 """Time for a mirror to end after the interrupt."""
 CONNECT_TIMEOUT_S: Final = 4.0

@@ -334,9 +334,9 @@ class Mirror:
         self._pending: dict[TopicPartition, int] = {}
         self._pending_marks: dict[TopicPartition, Mark] = {}
         self._leader_epochs: dict[TopicPartition, int] = {}
-        """Of the source's partitions, at the last check of their history."""
+        """Leader epochs of the source's partitions, at the last check of their history."""
         self._shaken = False
-        """Whether the source was unreachable, or a leader changed, since then."""
+        """Whether the source was unreachable, or a leader changed, since the last check of the history."""
         self._pending_records: dict[str, int] = {}
         self._pending_sizes: dict[str, int] = {}
         self._began = 0.0

@@ -47,7 +47,7 @@ class Upstream:
         self._read: dict[str, tuple[bytes, int]] = {}
         """The id of each progress topic, and the offset up to which it was read."""
         self._copies: dict[str, dict[str, Copy]] = {}
-        """By progress topic and key."""
+        """The topics of this cluster that are copies, by progress topic and key."""
 
     def refresh(self, topics: Mapping[str, TopicDescription]) -> None:
         """Read new rows of the progress topics; `topics` are all topics of the source."""

@@ -175,9 +175,9 @@ class Search:
         self._threads: list[threading.Thread] = []
         self._failure: Exception | None = None
         self.owned: Client | None = None
-        """A client that is closed with it."""
+        """A client that is closed with the search."""
         self.ended_by = ""
-        """Why it ended early, or ""."""
+        """Why the search ended early, or ""."""
 
     def __enter__(self) -> Self:
         return self

@@ -30,7 +30,7 @@ class QuorumReplica(NamedTuple):
     node_id: int
     end: int
     lag: int
-    """Metadata records that it has not fetched."""
+    """Metadata records that the replica has not fetched."""
     last_fetch_ms: int
     last_caught_up_ms: int
     address: str

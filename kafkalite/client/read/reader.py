@@ -67,7 +67,7 @@ MAX_WAIT_MS: Final = 500
 PAUSED_WAIT_MS: Final = 10
 """How long a fetch waits for its first byte after a partition was paused; doubles with each fetch."""
 PAUSED_WAIT_MS_MAX: Final = 100
-"""The maximum of that wait."""
+"""The longest that a fetch waits for its first byte after a partition was paused."""
 
 
 class Chunk(NamedTuple):
