@@ -217,14 +217,14 @@ class Session:
 
     @property
     def holders(self) -> dict[TopicPartition, list[int]]:
-        """The offsets of dead records whose keys are held, by source partition.
+        """The offsets of dead records whose keys are held, in order, by source partition.
 
         The caller sends Released when the ledger no longer lists a record as held.
         """
         found = {}
         for lane in self._lanes.values():
             if lane.is_retry and lane.chains is not None and lane.chains.written:
-                found[lane.origin] = [lane.chains.holders[digest] for digest in lane.chains.written]
+                found[lane.origin] = sorted(lane.chains.holders[digest] for digest in lane.chains.written)
         return found
 
     @property
@@ -391,6 +391,10 @@ class Session:
                 lane.calming = lane.calming and not lane.calmed
                 for item in items:
                     self._written(lane, item)
+            elif lane.leaving:
+                for item in items:
+                    if item.noted and item.is_staying:
+                        lane.unnote(item)  # not written, so the record will not be handled here
             if key in flight.last:
                 self._drop([key])
         if self.is_closing:

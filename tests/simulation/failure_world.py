@@ -67,6 +67,8 @@ from kafkalite.model import TopicPartition
 EPOCH_MS = 1_700_000_000_000
 ROUNDS_MAX = 4000
 """Turns after which a run that does not end is a fault."""
+PROBES_MAX = 100
+"""Probes that fail in a row before new records come; more than there are records, and calls while a system is down."""
 
 
 class Died(Exception):
@@ -141,6 +143,8 @@ class World:
         """Calls of the dead-letter handler, by the letter's id,"""
         self.dead_successes: Counter[str] = Counter()
         """and those that returned."""
+        self.rounds_of_new = 0
+        """How often new records came."""
         self.disturbances = 0
         """Deaths and rebalances, after which calls are repeated."""
         for partition, fates in scenario.fates.items():
@@ -151,6 +155,13 @@ class World:
     def note_suspects(self) -> None:
         """A process has ended, or has lost its partitions without having heard of it."""
         self.noted_at_deaths.update(parse_origin(text) for text, row in self.ledger.items() if row.is_suspect)
+
+    def note_left(self, member: str, numbers: set[int]) -> None:
+        """A member gives up partitions of these numbers, and the ledger could not be told that it has their records no
+        longer in hand. To the next owner this is as good as a death.
+        """
+        rows = {parse_origin(text): row for text, row in self.ledger.items() if row.is_suspect and row.member == member}
+        self.noted_at_deaths.update(where for where in rows if where[0].partition in numbers)
 
     def step(self, rng_death: float = 0.0) -> None:
         """Between two things that a member does."""
@@ -204,10 +215,14 @@ class World:
         return Outcome(outputs=outputs)
 
     def handle_batch(self, messages: list[Message], letters: list[Letter | None]) -> BatchResult:
-        """The handler of batches: what it did for records of a batch that fails is undone."""
+        """The handler of batches: what it did for records of a batch that fails, or ends the process, is undone."""
         before, outputs, failures = len(self.successes), [], {}
         for place, (message, letter) in enumerate(zip(messages, letters, strict=True)):
-            outcome = self.handle(message, letter)
+            try:
+                outcome = self.handle(message, letter)
+            except Died:
+                del self.successes[before:]
+                raise
             outputs += outcome.outputs
             if outcome.failure is not None:
                 failures[place] = outcome.failure
@@ -237,6 +252,13 @@ class World:
         if self.policy.moves != "exactly once":
             return Outcome()
         return Outcome(outputs=(Output("told", 0, letter.id.encode(), message.value),))
+
+    def produce(self, partition: TopicPartition) -> None:
+        """A new record that the handler can process."""
+        offset = len(self.logs[partition])
+        self.scenario.fates[partition].append("ok")
+        self.scenario.keys[partition].append(None)
+        self.logs[partition].append(Stored(Message(*partition, offset, self.now.wall_ms, None, b"%d" % offset)))
 
     def look_at_holds(self, partition: TopicPartition, offset: int) -> None:
         """Nothing of a key runs that waits for another record."""
@@ -287,9 +309,10 @@ class Member:
         world = self.world
         world.lives += 1
         exact = world.policy.moves == "exactly once"
+        self.name = f"member-{world.lives}"
         self.session = Session(
             world.policy,
-            member=f"member-{world.lives}",
+            member=self.name,
             nonce=f"{world.lives}." if exact else "",
             draw=world.rng.random,
             by_partition=world.rng.random() < 0.3,
@@ -299,6 +322,12 @@ class Member:
         self.commits_beside = world.rng.random() < 0.7
         """Whether it continues to work while plain commits are in flight."""
         self.giving_up = False
+        self.begun = 0
+        """Number of the transaction begun last."""
+        self.last: tuple[int, set[int]] = (0, set())
+        """While it gives up partitions: the first transaction begun since, and their numbers."""
+        self.probes_failed = 0
+        """Probes in a row, with its breaker open."""
 
     # --- the group ----------------------------------------------------------------------------------------------------
 
@@ -334,7 +363,7 @@ class Member:
             for key in owned:
                 self.end_run(key)
             self.hear_commits()
-            self.giving_up = True
+            self.giving_up, self.last = True, (self.begun + 1, {key.partition for key in owned})
             self.tell(Revoked(owned))
             while self.flight is not None and self.session.is_closing:
                 self.tell(self.land())
@@ -493,7 +522,13 @@ class Member:
         """Events one after the other, and what they lead to."""
         waiting: list[Event] = [event]
         while waiting:
-            for action in self.session.on(waiting.pop(0), self.world.now):
+            heard = waiting.pop(0)
+            if isinstance(heard, Finished):
+                failed = self.session.breaker_open and heard.outcome.failure is not None
+                self.probes_failed = self.probes_failed + 1 if failed else 0
+            if isinstance(heard, TransactionEnded) and heard.failed and self.giving_up and heard.number >= self.last[0]:
+                self.world.note_left(self.name, self.last[1])
+            for action in self.session.on(heard, self.world.now):
                 self.step()
                 match action:
                     case Run(partition=key):
@@ -512,7 +547,7 @@ class Member:
                         self.paused.discard(key)
                     case Transact():
                         assert self.flight is None, "one transaction at a time"
-                        self.flight = self.transact(action)
+                        self.flight, self.begun = self.transact(action), action.number
                         if not self.writes_beside:
                             waiting.append(self.land())
                     case Commit():
@@ -798,8 +833,22 @@ def shuffle(world: World, live: list[Member], zombies: list[Member]) -> None:
             zombies.append(member)
 
 
+def refresh(world: World, live: list[Member]) -> None:
+    """New records come to members with an open breaker. When all that is left always fails, a member cannot tell that
+    from a system that is down: it counts no attempt until a record is processed.
+    """
+    for member in live:
+        if member.probes_failed >= PROBES_MAX:
+            member.probes_failed = 0
+            world.rounds_of_new += 1
+            for key in member.positions:
+                for _ in range(world.rounds_of_new if key in world.scenario.fates else 0):
+                    world.produce(key)
+
+
 def wait(world: World, live: list[Member]) -> bool:
     """Advance the time to the next wake-up; return False without one."""
+    refresh(world, live)
     wakes = [member.session.wake_at for member in live]
     times = [wake for wake in wakes if wake is not None]
     if not times:

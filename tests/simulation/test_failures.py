@@ -3,6 +3,11 @@
 `python -m tests.simulation.failures 0-9999 --progress FILE` tries more, and takes up where it was stopped.
 """
 
+import os
+import subprocess
+import sys
+from subprocess import PIPE
+
 import pytest
 
 from kafkalite.failures import moves
@@ -11,16 +16,24 @@ from kafkalite.failures.names import parse_origin
 from kafkalite.failures.runs import CRASHED
 from kafkalite.failures.session import Session
 from tests.kit.harness.samples import sample
+from tests.kit.processes.broker import REPOSITORY
 from tests.simulation.failure_world import faults, final_state, run_poisoned, run_seed
 
 SEEDS = 300
 EVERY_STEP = (9, 16, 38, 46, 53, 60, 72, 74)
 """Seeds whose runs between them have every strategy, both orders, and keys that are held."""
+BROKEN = (4192, 7671, 8340, 9282)
+"""Seeds that have found broken promises."""
 
 
 @pytest.mark.parametrize("first", sample(range(0, SEEDS, 100), 1))
 def test_no_death_breaks_a_promise(first: int) -> None:
     assert {seed: found for seed in range(first, first + 100) if (found := list(faults(run_seed(seed))))} == {}
+
+
+@pytest.mark.parametrize("seed", BROKEN)
+def test_what_broke_a_promise_once_breaks_none(seed: int) -> None:
+    assert list(faults(run_seed(seed))) == []
 
 
 @pytest.mark.parametrize("seed", sample(EVERY_STEP, 3))
@@ -82,6 +95,17 @@ def test_records_that_end_the_process_are_dead_adjacent_or_apart_and_no_other_is
 def test_a_seed_gives_the_same_run_again() -> None:
     first, again = run_seed(77), run_seed(77)
     assert (first.steps, first.successes, first.ledger) == (again.steps, again.successes, again.ledger)
+
+
+def test_a_seed_gives_the_same_run_in_another_process() -> None:
+    """Sets of text have another order there."""
+    command = [sys.executable, "-m", "tests.simulation.failures", "4192"]
+    said = {
+        subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": order}, cwd=REPOSITORY, stdout=PIPE).stdout
+        for order in "0123"
+    }
+    assert len(said) == 1
+    assert b" steps, 0 seeds" in said.pop()
 
 
 @pytest.mark.parametrize("seeds", [200])

@@ -760,6 +760,25 @@ def test_what_is_done_is_written_behind_the_transaction_under_way_before_a_parti
     assert not session.is_closing
 
 
+@pytest.mark.parametrize("before", [None, Row(State.TRYING, tries=1)], ids=["new", "a suspect"])
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_record_that_was_not_handled_is_not_noted_when_its_partition_goes(before: Row | None, failed: bool) -> None:
+    """Also if the note was being written when the partition was revoked, and that transaction fails."""
+    session = Session(policy(RetryTopics(["10 s"])), member="m", nonce="n", draw=lambda: 0.0)
+    rows = {} if before is None else {0: before}
+    opens = Row(State.OPEN, position=0)
+    _, opening = session.on(Assigned({ORDERS: Start(0, 1, 1)}, {ORDERS: rows}, {ORDERS: opens}), Moment(0, 0.0))
+    session.on(TransactionEnded(opening.number), Moment(1, 1.0))
+    (noting,) = session.on(arrivals(ORDERS, [0]), Moment(2, 2.0))
+    ((_, note),) = noting.rows
+    assert note.tries == (1 if before is None else 2)
+    assert session.on(Revoking([ORDERS]), Moment(3, 3.0)) == session.on(Revoked([ORDERS]), Moment(3, 3.0)) == []
+    (last,) = session.on(TransactionEnded(noting.number, failed=failed), Moment(4, 4.0))
+    assert last.rows == (("orders-0-0", before), ("open/orders-0", None))
+    assert session.on(TransactionEnded(last.number), Moment(5, 5.0)) == []
+    assert not session.is_closing
+
+
 def test_letters_that_came_while_the_ledger_was_read_are_new() -> None:
     """What is sent back just then has its row behind what was read, and its letter before the partition's end."""
     desk = keyed("continue", RetryTopics(["10 s"]), {3: waits(3)})
