@@ -6,7 +6,7 @@ headers; its files are in one folder). They take turns, and the order turns with
 and values of 200. Then `kafkalite load` loads five records.
 
 CPU seconds are the kernel's, of the command and all its descendants; the broker's are counted apart. With `--kept FILE`
-the rounds of several runs, each short enough for a quiet moment, become one result: benchmarks/results/loads.json.
+the rounds of several runs, each short enough for a quiet moment, become one result: loads.json in benchmarks/results.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ PAGE = REPOSITORY / "docs" / "proof.md"
 
 HEAD = """# Fault-injection results
 
-Each table shows how often a fault-injection test ran at a commit, and its findings. `python -m tests.power page` generates
-this page.
+Each table shows how often a fault-injection test ran at a commit, and its findings. `python -m tests.power page`
+generates this page.
 
 ## Power cuts
 

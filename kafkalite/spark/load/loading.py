@@ -112,8 +112,7 @@ def load(
     `commit_size`  about the bytes to publish at a time
     `dead_letters` topic for rows that `decode_avro` (mode dlq) or `decode_json` marked as bad. They are written there
                    exactly once, instead of to the files
-    `aliases`      older names of columns by path, as kafkalite.load.avro_values.aliases_of returns them for an Avro
-                   schema
+    `aliases`      older names of columns by path, such as those from kafkalite.load.avro_values.aliases_of
     `keep_values`  whether files have the bytes of decoded values; those of bad values are always kept
     `mark_misfits` whether a decoded value that does not fit into the columns of the topic's table is loaded as null,
                    with the reason in the column that `transform` has for it; otherwise it ends the load. With
