@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = "0.1.0"
+VERSION: Final = "0.2.0"
 """MAJOR.MINOR.PATCH (Semantic Versioning 2.0.0)."""

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from kafkalite import Broker
+from kafkalite.version import VERSION
 from kafkalite.web.users import Role, token_line
 from tests.kit.fakes.raw_http import RawHttp, sent
 from tests.kit.harness import wire
@@ -50,7 +51,7 @@ def test_it_finds_the_metrics_by_the_broker_and_tells_what_goes_on(broker: Broke
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     lines = [line.split() for line in done.stdout.splitlines()]
-    assert lines[0][:2] == ["kafkalite", "0.1.0"]
+    assert lines[0][:2] == ["kafkalite", VERSION]
     assert ["API", "requests/s", "errors/s", "median", "ms", "p99", "ms"] in lines
     assert ["a", "0.0", "0", "B/s", "0", "B/s"] in lines
     assert ["readers", "a", "2", "0"] in lines
