@@ -518,6 +518,8 @@ class PartitionLane:
         """Whether notes, or the outcome of a suspect, are being written. Nothing starts before that is done."""
         if self.batch.alone and any(item.state is ItemState.MOVING for item in self.batch.items):
             return True
+        if not self.is_retry and any(item.is_staying for item in self.batch.items):
+            return True  # also behind `until`: later records must not overtake one that is tried again
         return self.until >= 0 and any(item.is_staying for item in self.moving.values())
 
     @property

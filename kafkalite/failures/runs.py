@@ -322,7 +322,7 @@ class Runs:
             return
         best: tuple[int, TopicPartition, int] | None = None
         for key, lane in self._lanes.items():
-            if lane.run is not None or lane.is_dead or not self._may_start(lane):
+            if lane.run is not None or lane.is_dead or lane.is_writing_notes or not self._may_start(lane):
                 continue
             head = lane.head
             candidates: Iterator[Item] = iter(() if head is None else (head,))

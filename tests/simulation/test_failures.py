@@ -22,7 +22,7 @@ from tests.simulation.failure_world import faults, final_state, run_poisoned, ru
 SEEDS = 300
 EVERY_STEP = (9, 16, 38, 46, 53, 60, 72, 74)
 """Seeds whose runs between them have every strategy, both orders, and keys that are held."""
-BROKEN = (4192, 7671, 8340, 9282)
+BROKEN = (4192, 7671, 8340, 9282, 11563)
 """Seeds that have found broken promises."""
 
 

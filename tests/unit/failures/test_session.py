@@ -760,6 +760,24 @@ def test_what_is_done_is_written_behind_the_transaction_under_way_before_a_parti
     assert not session.is_closing
 
 
+@pytest.mark.parametrize("failure", [AWAY, BAD], ids=["a probe", "a record after those that were there"])
+def test_nothing_overtakes_a_record_whose_note_is_being_withdrawn(failure: Failure) -> None:
+    """After an unclean end the first record is noted. When it is to be tried again, that is written first."""
+    session = Session(policy(RetryHere(3, "10 ms")), member="m", nonce="n", draw=lambda: 0.0)
+    opens = Row(State.OPEN, position=0)
+    _, opening = session.on(Assigned({ORDERS: Start(0, 1, 1)}, {}, {ORDERS: opens}), Moment(0, 0.0))
+    session.on(TransactionEnded(opening.number), Moment(1, 1.0))
+    (noting,) = session.on(arrivals(ORDERS, [0, 1]), Moment(2, 2.0))
+    (run,) = session.on(TransactionEnded(noting.number), Moment(3, 3.0))
+    actions = session.on(Finished(ORDERS, run.number, 0, Outcome(failure)), Moment(4, 4.0))
+    actions += session.on(RunEnded(ORDERS, run.number), Moment(4, 4.0))
+    actions += session.on(Tick(), Moment(5000, 5000.0))
+    assert [action for action in actions if isinstance(action, Run)] == []
+    (clearing,) = [action for action in actions if isinstance(action, Transact)]
+    actions = session.on(TransactionEnded(clearing.number), Moment(10_000, 10_000.0))
+    assert [action.messages[0].offset for action in actions if isinstance(action, Run)] == [0]
+
+
 @pytest.mark.parametrize("before", [None, Row(State.TRYING, tries=1)], ids=["new", "a suspect"])
 @pytest.mark.parametrize("failed", [False, True])
 def test_a_record_that_was_not_handled_is_not_noted_when_its_partition_goes(before: Row | None, failed: bool) -> None:
