@@ -157,8 +157,8 @@ class World:
         self.noted_at_deaths.update(parse_origin(text) for text, row in self.ledger.items() if row.is_suspect)
 
     def note_left(self, member: str, numbers: set[int]) -> None:
-        """A member gives up partitions of these numbers, and the ledger could not be told that it has their records no
-        longer in hand. To the next owner this is as good as a death.
+        """A member gives up partitions of these numbers, but could not write that their records are no longer in hand.
+        To the next owner this is as good as a death.
         """
         rows = {parse_origin(text): row for text, row in self.ledger.items() if row.is_suspect and row.member == member}
         self.noted_at_deaths.update(where for where in rows if where[0].partition in numbers)
