@@ -17,10 +17,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -28,6 +28,7 @@ LOCAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 PORTS = 16_000  # below those that the system gives
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 REPOSITORY = Path(__file__).resolve().parents[3]
+T = TypeVar("T")
 
 
 class BrokerDidNotStart(RuntimeError):
@@ -50,7 +51,7 @@ def free_port() -> int:
             return port
 
 
-def wait_until(condition, timeout_s: float, what: str, interval_s: float = 0.02):
+def wait_until(condition: Callable[[], T], timeout_s: float, what: str, interval_s: float = 0.02) -> T:
     """Polls until `condition()` is true and returns its value; a deadline that passes raises with the last value."""
     deadline = time.monotonic() + timeout_s
     while True:
