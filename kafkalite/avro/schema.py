@@ -3,9 +3,9 @@
     text ─▶ parse ─▶ Schema ── root: Type ── fields, items, branches ── Type ...
                        └────── text: one rendering, so that the same schema written differently is the same text
 
-A registry identifies a schema by its text, and a topic may contain the texts of another registry. So the rendering is
-that of Java's Avro library: its order of attributes, no white space, a namespace only where it differs from the
-enclosing one. Custom attributes and logical types are kept. As in Java, parsing does not check defaults.
+A registry identifies a schema by its text, and its topic may contain texts that another registry wrote. So the
+rendering is that of Java's Avro library: its order of attributes, no white space, a namespace only where it differs
+from the enclosing one. Custom attributes and logical types are kept. As in Java, parsing does not check defaults.
 
 A schema may use types of other schemas (references). Those are parsed first, and passed as `named`.
 

@@ -12,7 +12,8 @@
 Offsets: beginning, end, N, -N (the last N of each partition), @TIME (the first record that is not older, and all
 records after it).
 
---since and --until select records by their own timestamps, in any order: from --since up to, not including, --until.
+--since and --until select records by their timestamps: from --since up to, but not including, --until. Timestamps do
+not have to be in the order of the offsets.
 Records without a timestamp are left out. If --until is in the future, the command waits until then, and reads each
 partition to its end. A TIME is ISO 8601 (UTC by default), -1h (ms, s, m, h, d, w before now; +5m is after), ms since
 1970, or seconds since 1970 in ten digits.
@@ -288,8 +289,8 @@ def past_damage(
             yield from chunks()
         except LogTruncated as error:
             raise CommandError(
-                f"{error}; use --reset earliest to continue where the logs diverge, or at the beginning if that "
-                "offset is unknown"
+                f"{error}; with --reset earliest, consume continues where the old and the new log diverge. "
+                "If this offset is unknown, it starts at the beginning"
             ) from error
         except CorruptMessage as error:
             if error.partition is None:

@@ -62,7 +62,7 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
         "--conf", metavar="KEY=VALUE", action="append", default=[], help="Spark setting; can be repeated"
     )
     parser.add_argument(
-        "--spark-log", metavar="FILE", help="file for Spark's log; - prints it here (default: discarded)"
+        "--spark-log", metavar="FILE", help="file for Spark's log, or '-' for stderr (default: discarded)"
     )
 
 

@@ -11,8 +11,8 @@ kafkalite quotas delete --user alice --data-dir data
 set. For each kind of quota the most specific one applies: user and client id, then user, then client id, and names
 before defaults. Rates are per second; --request-percentage is a percentage of one thread.
 
-A change applies from the next request on. --data-dir changes the data directory of a stopped broker, or a new one.
-`delete` without a kind deletes all kinds.
+A change applies from the next request on. --data-dir reads or changes the quotas in the data directory of a
+stopped broker, which `set` creates if it is missing. `delete` without a kind deletes all kinds.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--mirror-from", metavar="HOST:PORT", help="copy topics from the cluster of these brokers")
     parser.add_argument(
-        "--mirror-topics", metavar="REGEX", help="topics to copy, whose whole name matches (default: all)"
+        "--mirror-topics", metavar="REGEX", help="topics to copy; the whole name must match (default: all)"
     )
     parser.add_argument(
         "--mirror-config", metavar="FILE", type=Path, help=".properties file with settings of the mirror and its source"
@@ -78,7 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--load", metavar="DIR", help="load topics into Parquet files here; for HDFS, webhdfs://NAMENODE:9870/DIR"
     )
     parser.add_argument(
-        "--load-topics", metavar="REGEX", help="topics to load, whose whole name matches (default: all)"
+        "--load-topics", metavar="REGEX", help="topics to load; the whole name must match (default: all)"
     )
     parser.add_argument(
         "--load-options",

@@ -70,7 +70,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where in a record to search; see above (default: header:*,key,value)",
     )
     where.add_argument(
-        "--tracking", metavar="FILE", type=Path, help="tracking.toml, which names the places of ids in each topic"
+        "--tracking",
+        metavar="FILE",
+        type=Path,
+        help="tracking.toml, which says where the messages of each topic have their ids",
     )
     how = parser.add_mutually_exclusive_group()
     for name, text in (

@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from-dir",
         metavar="DIR",
         required=True,
-        help="log.dirs, data directory or backup of another broker",
+        help="data directory (or the value of log.dirs) of another broker, or a backup of it",
     )
     target = copy.add_mutually_exclusive_group(required=True)
     target.add_argument("--data-dir", metavar="DIR", help="data directory of a stopped broker")

@@ -48,7 +48,7 @@ def chosen_of(request: ActionRequest) -> Callable[[Entry], bool]:
         return choice.keep()
     named = request.many("letter")
     if not named or len(named) > CHOSEN_MAX:
-        raise BadRequestError(f"choose 1 to {CHOSEN_MAX} letters, or all that match")
+        raise BadRequestError(f"choose 1 to {CHOSEN_MAX} dead letters, or all that match the filter")
     places = set()
     for text in named:
         partition, dash, offset = text.partition("-")

@@ -48,7 +48,7 @@ def topics_page(client: Client, request: Request) -> dict[str, Any]:
 def counted(client: Client, topics: Iterable[TopicDescription]) -> dict[str, dict[str, Any]]:
     """Return the numbers of partitions, offline partitions, records (upper bound: offsets) and bytes of each topic.
 
-    Records and bytes are None if no broker responds, if not authorized, and if every partition lacks a leader.
+    Records and bytes are None if no broker responds, if the client is not authorized, or if no partition has a leader.
     """
     listed = list(topics)
     keys = [

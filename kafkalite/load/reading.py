@@ -2,8 +2,8 @@
 
     manifests ─▶ files, columns ─▶ pyarrow.dataset: null or a wider type if a file is older than a column
 
-A file older than a rename, or than a change of large integers to doubles, is rewritten in memory when pyarrow opens it.
-`kafkalite.load.compaction` rewrites it permanently.
+If a column was renamed, or changed from int64 to double, after a file was written, the file is rewritten in memory when
+pyarrow opens it. `kafkalite.load.compaction` rewrites it permanently.
 
 Thread rule: functions; a dataset may be read from any thread.
 """

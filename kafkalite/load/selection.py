@@ -104,7 +104,8 @@ class Offsets:
         self._known: dict[tuple[TopicPartition, int], int] = {}
 
     def __call__(self, stamps: Positions) -> dict[TopicPartition, int]:
-        """Return offsets by partition for times in ms (-1 if there is none) or markers."""
+        """Return the offset of each partition for its time in ms, OFFSET_EARLIEST or OFFSET_LATEST; -1 if no record is
+        that late."""
         asked = {key: at for key, at in stamps.items() if (key, at) not in self._known}
         if asked:
             answers = self._client.list_offsets(asked, isolation=self._isolation)

@@ -3,8 +3,9 @@
     rename   atomic, refused if the new name exists; in the NameNode's journal when it is acknowledged
     turns    a file `lock`, which its holder touches: if it is untouched for LEASE_S, another writer may take it
 
-A holder may lose its turn without ending, for example when the NameNode is unavailable or the process is suspended. So
-the next holder first renames the pending change, and the old holder can no longer publish it (manifest.Target).
+A holder may lose its turn while its process is still alive, for example when the NameNode is unavailable or the process
+is suspended. So the next holder first renames the file of the old holder's change, and the old holder can no longer
+publish the change (manifest.Target).
 
 Requests that a restarting NameNode, or one in safe mode, refuses are retried for WAIT_S. The package `hdfs` implements
 the protocol, without Java or libhdfs. Unlike other Python clients, it reports whether a rename was done and streams a

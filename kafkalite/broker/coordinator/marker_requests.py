@@ -3,7 +3,7 @@
 The coordinator sends the leader a marker, which ends a transaction in the partition. The leader asks the coordinator
 whether a transaction may write to the partition.
 
-Thread rule: immutable; appending as PartitionLog.
+Thread rule: the objects are immutable. Their methods that append to a log follow the thread rule of PartitionLog.
 """
 
 from __future__ import annotations

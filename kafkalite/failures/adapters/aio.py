@@ -311,7 +311,7 @@ def settings_of(consumer: object) -> Mapping[str, Any]:
         return consumer
     if not isinstance(consumer, AIOKafkaConsumer):
         raise TypeError(
-            f"consumer is a {type(consumer).__name__}: pass an AIOKafkaConsumer or its configuration, a dict"
+            f"consumer must be an AIOKafkaConsumer or a dict with its configuration, not a {type(consumer).__name__}"
         )
     shown = shown_by(consumer)
     if shown["_fetcher"] is not None:

@@ -225,7 +225,9 @@ def settings_of(consumer: object) -> Mapping[str, Any]:
     if isinstance(consumer, Mapping):
         return consumer
     if not isinstance(consumer, KafkaConsumer):
-        raise TypeError(f"consumer is a {type(consumer).__name__}: pass a KafkaConsumer or its configuration, a dict")
+        raise TypeError(
+            f"consumer must be a KafkaConsumer or a dict with its configuration, not a {type(consumer).__name__}"
+        )
     return own_settings(consumer)
 
 
