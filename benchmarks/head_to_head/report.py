@@ -497,10 +497,10 @@ def facts(results: Results) -> str:
         for row in results.rows(system, "start", mode)
         if "load_average" in row
     ]
-    while_it_ran = f", at the starts of the systems {statistics.median(loads):.1f} (median)" if loads else ""
+    while_it_ran = f"; median {statistics.median(loads):.1f} when each measured system was started" if loads else ""
     unfinished = "" if run["finished"] else "; not finished"
     return (
         f"Profile {run['profile']}{unfinished}; {machine['cpu']}, {machine['core_count']} cores,"
         f" {machine['memory_gib']} GiB, Linux {machine['kernel']}, Python {machine['python']}, {machine['time'][:10]},"
-        f" commit {machine['commit'][:7]}; load average before the run {machine['load_average']:.1f}{while_it_ran}."
+        f" commit {machine['commit'][:7]}. Load average: {machine['load_average']:.1f} before the run{while_it_ran}."
     )

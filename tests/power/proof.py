@@ -73,10 +73,10 @@ KILLS = """
 ## kill -9 during changes of ACLs, users and quotas
 
 `make prove FAMILY=kills` kills the broker while six clients change ACLs, users and quotas. It also kills a quarter of
-the following starts. Afterwards, every acknowledged change must be present. Every other change must be complete or
-absent.
+the restarted brokers during their start. Afterwards, every acknowledged change must be present. Every other change must
+be complete or absent.
 
-- **in doubt**: changes in flight when the broker died. **kept**: changes in doubt that were complete after the start.
+- **in doubt**: changes in flight when the broker died. **kept**: changes in doubt that were complete after the restart.
 
 """
 KILLS_TABLE = """| commit | kills | changes acknowledged | in doubt | kept | findings |
@@ -114,7 +114,7 @@ FUZZ = """
 
 `make prove FAMILY=fuzz BUILT=asan` sends randomly mutated TLS handshakes, SASL frames and tokens, and HTTP requests to
 a debug build or to one with the address sanitizer. A run is listed if the broker survived, logged no traceback or
-sanitizer report, served correct clients in between, did not grow, and stopped cleanly.
+sanitizer report, served valid requests in between, grew by less than 300 MiB, and stopped cleanly.
 
 """
 FUZZ_TABLE = """| commit | build | minutes | exchanges TLS | SASL | HTTP |
@@ -135,11 +135,11 @@ FAILURES_KILLS = """
 Real processes were killed too (November 2026):
 
 - Three members processed 100,002 records, 2 % of which always fail, with 200 kills of members and 10 of the broker.
-  Each record was processed or became a dead letter, once. With `order="key"`, 2 records that were in progress at three
-  kills became dead letters too.
+  Each record was processed or became a dead letter, exactly once. With `order="key"`, 2 records that were in progress
+  at three kills became dead letters too.
 - The four programs of `examples/failures/` ran with each client and kind of handler: 69 runs of 1,800 orders, with 276
-  kills of the program and 138 of the broker. Each order was processed or became a dead letter, once.
-- A group waited for the retries of another group 1,000 times, with 40 kills of their members. It never
+  kills of the program and 138 of the broker. Each order was processed or became a dead letter, exactly once.
+- A group waited for the retries of another group 1,000 times, with 40 kills of their members. The waiting group never
   processed a record before the record had an outcome in the other group.
 """
 UPGRADES = """
@@ -162,8 +162,8 @@ LOADS = """
 
 `make prove FAMILY=loads ENGINE=native PLACE=local KILLS=200` loads a growing topic into Parquet files, kills the load
 and runs it again. Half of the kills are at chosen steps of the load, the others at random moments. After each kill,
-DuckDB must find each record below the published positions once. After every 20 kills, a load runs to its end. DuckDB
-must then find each record once, and each bad record must be one dead letter.
+DuckDB must find every record below the published positions exactly once. After every 20 kills, a load runs to its end.
+DuckDB must then find every good record exactly once, and every bad record must have exactly one dead letter.
 
 - **steps**: different steps at which a load died. **ended**: loads that ended before they were killed.
 - **counted**: all records that DuckDB counted after kills.

@@ -52,7 +52,7 @@ NOT_CALLED = {
     "kafka-metadata-shell": "reads Kafka's metadata log, which kafkalite does not have",
     "kafka-run-class, kafka-server-start, kafka-server-stop, kafka-storage, trogdor": "start and prepare Kafka itself",
     "kafka-console-share-consumer, kafka-share-consumer-perf-test": "share groups are not supported",
-    "kafka-share-groups, kafka-verifiable-share-consumer": "the same",
+    "kafka-share-groups, kafka-verifiable-share-consumer": "share groups are not supported",
     "kafka-streams-groups": "streams groups are not supported",
 }
 """Scripts of Kafka 4.1 that are left out → why."""
