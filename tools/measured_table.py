@@ -154,7 +154,7 @@ def classic() -> str:
     cases = {case["case"]: case for case in result["cases"]}
     rows = [
         "",
-        "| case | messages/s | current protocol | broker CPU s/million | vs. current |",
+        "| case | messages/s | current protocol | broker CPU s/million | CPU vs. current |",
         "| --- | --- | --- | --- | --- |",
     ]
     for name, title in CLASSIC:

@@ -73,7 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tracking",
         metavar="FILE",
         type=Path,
-        help="tracking.toml, which says where the messages of each topic have their ids",
+        help="tracking.toml, which lists where the messages of each topic have their ids",
     )
     how = parser.add_mutually_exclusive_group()
     for name, text in (
