@@ -28,7 +28,7 @@ NOUN_CLAUSE = re.compile(
 """A sentence that begins with a clause as its subject and is no question."""
 
 SOURCES = {".py", ".pyx", ".pxd", ".pxi", ".h", ".c"}
-FOUND = {"prose": 0, "strings": 0, "code": 69, "suite": 418}
+FOUND = {"prose": 0, "strings": 0, "code": 45, "suite": 418}
 """How many there are at most. A number that a change has lowered is lowered here too; none is raised."""
 
 
