@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BOOTSTRAP_VARIABLE: Final = "KAFKALITE_BOOTSTRAP"
 BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
 SET_HELP: Final = (
-    "set one setting; can be repeated. All users of this machine can see it in `ps`: put secrets in --config"
+    "set one setting; can be repeated. All users of this machine can see the value in `ps`: put secrets in --config"
 )
 PROGRESS_INTERVAL_S: Final = 1.0
 INT32_MAX: Final = 2**31 - 1

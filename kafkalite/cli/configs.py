@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         dest="settings",
-        help="set one setting; can be repeated. All users of this machine can see it in `ps`",
+        help="set one setting; can be repeated. All users of this machine can see the value in `ps`",
     )
     alter.add_argument(
         "--unset", metavar="KEY", action="append", default=[], help="reset a setting to its default; can be repeated"

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     resolve = actions.add_parser("resolve", help="mark the letters of a day or of one record as resolved")
     skip = actions.add_parser("skip", help="make the group skip a record, whether or not it has handled it")
     skip.add_argument("--reason", metavar="TEXT", default="", help="reason to record in the ledger")
-    skip.add_argument("--yes", action="store_true", help="skip the record; without it, only show what would happen")
+    skip.add_argument("--yes", action="store_true", help="skip the record; without --yes, only show what would happen")
     for action in (listing, counting, show, redrive, resolve):
         action.add_argument("group", metavar="GROUP")
         action.add_argument("-t", "--topic", metavar="TOPIC", help="dead-letter topic (default: all of the group)")

@@ -137,7 +137,8 @@ def groups_of(client: Client, topic: str, ends: dict[TopicPartition, int]) -> tu
 
 
 def settings_of(client: Client, topic: str) -> list[dict[str, Any]] | None:
-    """Return the topic's settings, overrides first; secrets have no value. None if not authorized."""
+    """Return the topic's settings, overrides first; secrets have no value. None if they
+    cannot be read, for example without authorization."""
     try:
         entries = client.admin.describe_topic_configs(topic)
     except (KafkaError, ClientError):

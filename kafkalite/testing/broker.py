@@ -58,8 +58,9 @@ class Fault(Protocol):
 class KafkaBroker:
     """A broker that a test can restart, kill and make fail.
 
-    It takes the arguments of `kafkalite.Broker` and has its members. By default it runs in its own process; with
-    `in_process=True` it runs in this one, which `logs`, `config` and arguments that are objects require.
+    It takes the arguments of `kafkalite.Broker` and has its members. By default it runs in its own process, with
+    `in_process=True` in this one. The properties `logs` and `config`, and arguments that are objects, require
+    `in_process=True`.
 
     The fixture's broker acknowledges acks=all from the page cache (`flush_on_acks_all=False`), because tests do not
     survive a power failure anyway. A KafkaBroker that a test creates syncs to disk first, like any Broker.

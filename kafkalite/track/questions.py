@@ -196,7 +196,7 @@ class Question:
 
 
 class Questions:
-    """One question with places for each topic.
+    """A text to find, in places of a record that depend on the topic.
 
     `rules` are (expression for a topic's whole name, places); the first match applies. `places` is for all other
     topics.

@@ -93,13 +93,12 @@ exactly-once copier. Brokers and the controller are killed, stopped and frozen; 
 - After each fault, all replicas are compared byte by byte. After every ten faults, every answer is compared with the
   logs.
 - **brokers**: `java` is the control, and `mixed` includes one Apache Kafka broker. `exchanged` switches brokers between
-  both implementations on the same directories, `upgraded` between an older commit (`tests/cluster/scene.py`) and the
-  tested one.
+  Kafka and kafkalite on the same directories. `upgraded` switches them between an older and the tested commit.
 - **acknowledged**: records, including those of committed transactions. **commits**: offset commits.
 - **findings**: an acknowledged record lost, duplicated, reordered or changed; an aborted record or part of a
   transaction visible; a group offset that moved back; replicas that differ; a client that did not continue.
-- **renumbered**: duplicates that librdkafka correctly sent as new records, which a broker cannot detect. They are not
-  findings.
+- **renumbered**: duplicates that a broker cannot detect, because librdkafka sent them again as new records. They are
+  not findings.
 
 The finding of `ff97358232`: two librdkafka groups committed nothing for three minutes after their coordinator had
 moved to another broker and back. No record was lost. The finding has not recurred.

@@ -135,18 +135,32 @@ def test_checksums_find_what_is_missing_changed_or_added(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "kind", "arch"),
     [
-        "kafkalite-0.2.0-cp311-cp311-manylinux_2_28_aarch64.whl",
-        "kafkalite-0.2.0-cp313-cp313-manylinux_2_28_x86_64.whl",
-        "kafkalite_0.2.0_arm64.deb",
-        "kafkalite-0.2.0-image-arm64.tar",
+        ("kafkalite-0.2.0-cp311-cp311-manylinux_2_28_aarch64.whl", "wheel", "aarch64"),
+        ("kafkalite-0.2.0-cp313-cp313-manylinux_2_28_x86_64.whl", "wheel", "x86_64"),
+        ("kafkalite_0.2.0_arm64.deb", "deb", "aarch64"),
+        ("kafkalite-0.2.0-image-amd64.tar", "image", "x86_64"),
     ],
 )
-def test_an_artefact_for_another_machine_is_named(name: str, tmp_path: Path) -> None:
-    assert check.check(tmp_path / name, "x86_64", list(check.KINDS)) == "not used"
-    assert check.check(tmp_path / name, "x86_64", []) == ""
-    assert check.check(tmp_path / "licences.md", "x86_64", list(check.KINDS)) == ""
+def test_an_artefact_for_another_machine_is_emulated(
+    name: str, kind: str, arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[tuple[object, ...]] = []
+    for function in ("check_here", "check_emulated"):
+        monkeypatch.setattr(
+            check, function, lambda *given, function=function: used.append((function, *given[1:4])) or ""
+        )
+    monkeypatch.setattr(check, "faults_of_wheel", lambda path: [])
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    path = tmp_path / name
+    path.touch()
+    assert check.check(path, []) == ""
+    assert check.check(tmp_path / "licences.md", list(check.KINDS)) == ""
+    assert used == []
+    check.check(path, list(check.KINDS))
+    number = "313" if "cp313" in name else "311"
+    assert used == [("check_here" if arch == "x86_64" else "check_emulated", kind, number, arch)]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for owners of files")

@@ -96,7 +96,7 @@ class Observer:
         return self._replay.end_offset, self._replay.last_epoch
 
     def request(self, version: int) -> object:
-        """Return the request to send now, of `api_key` at this version."""
+        """Return the next request: a request of the API `api_key` in this version."""
         return self._fetch_request(version) if self._snapshot is None else self._snapshot_request(self._snapshot)
 
     def _fetch_request(self, version: int) -> FetchRequest:

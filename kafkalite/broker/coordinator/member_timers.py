@@ -55,7 +55,7 @@ class MemberTimers:
         changes: StagedChanges,
         timed_out: Callable[[Overdue, str], None],
     ) -> None:
-        """`timed_out` is called without the lock, with a function that finds the member, and the reason."""
+        """`timed_out` is called without the lock. Its arguments are a function that finds the member, and a reason."""
         self._group_id = group_id
         self._timer = partial(timers.timer, awaits_client=True)
         self._timing = timing

@@ -138,8 +138,10 @@ class CommittedOffsets:
     def _acceptable(
         self, offsets: Sequence[Offset], codes: list[int], retention_ms: int, *, rests: bool
     ) -> tuple[dict[TopicPartition, Committed], list[int]]:
-        """Return (the offsets that may be committed, without their `order`; a code for each of `offsets`). With
-        `rests`, a long request lets other requests run in between."""
+        """Return the offsets that may be committed, whose `order` is not set yet, and a code for each of `offsets`.
+
+        With `rests`, other requests can run while a long list is checked.
+        """
         now_ms = self._timers.clock.time_ms()
         expire_ms = -1 if retention_ms < 0 else now_ms + retention_ms
         topics = self._logs.topics

@@ -86,7 +86,8 @@ def report(
     memory_limit: int | None,
     address_space_limit: int | None,
 ) -> int:
-    """Log the sum, and a warning for each limit below the sum; return the sum in bytes. A limit of None means no limit.
+    """Log the memory that the settings allow, and return it in bytes. Log a warning if the memory limit is below it, or
+    if the address space limit is below the address space that the settings need. A limit of None means no limit.
 
     Call this once, at a start.
     """

@@ -152,7 +152,7 @@ def _maker(
     module = None if item.jaas is None else jaas.parse(item.jaas, key)
     kind = "SCRAM" if item.name in scram.HASHES else item.name
     if module is not None and module.kind != kind:
-        raise ConfigError(key, f"has a login module for {module.kind}, not for {item.name}")
+        raise ConfigError(key, f"the login module is for {module.kind}, but {item.name} is required")
     if item.name == OAUTHBEARER:
         return _bearer_maker(item, {} if module is None else module.options, key_sets)
     if kind == "SCRAM":

@@ -80,8 +80,9 @@ class ColumnWriter:
     def write(self, batch: Any, *, topic: str | None = None) -> None:
         """Send the rows of a pyarrow RecordBatch or Table, in order within each partition.
 
-        Columns: value (binary or string), and optionally key, headers (a list of structs of key and value, or a map),
-        timestamp (or int64 in ms; default now), partition (integers; null: by key), topic. Raises ValueError for other
+        Columns: value (binary or string). Optional columns: key; headers (a list of structs of key and value, or a
+        map); timestamp (of type timestamp, or int64 in ms; by default now); partition (integers; null: the key
+        decides); topic. Raises ValueError for other
         columns and for a partition that does not exist, before anything is sent. Raises DeliveryFailed as Producer.send
         does.
         """

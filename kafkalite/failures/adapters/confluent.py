@@ -174,8 +174,8 @@ class ConfluentPort(Writing):
         """Add the offsets in a thread, and wait for the thread with a timeout.
 
         librdkafka ignores its timeout while it waits for the group coordinator, and may wait forever (2.16;
-        librdkafka#5456). After the timeout the thread keeps its producer, and the next producer fences the transaction
-        of that producer.
+        librdkafka#5456). After the timeout the thread may still use this producer. The next producer has the same
+        transactional id, so it fences the transaction that is left open.
         """
         ended: list[BaseException | None] = []
 
