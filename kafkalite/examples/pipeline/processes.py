@@ -84,7 +84,7 @@ class Parts:
         """Run `python -m …` as a part."""
         output, errors = self._folder / f"{name}.out", self._folder / f"{name}.log"
         paths = [str(PACKAGE_PARENT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        with output.open("ab") as out, errors.open("ab") as log:
+        with output.open("wb") as out, errors.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", *arguments],
                 stdin=subprocess.DEVNULL,

@@ -113,7 +113,7 @@ def run_pipeline(plan: Plan, say: Callable[[str], None]) -> Outcome:
         options = ("--registry", registry, "--to", str(stream), "--log", str(commits))
         parts.start_server("stream", f"{PIPELINE}.stream", "-b", offline, *options)
         parts.start("follow-up", f"{PIPELINE}.follow_up", "-b", live, "--registry", registry)
-        sampler = stack.enter_context(StageSampler(counters(live, offline, stream)))
+        sampler = stack.enter_context(StageSampler(counters(stack, live, offline, stream)))
         say("mirror and streaming load are ready; a consumer follows visits up, and fails for some")
 
         def front_end(server: str, rate: float, seconds: float, *more: str) -> Part:
@@ -141,7 +141,7 @@ def run_pipeline(plan: Plan, say: Callable[[str], None]) -> Outcome:
         reading = parts.start("reader", f"{PIPELINE}.reader", "-b", live, "--count", str(total))
         loading = parts.start("load", "kafkalite", "load", "-b", offline, "--to", str(batch), *decoding)
         if "reader" in plan.kills:
-            reading = killer.kill_when(lambda: has_members(live), "reader")
+            reading = killer.kill_when(lambda: reading.process.poll() is not None or has_members(live), "reader")
         if "load" in plan.kills:
             loading = killer.kill_when(batch.exists, "load")
         batch_summary = json.loads(parts.result(loading))
@@ -184,13 +184,13 @@ class Killer:
     def kill_while_sending(self, plan: Plan) -> None:
         """Kill the parts of KILLED_WHILE_SENDING that the plan names, evenly over the time of sending. The first kill
         comes after each server has sent visits: a program that starts while its broker is down ends with an error."""
+        wanted = [name for name in KILLED_WHILE_SENDING if name in plan.kills]
+        if not wanted:
+            return
         files = [ready_file(plan, name) for name in SERVERS]
         self._parts.wait_for(lambda: all(file.exists() for file in files), "the servers send visits")
-        wanted = [name for name in KILLED_WHILE_SENDING if name in plan.kills]
-        pause_s = plan.seconds / (len(wanted) + 1)
         for name in wanted:
-            due = time.monotonic() + pause_s
-            self.kill_when(lambda due=due: time.monotonic() >= due, name)  # type: ignore[misc]
+            self.kill_when(is_over(plan.seconds / (len(wanted) + 1)), name)
 
     def kill_when(self, due: Callable[[], bool], name: str) -> Part:
         """Kill a part once `due` returns true; return the new one. PartFailed as for Parts.wait_for."""
@@ -201,19 +201,19 @@ class Killer:
         return part
 
 
-def counters(live: str, offline: str, stream: Path) -> dict[str, Callable[[], int]]:
-    """Return a function for each stage that counts its visits. KafkaError or ClientError while a broker is down."""
-    client, copies, target = Client(live, **QUICK), Client(offline, **QUICK), Target(stream)
+def counters(stack: contextlib.ExitStack, live: str, offline: str, stream: Path) -> dict[str, Callable[[], int]]:
+    """Return a function for each stage that counts its visits. KafkaError or ClientError while a broker is down.
+
+    `stack` closes the clients of the functions.
+    """
+    client, copies = (stack.enter_context(Client(address, **QUICK)) for address in (live, offline))
     places = dict.fromkeys((TopicPartition(TOPIC, number) for number in range(PARTITIONS)), OFFSET_LATEST)
-
-    def mirrored() -> int:
-        reports = [report for report in read_reports(copies, MIRROR) if report.topic == TOPIC]
-        return sum(sum(report.offsets.values()) for report in reports)
-
     return {
         "live": lambda: sum(row.offset for row in client.list_offsets(places).values()),
-        "mirror": mirrored,
-        "stream": lambda: sum(file.rows for file in target.refresh().files.values()),
+        "mirror": lambda: sum(
+            sum(report.offsets.values()) for report in read_reports(copies, MIRROR) if report.topic == TOPIC
+        ),
+        "stream": lambda: loaded_rows(stream),
         "follow-up": lambda: sum(row.offset for row in client.groups.committed(GROUP).values()),
     }
 
@@ -295,6 +295,12 @@ def is_followed_up(address: str) -> bool:
 def loaded_rows(path: Path) -> int:
     """Return the number of records that readers of a loaded directory see."""
     return sum(file.rows for file in Target(path).refresh().files.values())
+
+
+def is_over(duration_s: float) -> Callable[[], bool]:
+    """Return a check whether this time has passed since now."""
+    end = time.monotonic() + duration_s
+    return lambda: time.monotonic() >= end
 
 
 def windows_are_closed(now_s: float) -> Callable[[], bool]:

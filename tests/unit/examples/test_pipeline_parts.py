@@ -11,7 +11,7 @@ from kafkalite.base.extras import needs_extra
 from kafkalite.examples.pipeline import processes
 from kafkalite.examples.pipeline.__main__ import main, new_folder
 from kafkalite.examples.pipeline.processes import PartFailed, Parts
-from kafkalite.examples.pipeline.run import windows_are_closed
+from kafkalite.examples.pipeline.run import Killer, Plan, is_over, windows_are_closed
 from tests.kit.processes.broker import wait_until
 
 DEADLINE_S = 60.0
@@ -81,6 +81,7 @@ def test_a_killed_part_runs_again_with_its_arguments_and_is_awaited(folder: Path
     (folder / "server.py").write_text(
         "import os, pathlib, sys, time\n"
         "ready = pathlib.Path(sys.argv[sys.argv.index('--ready-file') + 1])\n"
+        "print(sys.argv[-1], flush=True)\n"
         "ready.with_suffix('.tmp').write_text(f'{os.getpid()} {sys.argv[-1]}')\n"
         "ready.with_suffix('.tmp').rename(ready)\n"
         "time.sleep(600)\n"
@@ -92,9 +93,22 @@ def test_a_killed_part_runs_again_with_its_arguments_and_is_awaited(folder: Path
         assert (int(second), last) == (restarted.process.pid, "--again")
         assert not is_running(first)
         assert is_running(int(second))
+        assert restarted.output.read_text() == "--again\n", "the result is that of the new process"
         assert kill.back_s is not None
         assert kill.killed_s <= kill.back_s
     assert not is_running(int(second))
+
+
+def test_a_run_without_kills_does_not_wait_for_visits(folder: Path) -> None:
+    with parts_in(folder) as parts:
+        killer = Killer(parts, "127.0.0.1:1", "127.0.0.1:2", "http://127.0.0.1:3", print)
+        killer.kill_while_sending(Plan(folder))
+        assert killer.kills == []
+
+
+def test_a_duration_is_over_after_it() -> None:
+    assert is_over(0)()
+    assert not is_over(100)()
 
 
 def test_windows_close_at_their_end() -> None:
