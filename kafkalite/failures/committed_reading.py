@@ -14,10 +14,11 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from kafkalite.client import READ_COMMITTED, RangeUnavailable
-from kafkalite.model import OFFSET_LATEST
+from kafkalite.client.errors import LogTruncated
+from kafkalite.model import OFFSET_EARLIEST, OFFSET_LATEST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from kafkalite.client import Chunk, Client
     from kafkalite.client.read.marks import Mark
@@ -69,3 +70,51 @@ def decided(
             yield from chunks
         if marks is not None:
             marks.update({key: reader.mark(key) for key in behind})
+
+
+class CommittedTail:
+    """Reads committed records from the last position on, and all records again if the log was truncated or recreated.
+
+    `take` gets the key (b"" for null) and the value of each record. `forget` gets the reason before records are read
+    again. `positions` are the offsets at which to begin (default: the starts of the logs).
+    """
+
+    def __init__(
+        self,
+        take: Callable[[bytes, bytes | None], object],
+        forget: Callable[[str], object],
+        positions: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        self.positions = dict(positions or {})
+        """The offset after the last record read, by partition."""
+        self._take = take
+        self._forget = forget
+        self._marks: dict[TopicPartition, Mark] = {}
+
+    def read(self, client: Client, ends: Mapping[TopicPartition, int], timeout_s: float) -> None:
+        """Read up to these ends, which cover all partitions. RangeUnavailable if a transaction stays open."""
+        for key, end in ends.items():
+            if self.positions.get(key, 0) > end:
+                self._restart(f"{key.topic} ends before the offsets already read: it was truncated or recreated")
+                break
+        try:
+            self._read(client, ends, timeout_s)
+        except LogTruncated as error:
+            self._restart(str(error))
+            self._read(client, ends, timeout_s)
+
+    def _read(self, client: Client, ends: Mapping[TopicPartition, int], timeout_s: float) -> None:
+        fresh = [key for key in ends if key not in self.positions]
+        if fresh:
+            starts = client.list_offsets(dict.fromkeys(fresh, OFFSET_EARLIEST))
+            self.positions |= {key: starts[key].offset for key in fresh}
+        for chunk in decided(client, self.positions, ends, timeout_s, self._marks):
+            for key, value in zip(chunk.columns.keys, chunk.columns.values, strict=True):
+                self._take(key or b"", value)
+            self.positions[chunk.partition] = chunk.next_offset
+        self.positions = {key: max(self.positions[key], end) for key, end in ends.items()}
+
+    def _restart(self, reason: str) -> None:
+        self._forget(reason)
+        self.positions.clear()
+        self._marks.clear()

@@ -15,9 +15,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkalite.client.errors import ClientError, LogTruncated
+from kafkalite.client.errors import ClientError
 from kafkalite.errors import KafkaError
-from kafkalite.failures.committed_reading import decided, ends_of
+from kafkalite.failures.committed_reading import CommittedTail, ends_of
 from kafkalite.failures.names import ledger_name
 from kafkalite.failures.rows import POLICY_KEY
 from kafkalite.failures.topics import LEDGER_PARTITION
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kafkalite.client import Client
-    from kafkalite.client.read.marks import Mark
 
 READ_MAX: Final = 20_000
 """Ledger records that one call reads, at most."""
@@ -57,15 +56,14 @@ class RoutedTopics:
 
         The result is empty if the user is not allowed to describe ledgers, or if no broker responds.
         """
-        known = set(names)
+        known, prefix = set(names), ledger_name("")
         if self._lock.acquire(timeout=DURATION_S_MAX):  # else another thread reads: return what it knows so far
             try:
-                self._refresh(client, [name for name in known if name.startswith(ledger_name(""))])
+                self._refresh(client, [name for name in known if name.startswith(prefix)])
             except (KafkaError, ClientError):
                 return {}
             finally:
                 self._lock.release()
-        prefix = ledger_name("")
         found: dict[str, str] = {}
         for key, reader in sorted(self._policies.copy().items()):
             if key.topic in known:
@@ -83,52 +81,33 @@ class RoutedTopics:
         starts = client.list_offsets(dict.fromkeys(fresh, OFFSET_EARLIEST)) if fresh else {}
         self._policies |= {key: PolicyReader(key, starts[key].offset) for key in fresh}
         ends = ends_of(client, keys) if keys else {}
-        counts = {key: ends[key] - self._policies[key].position for key in keys}
+        counts = {key: ends[key] - self._policies[key].tail.positions.get(key, 0) for key in keys}
         left, deadline = READ_MAX, time.monotonic() + DURATION_S_MAX
         for key in sorted(counts, key=lambda key: (counts[key], key)):
             left -= max(counts[key], 0)
             if left < 0 or time.monotonic() > deadline:
                 break
             try:
-                self._policies[key].read(client, ends[key])
+                self._policies[key].tail.read(client, {key: ends[key]}, OPEN_S_MAX)
             except (KafkaError, ClientError):  # a transaction is open, or the user may not read it
                 continue
 
 
 class PolicyReader:
-    """The policy in one partition of a ledger, read from the start and then from the last position."""
+    """The policy in one partition of a ledger."""
 
     def __init__(self, key: TopicPartition, position: int) -> None:
         self.policy: dict[str, Any] | None = None
-        self.position = position
-        self._key = key
-        self._marks: dict[TopicPartition, Mark] = {}
+        self.tail = CommittedTail(self._take, self._forget, {key: position})
 
-    def read(self, client: Client, end: int) -> None:
-        """Read the committed records before `end`.
+    def _take(self, key: bytes, value: bytes | None) -> None:
+        if key == POLICY_KEY.encode():
+            with contextlib.suppress(ValueError):  # of a version that this one cannot read
+                self.policy = None if value is None else json.loads(value)
 
-        If the log was truncated or recreated, read from offset 0 again. Raises KafkaError and ClientError.
-        """
-        if end < self.position:
-            self._forget()
-        try:
-            self._read(client, end)
-        except LogTruncated:
-            self._forget()
-            self._read(client, end)
-
-    def _read(self, client: Client, end: int) -> None:
-        for chunk in decided(client, {self._key: self.position}, {self._key: end}, OPEN_S_MAX, self._marks):
-            for key, value in zip(chunk.columns.keys, chunk.columns.values, strict=True):
-                if key == POLICY_KEY.encode():
-                    with contextlib.suppress(ValueError):  # of a version that this one cannot read
-                        self.policy = None if value is None else json.loads(value)
-            self.position = chunk.next_offset
-        self.position = end
-
-    def _forget(self) -> None:
-        self._marks.clear()
-        self.position, self.policy = 0, None
+    def _forget(self, reason: str) -> None:
+        del reason
+        self.policy = None
 
 
 def routed_topics(client: Client, names: Iterable[str]) -> dict[str, str]:

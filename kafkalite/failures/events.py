@@ -330,7 +330,8 @@ class Goal(Enum):
 class Put(NamedTuple):
     """A record to write: the original message with the headers of `letter`.
 
-    `shrink` says what to leave out so that the record fits: 0 nothing, 1 the stack, 2 also the text, 3 also the value.
+    `shrink` selects what to leave out so that the record fits: 0 nothing, 1 the stack, 2 also the text, 3 also the
+    value.
     If `partition` is None, the key determines it.
     """
 

@@ -20,30 +20,27 @@ import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from kafkalite.client.errors import LogTruncated
 from kafkalite.errors import UnknownTopicOrPartition
-from kafkalite.failures.committed_reading import OPEN_S_MAX, decided, ends_of
+from kafkalite.failures.committed_reading import OPEN_S_MAX, CommittedTail, ends_of
 from kafkalite.failures.names import ledger_name, parse_origin
 from kafkalite.failures.rows import BREAKER_PREFIX, HAND_PREFIX, OPEN_PREFIX, POLICY_KEY, Row, decode_row
-from kafkalite.model import OFFSET_EARLIEST, TopicPartition
+from kafkalite.model import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kafkalite.client import Client
-    from kafkalite.client.read.marks import Mark
 
 logger = logging.getLogger(__name__)
 
 
 class Ledger:
-    """The ledger of a group, as of the last `refresh`. `exists` says whether the topic exists."""
+    """The ledger of a group, as of the last `refresh`. `exists` is true if the topic exists."""
 
     def __init__(self, client: Client, group: str) -> None:
         self._client = client
         self.topic = ledger_name(group)
-        self._positions: dict[TopicPartition, int] = {}
-        self._marks: dict[TopicPartition, Mark] = {}
+        self._tail = CommittedTail(self._take, self._forget)
         self._rows: dict[TopicPartition, dict[int, Row]] = defaultdict(dict)
         self.opened: dict[TopicPartition, Row] = {}
         """Partitions that are assigned, or whose last member did not shut down cleanly."""
@@ -71,31 +68,12 @@ class Ledger:
         keys = self.find()
         if not keys:
             return
-        ends = ends_of(self._client, keys)
-        if any(self._positions.get(key, 0) > end for key, end in ends.items()):
-            self._forget(f"{self.topic} ends before the offsets already read: it was truncated or recreated")
-        try:
-            self._read(ends, timeout_s)
-        except LogTruncated as error:
-            self._forget(str(error))
-            self._read(ends, timeout_s)
-
-    def _read(self, ends: dict[TopicPartition, int], timeout_s: float) -> None:
-        """Read from the last positions to these ends. Raises LogTruncated."""
-        fresh = [key for key in ends if key not in self._positions]
-        if fresh:
-            starts = self._client.list_offsets(dict.fromkeys(fresh, OFFSET_EARLIEST))
-            self._positions |= {key: starts[key].offset for key in fresh}
-        for chunk in decided(self._client, self._positions, ends, timeout_s, self._marks):
-            for key, value in zip(chunk.columns.keys, chunk.columns.values, strict=True):
-                self._take(key or b"", value)
-            self._positions[chunk.partition] = chunk.next_offset
-        self._positions = {key: max(self._positions[key], end) for key, end in ends.items()}
+        self._tail.read(self._client, ends_of(self._client, keys), timeout_s)
 
     def _forget(self, reason: str) -> None:
         """Forget all rows, because their log no longer exists."""
         logger.warning("%s; reading the ledger again from the start", reason)
-        for known in (self._positions, self._marks, self._rows, self.opened, self.hands, self.breakers):
+        for known in (self._rows, self.opened, self.hands, self.breakers):
             known.clear()
         self.policy = None
         self.unread_count = 0
