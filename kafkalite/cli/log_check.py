@@ -26,7 +26,9 @@ def run(arguments: argparse.Namespace) -> int:
         if not os.path.isdir(directory):
             raise UsageError(f"{path} is not a directory")
         with owned(directory), quiet():
-            left += look_at(directory, mend=arguments.action == "repair", dry_run=getattr(arguments, "dry_run", False))
+            left += look_at(
+                directory, repairs=arguments.action == "repair", dry_run=getattr(arguments, "dry_run", False)
+            )
     return EXIT_FAILURE if left else 0
 
 
@@ -67,8 +69,8 @@ def owned(directory: str) -> Iterator[None]:
         lock.release()
 
 
-def look_at(directory: str, *, mend: bool, dry_run: bool) -> int:
-    """Check a directory and, if `mend`, repair it. Return the number of findings that are left."""
+def look_at(directory: str, *, repairs: bool, dry_run: bool) -> int:
+    """Check a directory, and repair it if `repairs` is true. Return the number of findings that are left."""
     from kafkalite.broker.log import checking
 
     partitions = checking.partitions_of(directory)
@@ -77,34 +79,34 @@ def look_at(directory: str, *, mend: bool, dry_run: bool) -> int:
     if not partitions and not root:
         raise UsageError(f"{directory} contains no partition; give a data directory or the directory of a partition")
     found = len(root)
-    left = settle(None, root, mend=mend, dry_run=dry_run)
+    left = settle(None, root, repairs=repairs, dry_run=dry_run)
     for partition in partitions:
         findings = list(checking.check_partition(partition))
         found += len(findings)
-        left += settle(partition, findings, mend=mend, dry_run=dry_run)
+        left += settle(partition, findings, repairs=repairs, dry_run=dry_run)
         for remark in partition.notes:
             say(f"{partition.directory}: {remark}")
     size = quantity(sum(partition.size for partition in partitions), "B")
     segments = sum(partition.segment_count for partition in partitions)
     outcome = f"{found} problems" if found else "no problems"
-    if mend and not dry_run and found:
+    if repairs and not dry_run and found:
         outcome += f", {found - left} repaired, {left} left"
     say(f"{directory}: {len(partitions)} partitions, {segments} segments, {size} read: {outcome}")
     return left
 
 
-def settle(partition: Partition | None, findings: list[Finding], *, mend: bool, dry_run: bool) -> int:
-    """Print a partition's findings and, if `mend`, repair them. Return the number of findings that are left."""
+def settle(partition: Partition | None, findings: list[Finding], *, repairs: bool, dry_run: bool) -> int:
+    """Print a partition's findings, and repair them if `repairs` is true. Return the number that are left."""
     from kafkalite.broker.log import repair
     from kafkalite.broker.log.checking import Remedy
 
-    if not mend or dry_run:
+    if not repairs or dry_run:
         for finding in findings:
             would = "would be " if dry_run and finding.remedy is not Remedy.NONE else ""
             say(f"{finding.path}: {finding.what} ({would}{finding.remedy.value})")
         return len(findings)
     try:
-        done = repair.mend(partition, findings)
+        done = repair.repair_findings(partition, findings)
     except OSError as error:
         note(f"{error.filename or 'a file'}: repair failed: {error.strerror}")
         return len(findings)

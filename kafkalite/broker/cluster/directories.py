@@ -79,7 +79,7 @@ class DirectoryAssignments:
     """Reports the directories of this broker's replicas to the controllers.
 
     `ask` sends one of the broker's requests to the controllers; `epoch` returns its broker epoch and `level` the
-    cluster's metadata.version; `mend` makes a log's fetcher truncate its damage; `has_room` returns whether the disk
+    cluster's metadata.version; `recheck` makes a log's fetcher truncate the damage; `has_room` returns whether the disk
     accepts records.
     """
 
@@ -92,7 +92,7 @@ class DirectoryAssignments:
         ask: Callable[[int, object], Deferred[Any]],
         clock: Clock,
         *,
-        mend: Callable[[ReplicaLog], None],
+        recheck: Callable[[ReplicaLog], None],
         has_room: Callable[[], bool],
         executors: Executors = THREADS,
     ) -> None:
@@ -104,7 +104,7 @@ class DirectoryAssignments:
         self._level = level
         self._ask = ask
         self._clock = clock
-        self._mend = mend
+        self._recheck = recheck
         self._has_room = has_room
         self._worker = executors.worker("kafkalite-directories", self._turn)
         self._due: dict[ReplicaLog, None] = {}  # guarded by the worker's lock, as the next two
@@ -210,7 +210,7 @@ class DirectoryAssignments:
         was_cut = log.behind and log.damage_start is None
         if not log.fit and (others_in_sync or (lost and (assignment.others_whole or (was_cut and counted_on)))):
             if lost and log.damage_start is not None and not assignment.leads:
-                self._mend(log)
+                self._recheck(log)
             joined = others_in_sync and self._node_id in assignment.isr  # by its earlier log end offset
             return LOST if joined or not lost else None
         if assignment.directory != self._own:

@@ -473,7 +473,7 @@ class Fetchers:
         with self._lock:
             self._use([(change.log, change.now) for change in changes])
 
-    def mend(self, log: ReplicaLog) -> None:
+    def recheck(self, log: ReplicaLog) -> None:
         """Make the fetcher of a damaged replica check the replica again, unless the replica's leader is changing."""
         with self._lock:
             place, now = self._followed.get(log), log.assignment

@@ -178,7 +178,7 @@ def assign_directories(
         lambda: member.image.features.get("metadata.version", 0),
         member.propose,
         clock,
-        mend=fetchers.mend,
+        recheck=fetchers.recheck,
         has_room=lambda: has_room(topics.logs.directory),
     )
     topics.logs.services.fitness_changed = assignments.fitness_changed

@@ -91,7 +91,7 @@ class LoadPlan:
     points_known: bool = True  # the file of recovery points was intact, with or without this partition
 
     @property
-    def mended(self) -> bool:
+    def refetched(self) -> bool:
         """Whether a leader has the records that may be damaged or missing here, and will send them again."""
         return self.replicated and not self.sole
 
@@ -172,7 +172,7 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
     for segment in segments:
         segment.close()
     if foreign:
-        if plan.mended:
+        if plan.refetched:
             log.forget_foreign_indexes(log.active)
         else:
             log.taken_over = True
@@ -246,7 +246,7 @@ def _remove_below(log: PartitionLog, listing: Listing, start: int) -> None:
 
 def _load_empty(log: PartitionLog, plan: LoadPlan, start: int, *, quiet: bool = False) -> None:
     """Open a partition without segment files: a new partition, or a partition that lost its records."""
-    end = start if plan.mended else max(start, plan.recovery_point or 0)
+    end = start if plan.refetched else max(start, plan.recovery_point or 0)
     if end > start and not quiet:
         logger.error(
             "records are missing: the partition has no segment files; their offsets are not reused",
@@ -288,7 +288,7 @@ def _recover(
     believed = plan.replicated or not foreign  # whether the recovery point was written for these files
     known = max(start, (plan.recovery_point or 0) if believed else 0)
     flushed = _flushed_end(segments, covered, known, sparse=plan.sparse)
-    keep = foreign and not plan.mended
+    keep = foreign and not plan.refetched
     gaps_until = _gaps_until(plan, flushed, keep=keep)
     if log.format.positional:
         flushed = max(flushed, segments[-1].base_offset)  # a roll makes everything before it durable
@@ -310,9 +310,9 @@ def _recover(
         from_position = scan.position
         tail = recovery.walk_tail(
             scan,
-            flushed_offset=0 if plan.mended else flushed,  # the leader has the damaged records
+            flushed_offset=0 if plan.refetched else flushed,  # the leader has the damaged records
             offset_limit=next_base,
-            contiguous_from=gaps_until if last and not plan.mended else recovery.OFFSET_MAX,
+            contiguous_from=gaps_until if last and not plan.refetched else recovery.OFFSET_MAX,
             keep_valid=keep,
         )
         end = max(end, scan.next_offset)
@@ -334,7 +334,7 @@ def _recover(
     active = segments[-1]
     active.created_ms = int(disk.stat(active.path).st_mtime * 1000)
     active.trim(unknown=True)
-    if end < flushed and not plan.mended:
+    if end < flushed and not plan.refetched:
         logger.error(
             "records are missing: the log ends before its flushed offset; their offsets are not reused",
             extra=fields(log=log.name, log_end=end, flushed=flushed),
@@ -419,7 +419,7 @@ def _open_at(
     log: PartitionLog, plan: LoadPlan, segments: tuple[Segment, ...], start: int, flushed: int, log_end: int
 ) -> None:
     log.core.set_segments(segments)
-    if plan.mended:
+    if plan.refetched:
         start = min(start, log_end)  # the checkpoint is older than a truncation below it
     start = max(start, segments[0].base_offset)
     log_end = max(log_end, start)

@@ -33,10 +33,10 @@ INDEX_INTERVAL: Final = 4096
 DAMAGED_SUFFIX: Final = ".damaged"
 
 
-def mend(partition: Partition | None, findings: Sequence[Finding]) -> list[tuple[Finding, str]]:
+def repair_findings(partition: Partition | None, findings: Sequence[Finding]) -> list[tuple[Finding, str]]:
     """Repair the findings of one partition, or of the root (None); return each finding with the action taken.
     OSError."""
-    done = [(finding, _mend_file(partition, finding)) for finding in findings if finding.position < 0]
+    done = [(finding, _repair_file(partition, finding)) for finding in findings if finding.position < 0]
     by_segment: dict[str, list[Finding]] = {}
     for finding in findings:
         if finding.position >= 0 and finding.remedy in {Remedy.CUT, Remedy.TAKE_OUT}:
@@ -45,11 +45,11 @@ def mend(partition: Partition | None, findings: Sequence[Finding]) -> list[tuple
             done.append((finding, ""))
     for path, ranges in by_segment.items():
         assert partition is not None, "segments belong to partitions"
-        done += _mend_segment(partition, path, ranges)
+        done += _repair_segment(partition, path, ranges)
     return done
 
 
-def _mend_file(partition: Partition | None, finding: Finding) -> str:
+def _repair_file(partition: Partition | None, finding: Finding) -> str:
     """Repair a file that is not a segment; return the action taken, or an empty string if the finding has no remedy."""
     if finding.remedy is Remedy.REWRITE:
         assert partition is not None, "only partitions have a topic id"
@@ -116,7 +116,7 @@ def _rebuild_index(partition: Partition, stem_path: str) -> None:
     segment.close()
 
 
-def _mend_segment(partition: Partition, path: str, ranges: Sequence[Finding]) -> list[tuple[Finding, str]]:
+def _repair_segment(partition: Partition, path: str, ranges: Sequence[Finding]) -> list[tuple[Finding, str]]:
     ranges = sorted(ranges, key=lambda finding: finding.position)
     done = []
     for finding in ranges:

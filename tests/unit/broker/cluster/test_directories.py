@@ -40,7 +40,7 @@ class Broker:
         self.clock = FakeClock()
         self.executors = FakeExecutors()
         self.asked: list[tuple[AssignReplicasToDirsRequest, Deferred[Any]]] = []
-        self.mended: list[ReplicaLog] = []
+        self.rechecked: list[ReplicaLog] = []
         self.room = False
         self.level = 27
         self.assignments = DirectoryAssignments(
@@ -50,7 +50,7 @@ class Broker:
             lambda: self.level,
             self._ask,
             self.clock,
-            mend=self.mended.append,
+            recheck=self.rechecked.append,
             has_room=lambda: self.room,
             executors=self.executors,
         )
@@ -149,7 +149,7 @@ def test_a_leader_that_finds_damage_asks_for_others_to_lead_and_comes_back_when_
     assert broker.wanted == [LOST]
     broker.answer()
     broker.tell([TWO], directory=LOST, leader=TWO, epoch=6)
-    assert broker.mended == [broker.log]
+    assert broker.rechecked == [broker.log]
     broker.log.truncate_to(1, leader_epoch=6)
     broker.log.caught_up(3)
     assert not broker.log.fit, "it has not what its leader has"
@@ -222,7 +222,7 @@ def test_damage_that_is_found_while_it_is_copied_again_is_cut_too(broker: Broker
     broker.answer()
     broker.tell([TWO], directory=LOST, leader=TWO, epoch=6)
     broker.log.truncate_to(1, leader_epoch=6)
-    assert broker.mended == [broker.log]
+    assert broker.rechecked == [broker.log]
     broker.log.segments[0].add_damage(0, broker.log.segments[0].size, 0, 1)
     told: list[object] = []
     broker.log.services.fitness_changed = lambda log: (told.append(log), broker.assignments.fitness_changed(log))[0]
@@ -230,7 +230,7 @@ def test_damage_that_is_found_while_it_is_copied_again_is_cut_too(broker: Broker
     broker.log.caught_up(1)
     assert told == [broker.log], "else nobody looks at it"
     broker.turn()
-    assert broker.mended == [broker.log, broker.log]
+    assert broker.rechecked == [broker.log, broker.log]
     broker.log.truncate_to(0, leader_epoch=6)
     broker.log.caught_up(0)
     broker.turn()

@@ -120,7 +120,7 @@ def damaged_at_its_end(world: World, follower: Node) -> None:
     while follower.news:
         world.hear(follower, follower.news.pop(0))
     log.note_damage()
-    follower.fetchers.mend(log)
+    follower.fetchers.recheck(log)
 
 
 def test_a_replica_is_fit_again_though_its_leader_has_nothing_new_to_say(tmp_path: Path) -> None:
@@ -222,11 +222,11 @@ def test_a_look_at_a_damaged_replica_does_not_change_whom_it_follows(tmp_path: P
     log, fetchers = follower.log, follower.fetchers
     (name,) = follower.executors.workers
     log.resign(log.assignment._replace(leader_epoch=1, leader_id=3))
-    fetchers.mend(log)
+    fetchers.recheck(log)
     assert [place[0] for place in fetchers._followed.values()] == [1], "metadata has not said so to the fetchers"
     assert follower.executors.workers.keys() == {name}
     fetchers.use([ReplicaChange(log, log.assignment, NOWHERE)])
-    fetchers.mend(log)
+    fetchers.recheck(log)
     assert fetchers._followed == {}, "it is gone"
     world.close()
 
