@@ -14,7 +14,6 @@ import contextlib
 import functools
 import json
 import math
-import os
 import random
 import shutil
 import signal
@@ -35,11 +34,12 @@ from tests.kit.processes.broker import REPOSITORY, BrokerProcess, wait_until
 from tests.kit.processes.dying import runs_of
 from tests.kit.processes.hdfs import MiniHdfs
 from tests.kit.processes.spark_loader import LOADING
+from tests.kit.processes.spark_loading import spark_loader
 from tests.power import proof
 from tests.spark.conftest import quick_python
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator
 
 NATIVE, SPARK = "native", "spark"
 LOCAL, HDFS = "local", "hdfs"
@@ -140,23 +140,10 @@ class Runs:
         each = iter(numbers.popleft, object())
         return numbers, runs_of("tests.kit.processes.native_loader", self._folder, each, mode, *self._scene.words)
 
-    @contextlib.contextmanager
-    def _spark(self, step: int) -> Iterator[subprocess.Popen[bytes]]:
-        """The program in its own session, of which nothing is left afterwards: Python and Java die at once."""
+    def _spark(self, step: int) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
         servers, topic, letters, place, *more = self._scene.words
         words = ["letters", servers, topic, place, letters, str(step), *more]
-        environment = {**os.environ, "PYSPARK_PYTHON": str(quick_python(self._folder)), "SPARK_LOCAL_IP": "127.0.0.1"}
-        with (self._folder / "spark.log").open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.kit.processes.spark_loader", *words],
-                cwd=REPOSITORY, env=environment, stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
-            try:
-                yield process
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        return spark_loader(words, self._folder / "spark.log", quick_python(self._folder))
 
     def _check_end(self, process: subprocess.Popen[bytes]) -> None:
         assert process.poll() in {None, 0, -signal.SIGKILL}, self._log()[-4000:]

@@ -4,11 +4,8 @@ However often and wherever that was: in the end, and for readers at any moment, 
 """
 
 import contextlib
-import os
 import random
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +17,8 @@ from kafkalite.broker import Broker
 from kafkalite.client import Client
 from kafkalite.load.manifest import MANIFESTS, Target
 from kafkalite.spark import load
-from tests.kit.processes.broker import REPOSITORY, wait_until
+from tests.kit.processes.broker import wait_until
+from tests.kit.processes.spark_loading import spark_loader
 from tests.spark.conftest import quick_python
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
@@ -52,24 +50,11 @@ class Loads:
     def target(self, mode: str) -> Path:
         return self._folder / mode
 
-    @contextlib.contextmanager
-    def running(self, mode: str) -> Iterator[subprocess.Popen[bytes]]:
-        """The program in a session of its own, of which nothing is left afterwards."""
+    def running(self, mode: str) -> contextlib.AbstractContextManager[subprocess.Popen[bytes]]:
+        """The program in this mode; nothing of it is left afterwards."""
         servers = self._broker.bootstrap_servers
         words = [mode, servers, self._topic, str(self.target(mode)), str(self._folder / f"{mode}-checkpoint")]
-        log = self._folder / f"{mode}.log"
-        environment = {**os.environ, "PYSPARK_PYTHON": str(self._python), "SPARK_LOCAL_IP": "127.0.0.1"}
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.kit.processes.spark_loader", *words],
-                cwd=REPOSITORY, env=environment, stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
-            try:
-                yield process
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+        return spark_loader(words, self._folder / f"{mode}.log", self._python)
 
     def kill_in_the_middle(self, mode: str, chance: random.Random) -> None:
         """Once it has made some changes, and a moment that is not known later."""

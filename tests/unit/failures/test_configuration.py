@@ -35,6 +35,9 @@ class Handed:
     """An object that is no mapping."""
 
 
+HANDED: Any = Handed()
+
+
 @pytest.mark.parametrize(
     ("make", "kind", "error"),
     [
@@ -48,8 +51,8 @@ class Handed:
         (lambda: KafkaPythonPort({"bootstrap.servers": "x"}, "x"), TypeError, "did you mean bootstrap_servers?"),
         (lambda: AioPort({"key_deserializer": int}), ValueError, "keys stay bytes"),
         (lambda: AioPort({"loop": None}), TypeError, "the configuration has no loop"),
-        (lambda: AioPort(Handed()), TypeError, "must be an AIOKafkaConsumer or a dict"),
-        (lambda: KafkaPythonPort(Handed(), "x"), TypeError, "must be a KafkaConsumer or a dict"),  # type: ignore[arg-type]
+        (lambda: AioPort(HANDED), TypeError, "must be an AIOKafkaConsumer or a dict"),
+        (lambda: KafkaPythonPort(HANDED, "x"), TypeError, "must be a KafkaConsumer or a dict"),
     ],
 )
 def test_what_a_member_cannot_have_is_refused(make: Callable[[], object], kind: type[Exception], error: str) -> None:

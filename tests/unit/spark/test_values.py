@@ -1,7 +1,7 @@
 """Values that become columns in a task: which types, which rows, which errors. Without Spark."""
 
 import json
-from typing import Self
+from typing import TYPE_CHECKING, Self, cast
 
 import pyarrow as pa
 import pytest
@@ -12,6 +12,9 @@ from kafkalite.model import TopicPartition
 from kafkalite.spark.options import SourceOptions, ValueOptions
 from kafkalite.spark.source import values as module
 from kafkalite.spark.source.values import BadValue, decode_values, decoding_of, schema_of_values, type_of_values
+
+if TYPE_CHECKING:
+    from kafkalite.avro.client import RegistryClient
 
 BASE = {"kafka.bootstrap.servers": "one:1", "subscribe": "a"}
 KEY = TopicPartition("t", 3)
@@ -149,7 +152,7 @@ class Registry:
 
 def avro_messages(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     monkeypatch.setattr(module, "RegistryClient", Registry)
-    encoder = AvroEncoder(Registry(), "s", json.dumps(AVRO))  # type: ignore[arg-type]
+    encoder = AvroEncoder(cast("RegistryClient", Registry()), "s", json.dumps(AVRO))
     made = [{"id": n, "who": {"name": f"n{n}"}, "other": None if n else {"name": "o"}} for n in range(3)]
     return encoder.encode(pa.array(made, encoder.arrow_type)).to_pylist()
 
