@@ -210,8 +210,7 @@ def tables() -> Iterator[tuple[Path, str, str]]:
     yield KAFKA_07, PARTS, classic()
     if (RESULTS / "spark.json").exists():
         yield BENCHMARKS, SPARK, spark()
-    if (RESULTS / "loads.json").exists():
-        yield BENCHMARKS, LOADS, loads()
+    yield BENCHMARKS, LOADS, loads()
     yield REPEATING, COLUMNS, columns()
     if (HEAD_TO_HEAD / "run.json").exists():
         yield README, COMPARISON, small_comparison()
