@@ -218,7 +218,7 @@ def test_parked_answer_holds_those_behind_it(harness):
 def test_reading_pauses_at_the_limit_of_answers_owed_and_goes_on_afterwards(harness):
     count = 3 * IN_FLIGHT_MAX
     harness.client.sendall(b"".join(request(PARK, number) for number in range(count)))
-    for _ in range(4):
+    for _ in range(count):  # far more turns than it takes: a busy machine may end a turn after one request
         harness.turn()
     assert len(harness.served) == IN_FLIGHT_MAX
     assert not harness.interest & READ
