@@ -112,7 +112,7 @@ def add_follow_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="STAGE=S",
         action="append",
         default=[],
-        help="with --follow: other --grace for one stage, such as loaded=3600; can be repeated",
+        help="with --follow: --grace for one stage, such as loaded=3600; can be repeated",
     )
     parser.add_argument(
         "--interval",

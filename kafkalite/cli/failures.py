@@ -7,8 +7,8 @@ kafkalite failures status billing
 
 The handler is a function of an importable module or a module in this directory: handle(record), also async, or
 handle(record, transaction). What it writes in the transaction becomes visible exactly if the record is processed. The
-policy says how to react to an exception. A function with @failures.handler has a policy, which --policy replaces; any
-other function needs --policy. The ledger is a topic that stores the state of each record that failed.
+policy determines what happens after an exception. A function with @failures.handler has a policy, which --policy
+replaces; any other function needs --policy. The ledger is a topic that stores the state of each record that failed.
 
 With --restarts the member runs in a child process, which is restarted if a signal kills it. So a record that kills the
 process becomes a dead letter in the end.

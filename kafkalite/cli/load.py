@@ -153,12 +153,12 @@ def add_layout_arguments(parser: argparse.ArgumentParser) -> None:
         "--partition-by",
         metavar="COLUMN",
         type=partition_column,
-        help="folders of a topic: hour, day, or a column of decoded values (default: as before, or hour)",
+        help="folders of a topic: hour, day, or a column of decoded values (default: as in the first load, or hour)",
     )
     parser.add_argument(
         "--flatten",
         choices=(".", "_"),
-        help="make columns of the fields of decoded values, with this sign in names such as user.name (default: as "
+        help="make columns of the fields of decoded values, joined by this character, as in user.name (default: as "
         "before, or none)",
     )
 

@@ -139,7 +139,7 @@ class Application:
     """The WSGI application of one cluster; see the module. Raises StartupError without Jinja2."""
 
     def __init__(self, clients: Clients, masks: Masks, desk: ConsoleState, *, cluster: str, writes: bool) -> None:
-        """`writes` says whether users may make the changes that their roles allow."""
+        """`writes` enables the changes that the roles of users allow."""
         self._clients = clients
         self._masks = masks
         self._desk = desk

@@ -2,8 +2,9 @@
 
     records ─▶ masked ─▶ rows ─▶ a writer ─▶ the job's file, with a limited number of records and bytes
 
-Keys and values are text if they are UTF-8, JSON decoded from Avro if a registry knows the schema, else base64; a column
-says which. Spreadsheets treat a cell that begins with = + - @ as a formula. In CSV such cells begin with an apostrophe.
+Keys and values are text if they are UTF-8, JSON decoded from Avro if a registry knows the schema, else base64. A column
+contains the name of the format. Spreadsheets treat a cell that begins with = + - @ as a formula. In CSV such cells
+begin with an apostrophe.
 
 Thread rule: functions belong to the thread that has the client.
 """

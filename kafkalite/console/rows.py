@@ -2,9 +2,10 @@
 
     {"topic", "partition", "offset", "timestamp", "key", "key_is", "value", "value_is", "headers": [[name, value, is]]}
 
-A key or value is text if it is UTF-8, JSON decoded from Avro if a registry knows the schema, else base64. The field
-whose name ends in _is says which. Thread rule: functions belong to the thread that has the Documents,
-which decode Avro.
+A key or value is text if it is UTF-8, JSON decoded from Avro if a registry knows the schema, else base64. The fields
+`key_is`, `value_is` and `is` contain the name of the format.
+
+Thread rule: functions belong to the thread that has the Documents, which decode Avro.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
                         ─▶ records, a new `after`, number of skipped records
 
 The server keeps no state between requests. If there are too many records, the oldest are skipped and counted. Only a
-few requests may wait at a time, so that workers remain for other requests. `waited` in the response says whether this
-one did.
+few requests may wait at a time, so that workers remain for other requests. In the response, `waited` is true if
+this request has waited.
 
 Thread rule: functions belong to the thread that has the client.
 """

@@ -42,7 +42,7 @@ class MetadataStore:
 
     def __init__(self, config: Callable[[], BrokerConfig]) -> None:
         self.group_configs: dict[str, GroupConfig] = {}
-        """Group id → settings, for groups that have settings of their own; replaced as a whole."""
+        """Group id → the settings of this group, for groups that have any; replaced as a whole."""
         self.client_metrics: dict[str, ClientMetricsConfig] = {}
         """Name → client metrics subscription (KIP-714); replaced as a whole."""
         self._config = config

@@ -1,7 +1,7 @@
 """Describe an API of the protocol: its key, its name, the versions with a schema, and the first flexible version.
 
 Not every version with a schema is supported: `kafkalite.broker.handlers.table` lists the versions that the broker
-supports, and the client has a list of its own. This module contains only numbers and names, so importing it is cheap.
+supports, and the client has its own list. This module contains only numbers and names, so importing it is cheap.
 `kafkalite.wire.protocol` loads messages when they are first used.
 """
 
