@@ -1,23 +1,28 @@
-"""How many rows a second does a topic give to Spark: by `format("kafkalite")`, and by Spark's own `format("kafka")`?
+"""Compare `format("kafkalite")` with Spark's own `format("kafka")`: rows per second and CPU seconds of queries.
 
-Both read the same topic of the same broker in the same Spark session, each repeat of one beside a repeat of the other,
-in an order that turns; beside them `format("ready")`, whose record batches lie in memory before it is asked: no source
-in Python can be faster than that. Sinks are noop, which takes all rows and drops them, and Parquet. Rows have keys of
-16 bytes and values of 200.
+Both read the same topics of the same broker in the same Spark session. Each repeat runs every query once, and the order
+rotates from repeat to repeat. `format("ready")` returns record batches that are already in memory: no source in Python
+can be faster.
 
-The topic is read again with all its rows in one of its partitions: how many cores does a query keep busy then?
+    topic    rows                                           queries
+    even     keys of 16 bytes, values of 200, 4 partitions  noop (all rows are dropped), parquet
+    skewed   the same rows, all in one of 4 partitions      noop
+    orders   JSON values of about 200 bytes, 8 fields       group: sum of a field by another field
 
     broker process ─▶ [Python workers ─▶ JVM]  or  [JVM]  ─▶ noop, or files in a temporary directory
 
 CPU seconds are the kernel's, of the JVM with all its workers, and of the broker. Results go to
-benchmarks/results/spark.json, with machine, versions, commit and every repeat.
+benchmarks/results/spark.json, with machine, versions, commit and every repeat. `--only TOPIC-QUERY` runs one query and
+writes no result.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
+import random
 import shutil
 import statistics
 import sys
@@ -41,8 +46,11 @@ from tests.spark.conftest import quick_python
 
 PARTITIONS = 4
 SOURCES = ("ready", "kafkalite", "kafka")
-SINKS = ("noop", "parquet")
-EVEN, SKEWED = "even", "skewed"
+EVEN, SKEWED, ORDERS = "even", "skewed", "orders"
+NOOP, PARQUET, GROUP = "noop", "parquet", "group"
+QUERIES = ((EVEN, NOOP), (EVEN, PARQUET), (SKEWED, NOOP), (ORDERS, GROUP))
+GROUPED = "user STRING, amount DOUBLE"
+"""The fields of orders that the query uses."""
 
 
 @dataclass
@@ -52,7 +60,17 @@ class Sizes:
     rows: int
     repeat_count: int
     sources: tuple[str, ...] = SOURCES
-    sinks: tuple[str, ...] = SINKS
+    queries: tuple[tuple[str, str], ...] = QUERIES
+
+    @property
+    def cases(self) -> list[tuple[str, str, str]]:
+        """(topic, query, source) of everything to measure; `ready` has the rows of one topic only."""
+        return [
+            (topic, query, source)
+            for topic, query in self.queries
+            for source in self.sources
+            if topic == EVEN or source != "ready"
+        ]
 
 
 def tree_cpu_s(pid: int) -> float:
@@ -68,11 +86,12 @@ def tree_cpu_s(pid: int) -> float:
 
 def fill(bootstrap: str, topic: str, rows: int, partitions: int, used: int) -> None:
     """Writes the topic's rows, in turn to the first `used` of its partitions."""
+    source = orders(DISTINCT_ROWS) if topic == ORDERS else distinct()
     with Client(bootstrap) as client:
         client.admin.create_topic(topic, partitions)
         with ColumnWriter(client, topic, acks=1) as writer:
             for number, first in enumerate(range(0, rows, DISTINCT_ROWS)):
-                part = distinct().slice(0, min(DISTINCT_ROWS, rows - first))
+                part = source.slice(0, min(DISTINCT_ROWS, rows - first))
                 where = np.full(part.num_rows, number % used, np.int32)
                 writer.write(part.append_column("partition", where))
             writer.flush()
@@ -101,14 +120,20 @@ class Bench:
     def start(self) -> None:
         """The broker with its topics; every source and sink once, with few rows."""
         self.broker.start()
-        for topic, used in ((EVEN, PARTITIONS), (SKEWED, 1)):
-            fill(self.bootstrap, topic, self.sizes.rows, PARTITIONS, used)
-        for source in self.sizes.sources:
-            found = self.frame(source, EVEN).count()
+        for topic in dict.fromkeys(topic for topic, _ in self.sizes.queries):
+            fill(self.bootstrap, topic, self.sizes.rows, PARTITIONS, 1 if topic == SKEWED else PARTITIONS)
+        sums = set()
+        for topic, query, source in self.sizes.cases:
+            frame = self.frame(source, topic)
+            found = frame.count()
             if found != self.sizes.rows:
-                raise RuntimeError(f"{source} returned {found} of {self.sizes.rows} rows")
-            for sink in self.sizes.sinks:
-                self.write(self.frame(source, EVEN).limit(DISTINCT_ROWS), sink)
+                raise RuntimeError(f"{source} returned {found} of {self.sizes.rows} rows of {topic}")
+            if query == GROUP:
+                sums.add(tuple(sorted((row[0], round(row[1], 2)) for row in self.grouped(source, topic).collect())))
+            else:
+                self.write(frame.limit(DISTINCT_ROWS), query)
+        if len(sums) > 1:
+            raise RuntimeError("the sources return different sums")
 
     def stop(self) -> None:
         """Ends both."""
@@ -127,9 +152,19 @@ class Bench:
         options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic}
         return reader.options(**options).load()
 
+    def grouped(self, source: str, topic: str) -> Any:
+        """The sum of amounts by user: fields decoded by the source, or by Spark's `from_json`."""
+        options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic}
+        reader = self.spark.read.format(source).options(**options)
+        if source == "kafkalite":
+            fields = reader.option("value.format", "json").schema(f"value STRUCT<{GROUPED}>").load()
+        else:
+            fields = reader.load().selectExpr(f"from_json(CAST(value AS STRING), '{GROUPED}') AS value")
+        return fields.groupBy("value.user").sum("value.amount")
+
     def write(self, frame: Any, sink: str) -> None:
         """Runs the query."""
-        if sink == "noop":
+        if sink != PARQUET:
             frame.write.format("noop").mode("overwrite").save()
             return
         target = self.folder / "parquet"
@@ -140,7 +175,8 @@ class Bench:
 
     def measure(self, source: str, sink: str, topic: str) -> Row:
         """One query."""
-        frame = self.frame(source, topic)
+        frame = self.grouped(source, topic) if sink == GROUP else self.frame(source, topic)
+        load_average = os.getloadavg()[0]
         before, broker_before, began = tree_cpu_s(self.jvm_pid), cpu_seconds(self.broker.pid), time.monotonic()
         self.write(frame, sink)
         wall_s = time.monotonic() - began
@@ -152,18 +188,36 @@ class Bench:
             "spark_cpu_s": spark_cpu_s,
             "broker_cpu_s": broker_cpu_s,
             "cores_busy": (spark_cpu_s + broker_cpu_s) / wall_s,
+            "load_average": load_average,
         }
 
 
-def cases(sizes: Sizes) -> list[tuple[str, str, str]]:
-    """(topic, sink, source) of every query; the skewed topic is only read, and not by what has no topic."""
-    even = [(EVEN, sink, source) for sink in sizes.sinks for source in sizes.sources]
-    return even + [(SKEWED, "noop", source) for source in sizes.sources if source != "ready"]
+def orders(rows: int) -> Any:
+    """A record batch of orders as JSON, of 1,000 users; the query uses two of the eight fields."""
+    import pyarrow as pa
+
+    chance = random.Random(1)
+    values = [
+        json.dumps(
+            {
+                "id": number,
+                "user": f"user-{chance.randrange(1000)}",
+                "amount": chance.randrange(100, 100_000) / 100,
+                "currency": chance.choice(("EUR", "USD", "GBP")),
+                "items": chance.randrange(1, 9),
+                "paid": chance.random() < 0.9,
+                "placed": 1_700_000_000_000 + 37 * number,
+                "note": "".join(chance.choices("abcdefghijklmnop ", k=80)),
+            }
+        ).encode()
+        for number in range(rows)
+    ]
+    return pa.record_batch({"key": [b"%d" % number for number in range(rows)], "value": values})
 
 
 def run(bench: Bench, say: Callable[[str], None]) -> list[Row]:
     """All queries in turn, again and again; a row of medians a query, with the figures of every repeat."""
-    asked = cases(bench.sizes)
+    asked = bench.sizes.cases
     rows: dict[tuple[str, str, str], list[Row]] = {case: [] for case in asked}
     for repeat in range(bench.sizes.repeat_count):
         shift = repeat % len(asked)
@@ -204,18 +258,20 @@ def parse(arguments: list[str] | None = None) -> Sizes:
     parser = argparse.ArgumentParser(prog="benchmarks.spark", description=__doc__.partition("\n")[0])
     parser.add_argument("--small", action="store_true", help="tiny parameters, to see that it works")
     parser.add_argument("--rows", type=int, default=4_000_000, help="of each topic (%(default)s)")
-    parser.add_argument("--repeats", type=int, default=5, help="of each query (%(default)s)")
+    parser.add_argument("--repeats", type=int, default=7, help="of each query (%(default)s)")
     parser.add_argument("--sources", default=",".join(SOURCES), help="(%(default)s)")
-    parser.add_argument("--sinks", default=",".join(SINKS), help="(%(default)s)")
+    names = {"-".join(query): query for query in QUERIES}
+    parser.add_argument("--only", choices=names, help="measure one query and write no result")
     chosen = parser.parse_args(arguments)
-    sources, sinks = tuple(chosen.sources.split(",")), tuple(chosen.sinks.split(","))
-    if set(sources) - set(SOURCES) or set(sinks) - set(SINKS):
-        parser.error(f"choose sources from {', '.join(SOURCES)} and sinks from {', '.join(SINKS)}")
+    sources = tuple(chosen.sources.split(","))
+    if set(sources) - set(SOURCES):
+        parser.error(f"choose sources from {', '.join(SOURCES)}")
+    queries = (names[chosen.only],) if chosen.only else QUERIES
     if chosen.small:
-        return Sizes(20_000, 1, sources, sinks)
+        return Sizes(20_000, 1, sources, queries)
     if chosen.rows < 1 or chosen.repeats < 1:
         parser.error("nothing to measure")
-    return Sizes(chosen.rows, chosen.repeats, sources, sinks)
+    return Sizes(chosen.rows, chosen.repeats, sources, queries)
 
 
 def main() -> None:
@@ -228,6 +284,7 @@ def main() -> None:
             found = run(bench, say)
         finally:
             bench.stop()
-    write_result("spark", result_of(sizes, found))
+    if sizes.queries == QUERIES:
+        write_result("spark", result_of(sizes, found))
     for line in report.sources(found):
         say(line)
