@@ -1,50 +1,80 @@
-"""Store partitions as directories of segment files: append, flush, index, recover, retain, compact.
+"""Store partitions as directories of segment files, as Kafka does.
 
-    manager         opens and closes a data directory; topics, partitions, and the threads that serve them
-    topic_source    topics of a standalone broker, from the journal; assigned: of a cluster's broker
-    opening         plans and opens logs                     removals   directories that are renamed and removed
-    journal         durable topics, settings and ids         metadata_store   the part that handlers read and change
-    offset_checkpoints   recovery points, log start offsets, high watermarks
-    partition_log   one partition: rolls and flushes; owns a `_native.log.log_core`, to which log_append appends
-    log_state       the public state of a log
-    loading         opens a log from its directory           recovery   decides what happens to unreadable bytes
-    flusher         group commit                             retention  chooses the segments to delete
-    sealer          makes full segments durable              segment_removal   deletes them
-    indexes         a log's indexes: load, save              leader_epochs  start offset of each leader epoch
-    producer_state  producers: load, save, expire            entries    file names that a flush has to make durable
-    record_checks   compressed and bad records               adoption   directories that the journal does not know
-    markers         transaction markers                      recode     batches in another codec
-    formats         record formats by name                   classic/   topics in Kafka 0.7's format
-    index_file · snapshots · checkpoints · files             the small files of a log, and how they are written
-    compaction · cleaner · swap                              compacted topics: one pass, its schedule, its renames
-    replica_log · log_truncation                             a partition with replicas; truncation of its log
-    assignment · remote_partition · high_watermarks          what a broker in a cluster knows about partitions
-    expiry_checkpoint · quarantine_file                      the trusted time, and damage, across restarts
-    backup_cut · handover                                    links for a backup; a directory that joins a cluster
-    checking · repair                                        `kafkalite log check`, `kafkalite log repair`
-    housekeeping · upkeep                                    periodic work; what its threads see of the directory
-    disk · directory · offline_journal                       file system, root of a data directory, a stopped broker
+    manager             opens and closes a data directory; changes its topics; runs its threads
+    topic_source        supplies the topics of a standalone broker, from the journal
+    assigned            supplies the topics of a broker in a cluster, from the controllers' metadata
+    assignment          one partition as the controllers' metadata describes it
+    journal             the durable topics, settings, users, ACLs, quotas and ids
+    metadata_store      reads and changes the journal for request handlers
+    offset_checkpoints  checkpoint files: recovery points, log start offsets, high watermarks
+    opening, loading    open all logs of a data directory; open one log
+    adoption            partition directories that the journal does not know
+    removals            partition directories that are renamed and removed
+
+    partition_log       the log of one partition: appends, rolls, flushes
+    replica_log         the log of a partition with replicas: leader or follower
+    remote_partition    a partition of the cluster without a replica on this broker
+    log_truncation      truncates the log of a follower
+    log_state           the public state of a log
+    leader_epochs       the start offset of each leader epoch
+    producer_state      loads, saves and expires the state of producers
+    record_checks       checks compressed records, and finds bad records
+    recode              recompresses a batch with another codec
+    markers             transaction markers
+    formats             record formats by name
+    classic/            topics in Kafka 0.7's format
+
+    flusher             group commit
+    sealer              makes full segments durable
+    housekeeping        the thread for periodic work
+    upkeep              the interface of a data directory for its maintenance threads
+    retention           chooses the segments to delete
+    segment_removal     deletes them
+    cleaner             chooses the logs to compact
+    compaction          compacts one log
+    swap                replaces segments by compacted ones
+    recovery            truncates or quarantines unreadable bytes
+    time_lookup         finds records by time
+    backup_cut          makes hard links for a backup of a running broker
+    handover            turns a standalone broker's directory into a cluster member's
+    checking, repair    `kafkalite log check`, `kafkalite log repair`
+
+    index_file, indexes the file of a segment's index; loads and saves the indexes of a log
+    snapshots           files with producer state
+    transaction_index   files with aborted transactions
+    quarantine_file     files with the damaged ranges of a segment
+    checkpoints         Kafka's small text files
+    high_watermarks     the checkpoint of high watermarks
+    expiry_checkpoint   the checkpoint of the trusted time
+    entries             file names that a flush has to make durable
+    files               names of files, and small files that are replaced as a whole
+    directory           the root of a data directory: lock, identity, clean-shutdown file
+    offline_journal     the journal of a stopped broker
+    disk                the file system, or a simulated one
 
 The package does not know requests, sockets or the protocol. It reports appends through listeners.
 
-The module that writes a file describes its layout, its version, and how older versions are read. tests/power/README.md
-lists what is durable when a request is answered.
+The module that writes a file describes its layout, its version, and how older versions are read. The file
+tests/power/README.md lists what is durable when a request is answered.
 
-A starting replica keeps the longest intact prefix of its log and takes leader epochs from the batches that it reads. It
-quarantines damage only if no other replica is in sync or eligible to lead (KIP-966). A segment gets its file name only
-after the names of all earlier segments are durable.
+When a replica starts, it keeps the longest intact prefix of its log and takes leader epochs from the batches that it
+reads. It quarantines damage only if no other replica is in sync or eligible to lead (KIP-966). A segment gets its file
+name only after the names of all earlier segments are durable.
 
 Terms:
 
-    offset, position    the number of a record in its partition; the place of a byte in a file
-    size, count         a number of bytes; a number of other things
+    offset              the number of a record in its partition
+    position            the place of a byte in a file
+    size                a number of bytes
+    count               a number of other things
     active segment      the last segment of a log, to which records are appended
-    roll, seal          close the active segment and begin the next one; trim, sync and index a closed segment
+    roll                close the active segment and begin the next one
+    seal                trim, sync and index a closed segment
     marker              the control batch that ends a transaction
     gate                the transaction coordinator, which admits a transaction's first batch to a log
     dirty               written since the last compaction
     delete horizon      the time after which compaction may remove a tombstone or marker
     group commit        one `fdatasync` for all waiting producers
-    classic topic       a topic in Kafka 0.7's format (but a classic group uses Kafka's older group protocol)
-    leader epoch        of a standalone broker: rises with every unclean start, so that clients notice a truncated log
+    classic topic       a topic in Kafka 0.7's format; a classic group is a group that uses Kafka's older group protocol
+    leader epoch        on a standalone broker: rises with every unclean start, so that clients notice a truncated log
 """

@@ -1,4 +1,4 @@
-"""Decide at start what happens to partition directories that the journal does not know: adopt, remove or ignore.
+"""Decide, when a broker starts, what happens to partition directories that the journal does not know.
 
     topic id of a deleted topic                           remove the directory: a crash prevented its removal
     topic name in the journal with another topic id       refuse to start: the data is another topic's
@@ -10,12 +10,14 @@
 
 To *adopt* a directory is to add its topic and partition to the journal.
 
-A damaged partition.metadata does not count as a missing one: a power cut can damage the file of a deleted topic, and
-that topic would come back. If the journal knows the topic, a damaged file is rewritten, which is safe: a topic is
-created only after all older directories of its name are durably gone.
+A damaged partition.metadata does not count as missing. A power cut can damage this file of a deleted topic, and the
+topic would come back. If the journal knows the topic, the file is rewritten. That is safe, because a topic is created
+only after all older directories with its name are durably gone.
 
 The leader epoch of an adopted partition continues above the last epoch in its directory. The producer ids in the
-directory's snapshots are never allocated again. All of this runs once, at start, on the manager's thread.
+directory's snapshots are never allocated again.
+
+All of this runs once, at start, on the manager's thread.
 """
 
 from __future__ import annotations
@@ -47,13 +49,15 @@ def sort_out(
     suffixes: Mapping[str, str],
     classic_partition_count: Callable[[str], int],
 ) -> tuple[list[TopicState], list[str], list[str]]:
-    """Return (new or changed topics for the journal; directories to remove; directories to keep under another name).
+    """Sort unknown partition directories into those to adopt, to remove, and to keep under another name.
 
-    `doubtful_names` are deleted topics: after a power cut, their directories may be back without partition.metadata.
-    `suffixes` maps the suffix of segment files to the name of the format. A topic of Kafka 0.7 has directories only for
-    partitions with messages; `classic_partition_count` returns its number of partitions.
+    Return (new or changed topics for the journal; directories to remove; directories to keep under another name).
 
-    Raises StartupError for a directory of another topic with the same name, for mixed formats and conflicting ids.
+    `doubtful_names` are names of deleted topics: after a power cut, their directories may be back without
+    partition.metadata. `suffixes` maps the suffix of segment files to the name of the format. A topic of Kafka 0.7 has
+    directories only for partitions with messages; `classic_partition_count` returns its number of partitions.
+
+    Raises StartupError for a directory of another topic with the same name, for mixed formats and for conflicting ids.
     """
     strangers: dict[str, dict[int, str]] = {}
     leftovers, strays = [], []
@@ -171,7 +175,8 @@ def _adopt(
 
 
 def base_above(path: str, unclean_count: int) -> int:
-    """Return the epoch base with which a partition's next leader epoch is one higher than the last epoch in its
-    directory."""
+    """Return the epoch base that makes a partition's next leader epoch one higher than the last epoch in its
+    directory.
+    """
     entries = checkpoints.read_epochs(f"{path}/{files.EPOCHS_NAME}")
     return unclean_count - (entries[-1][0] + 1) if entries else unclean_count

@@ -2,14 +2,15 @@
 
     open ─▶ use_topics(all) ─▶ use_topics(changes) … ─▶ close
 
-The first call opens the logs of the partitions that have a replica on this broker. Any other partition directory is
-*stray*: it is renamed and kept. The journal has no topics.
+The first call of `use_topics` opens the logs of the partitions that have a replica on this broker. Any other partition
+directory is *stray*: it is renamed and kept. The journal has no topics.
 
-`topics` holds every topic of the cluster with all of its partitions. A partition without a replica here is an
+`topics` has every topic of the cluster with all of its partitions. A partition without a replica here is an
 `Elsewhere`. Topics are identified by topic id: a topic with a known name and a new id is a new topic with empty logs.
 
-Source: LogManager.isStrayKraftReplica and ReplicaManager.applyDelta of Kafka 4.1. Thread rules as in
-`kafkalite.broker.log.manager`; only one thread calls use_topics.
+Source: LogManager.isStrayKraftReplica and ReplicaManager.applyDelta of Kafka 4.1.
+
+Thread rule: only one thread calls `use_topics`. For the rest, the thread rules of `kafkalite.broker.log.manager` apply.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ class AssignedTopics:
     # --- topics -------------------------------------------------------------------------------------------------------
 
     def use_topics(self, changed: Sequence[AssignedTopic], removed: Iterable[bytes] = ()) -> None:
-        """Apply one image: drop topics by id, then create and change topics. May block."""
+        """Apply a new metadata image: drop topics by id, then create and change topics. May block."""
         notices: list[tuple[str, int, int | None]] = []
         changes: list[ReplicaChange] = []
         logs = self.logs
@@ -143,8 +144,8 @@ class AssignedTopics:
     def _keep_strays_aside(self, topics: Sequence[AssignedTopic]) -> None:
         """Rename directories that belong to no partition of this broker.
 
-        A power cut may undo a rename; the next start repeats it. The first flush of a log that takes the old name
-        makes the renames durable.
+        A power cut may undo a rename; the next start repeats it. If a new log gets the old name, its first flush makes
+        the renames durable.
         """
         held = {
             (topic.name, number): topic.id
@@ -200,10 +201,11 @@ class AssignedTopics:
         return {(log.topic, log.partition): log for log in logs if isinstance(log, ReplicaLog)}
 
     def _correct_log_starts(self, logs: Sequence[PartitionLog]) -> None:
-        """Write the log start offset of logs whose checkpointed value is higher than their actual log start.
+        """Correct the checkpointed log start offset of logs that actually start lower.
 
-        After a restart, the checkpointed value would hide records that are appended below it from now on. If the write
-        fails, these logs go offline."""
+        Otherwise, after a restart, the checkpointed value would hide records that are appended below it from now on. If
+        the write fails, these logs go offline.
+        """
         if not logs:
             return
         try:
@@ -213,8 +215,9 @@ class AssignedTopics:
                 log.go_offline(f"the log start offset could not be written: {error}")
 
     def _sync_walked(self, logs: Iterable[ReplicaLog]) -> None:
-        """Sync all recovered logs (see ReplicaLog.sync_walked) with one sync of the file system. A log that cannot be
-        synced goes offline."""
+        """Sync all recovered logs with one sync of the file system (see ReplicaLog.sync_walked). A log that cannot be
+        synced goes offline.
+        """
         walked = [log for log in logs if log.walked and not log.offline]
         if not walked:
             return
@@ -234,10 +237,11 @@ class AssignedTopics:
             log.walked.clear()
 
     def _cannot_begin_anew(self, name: str, partitions: Sequence[int]) -> OSError | None:
-        """Move old directories out of the way of new partitions; return the error, or None.
+        """Move old directories away from the names of new partitions; return the error, or None.
 
-        On an error these partitions go offline and the other changes are still made: metadata reports each change only
-        once."""
+        After an error these partitions go offline, and the other changes of the image still apply: metadata reports
+        each change only once.
+        """
         try:
             self._removals.clear_directories(name, partitions)
             self._checkpoints.forget({(name, number) for number in partitions}.__contains__)

@@ -1,4 +1,4 @@
-"""Describe one partition as the controllers' metadata does: the fields that this broker's replica needs.
+"""Describe one partition as the controllers' metadata does, with the fields that this broker's replica needs.
 
 Source: PartitionRegistration of Kafka 4.1.
 """
@@ -16,7 +16,7 @@ LOST: Final = bytes(15) + b"\x02"
 
 
 class Assignment(NamedTuple):
-    """A partition in a metadata image."""
+    """One partition's replicas, leader and epochs in a metadata image."""
 
     held: bool
     """Whether this broker has a replica."""
@@ -57,9 +57,10 @@ class Leading(Protocol):
     """Tracks the followers of the logs that this broker leads."""
 
     def lead_locked(self, log: Any, wanted: Assignment, *, elected: bool) -> Followers:
-        """Start to track the followers of a `ReplicaLog`, in a new leader epoch (`elected`) or the current one.
+        """Start to track the followers of `log`, a `ReplicaLog` that this broker leads; return the followers.
 
-        Return the followers. Called under the log's lock."""
+        `elected`: whether a new leader epoch begins; False for the current one. Called under the log's lock.
+        """
 
     def configure(self, log: Any, followers: Followers) -> None:
         """Apply a log's changed settings to the tracking of its followers."""

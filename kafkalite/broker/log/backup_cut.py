@@ -1,4 +1,4 @@
-"""Make the consistent cut for a backup of a running broker: hard links to the files of all logs at one moment.
+"""Link the files of all logs for a backup of a running broker, so that the links show all logs at one moment.
 
     kafkalite backup                           the housekeeper
     writes a name into `backup.request`,
@@ -8,24 +8,26 @@
     empties the request, removes both,
     releases its lock
 
-Logs refer to each other, so the ends of all logs are noted at one moment. Thus every committed offset has its record,
-every marker has its Prepare record, and every completed transaction has all its markers. The copy equals the files that
-kill -9 would leave at that moment, and a broker that starts on the copy recovers it in the same way.
+The *cut* is the set of links together with the noted ends of the logs. Logs refer to each other, so all ends are noted
+at one moment. Thus every committed offset has its record, every marker has its Prepare record, and every completed
+transaction has all its markers. The copy equals the files that kill -9 would leave at that moment, and a broker that
+starts on the copy recovers it in the same way.
 
-A link keeps the bytes of a file that retention, compaction or topic deletion removes during the backup, and of the
-journal's file when the journal is compacted. While a log is locked, all its segments have their files and names. The
-manager's lock is held throughout, so no topic is created or deleted. Derived files (indexes, snapshots) are linked
-before all logs are locked; a start truncates those that are not.
+A hard link keeps the bytes of a file that retention, compaction or a topic's deletion removes during the backup. It
+also keeps the journal's file when the journal is compacted. While a log is locked, all its segments have their files
+and names. The manager's lock is held throughout, so no topic is created or deleted. Derived files, such as indexes and
+snapshots, are linked before all logs are locked. A start truncates the other files to the noted ends.
 
-The client and the broker must not confuse two requests. Every request has its own name. A client that gives up empties
-the request before it removes anything, and the broker reads the name again at the end. So one of the two removes a cut
-that no client waits for, and no later request finds it.
+Two requests must not be confused. Every request has its own name. A client that gives up empties the request before it
+removes anything, and the broker reads the name again at the end. So either the client or the broker removes a cut for
+which no client waits, and no later request finds it.
 
 Any process that can write into the data directory can request a backup; there is no other way. If the requesting
 process has ended, the broker removes the request and everything made for it. The broker refuses a request by removing
 it.
 
-Blocks; runs on the housekeeper's thread alone. Appends wait while all locks are held: a microsecond for each log.
+Thread rule: all of it blocks and runs on the housekeeper's thread. Appends wait while all locks are held: about a
+microsecond for each log.
 """
 
 from __future__ import annotations
@@ -81,7 +83,8 @@ def cut_path(links: str, name: str) -> str:
 
 
 def look(directory: str, make: Callable[[str, str], None]) -> None:
-    """Serve a pending request: call `make` with the directory for the links and the path of the cut.
+    """Serve a pending backup request: call `make` with the directory for the links and the path of the file for the
+    cut.
 
     Without a request, a call costs one stat.
     """
@@ -118,8 +121,10 @@ def _name_in(request: str) -> str:
 
 
 def make(logs: LogsToCut, links: str, path: str) -> None:
-    """Link all files into the directory `links`, then write the ends of the logs into the file `path`, for which the
-    client waits. OSError."""
+    """Link all files into the directory `links`; then write the ends of the logs into the file `path`. OSError.
+
+    The client waits for this last file.
+    """
     disk.make_directories(links, file_ops.DIRECTORY_MODE)
     cleaner_path = f"{logs.directory}/{files.CLEANER_OFFSETS_NAME}"
     cleaned_before = checkpoints.read_offsets(cleaner_path) or {}
@@ -145,7 +150,7 @@ def make(logs: LogsToCut, links: str, path: str) -> None:
 
 
 class LinkedLog:
-    """The links of one log in the cut."""
+    """The hard links to the files of one log."""
 
     __slots__ = ("_directory", "_end", "_linked", "_segments", "_sizes", "_start", "failed", "log")
 
@@ -181,8 +186,10 @@ class LinkedLog:
         self._sizes = [segment.size for segment in self._segments]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the log's entry in the file for the backup. `segments`: a list of [base offset, size in bytes, whether
-        it is a sealed segment with a file]."""
+        """Return the log's entry in the JSON file of the backup.
+
+        Its field `segments` is a list of [base offset, size in bytes, whether it is a sealed segment with a file].
+        """
         return {
             "topic": self.log.topic,
             "partition": self.log.partition,
@@ -224,8 +231,9 @@ class LinkedLog:
         return f"{self._directory}/{files.stem(base)}{suffix}"
 
     def _link_derived(self) -> None:
-        """Link the derived files. They belong together, so if a file is replaced meanwhile, list and link all of them
-        again."""
+        """Link the derived files. If one of them is replaced meanwhile, list and link all of them again, since they
+        belong together.
+        """
         for _ in range(LISTINGS_MAX):
             try:
                 names = disk.list_names(self.log.directory)

@@ -1,13 +1,18 @@
 """Check all files of a stopped broker for damage, for `kafkalite log check`; change nothing.
 
     data directory    meta.properties, journal, checkpoints ▸ each partition
-    partition         names and order of segments ▸ every batch, its CRC and place ▸ saved indexes, aborted
+    partition         names and order of segments ▸ every batch, its CRC and offsets ▸ saved indexes, aborted
                       transactions, snapshots, quarantine, leader epochs, partition.metadata
 
-A `Finding` describes a problem and its remedy, which kafkalite.broker.log.repair applies: files derived from the log
-are set aside and rebuilt, a bad tail above every checkpoint is truncated, damaged batches are removed. Other problems
-have no remedy: restore the file from a copy. Offsets that an earlier repair removed are not reported again: the repair
-named the files that it set aside after them.
+A `Finding` describes a problem and its remedy, which kafkalite.broker.log.repair applies:
+
+- A file that is derived from the log is renamed and rebuilt.
+- A bad tail above every checkpoint is truncated.
+- Damaged batches are removed.
+- Other problems have no remedy: restore the file from a copy.
+
+Offsets that an earlier repair removed are not reported again. The repair kept the removed bytes in files whose names
+contain these offsets.
 
 Everything here blocks and reads whole logs. The caller holds the data directory's lock.
 """
@@ -57,8 +62,9 @@ class Remedy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem with a file. `position` and `end` are byte positions in a segment; `first` and `next_offset` are
-    offsets."""
+    """A problem with a file, and its remedy. `position` and `end` are byte positions in a segment; `first` and
+    `next_offset` are offsets. -1: unknown or not applicable.
+    """
 
     path: str
     what: str
@@ -71,7 +77,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Partition:
-    """A partition directory, and what the data directory's files say about it; the check fills in the other fields."""
+    """A partition directory, with what the data directory's files say about it. The check sets the other fields."""
 
     directory: str
     topic: str
@@ -133,7 +139,7 @@ def _is_compacted(overrides: dict[str, str], topic: str) -> bool:
 
 
 def check_root(directory: str) -> Iterator[Finding]:
-    """Yield the problems with files in the root of a data directory."""
+    """Yield the problems with the files in a data directory's root."""
     path = f"{directory}/{files.JOURNAL_NAME}"
     try:
         data = files.read_bytes(path)
@@ -158,7 +164,10 @@ def check_root(directory: str) -> Iterator[Finding]:
 
 
 def check_partition(partition: Partition) -> Iterator[Finding]:
-    """Yield the problems in a partition directory, and set format, sizes, end offset and notes of `partition`."""
+    """Yield the problems in a partition directory.
+
+    Also set the fields of `partition` for the format, the sizes, the end offset and the notes.
+    """
     try:
         names = sorted(disk.list_names(partition.directory))
     except OSError as error:
@@ -183,7 +192,7 @@ def _formats() -> dict[str, RecordFormat]:
 
 
 def _stem(name: str, suffix: str) -> int | None:
-    """Return the base offset in a file name with this suffix; None for any other file name."""
+    """Return the base offset in the name of a file with this suffix; None for any other name."""
     stem, _, rest = name.partition(".")
     return int(stem) if "." + rest == suffix and files.SEGMENT_STEM.fullmatch(stem) else None
 
@@ -234,7 +243,7 @@ def _set_aside(names: list[str]) -> list[tuple[int, int]]:
 
 
 class Walk:
-    """Checks one segment, from its first byte to its last, and the small files that belong to the segment."""
+    """Checks one segment, from its first byte to its last, and the small files of the segment."""
 
     def __init__(self, partition: Partition, base: int, next_offset: int, cache: FileCache) -> None:
         assert partition.format is not None, "there are segments"
@@ -275,8 +284,9 @@ class Walk:
         yield from self._check_quarantine()
 
     def _walk(self, scan: SegmentScan) -> Iterator[Finding]:
-        """Yield the ranges that hold no readable batch. After the last range, scan.next_offset is the segment's end
-        offset."""
+        """Yield a finding for each range of bytes without a readable batch. Afterwards, scan.next_offset is the
+        segment's end offset.
+        """
         segment, size = scan.segment, scan.segment.size
         last = self.behind == OFFSET_MAX
         while not scan.run(size, verify=True, offset_limit=self.behind):

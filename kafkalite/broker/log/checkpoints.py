@@ -4,9 +4,10 @@
     leader epochs        version 0 ⏎ count ⏎ then `epoch start-offset` lines, both rising
     partition.metadata   `version: 0` ⏎ `topic_id: <22 characters>`
 
-A malformed checkpoint is logged and counts as missing (None): checkpoints only save work or repeat what the log
-contains. But a damaged partition.metadata raises an error, since no other file stores the topic id. Writes replace the
-whole file. All functions may block.
+A malformed checkpoint is logged and counts as missing (None). That is harmless: checkpoints only save work, or repeat
+what the log contains. A damaged partition.metadata raises an error instead, since no other file stores the topic id.
+
+Writes replace the whole file. All functions may block.
 
 An empty file is a checkpoint without entries: Java brokers create the files empty and fill them at their first write.
 Source: CheckpointFile of Kafka 4.1.
@@ -102,9 +103,11 @@ def find_epochs(path: str) -> list[tuple[int, int]] | None:
 
 
 def write_epochs(path: str, entries: Iterable[tuple[int, int]], *, durable: bool = False) -> None:
-    """Replace a leader-epoch-checkpoint. Unless `durable`, the log's next flush syncs the file. `durable` can be False
-    only for a log's first file. A later file must be durable before its rename, so that a power cut leaves the old or
-    the new file."""
+    """Replace a leader-epoch-checkpoint.
+
+    Unless `durable`, the log's next flush syncs the file. `durable` may be False only for a log's first file. A later
+    file must be durable before its rename, so that a power cut leaves the old or the new file.
+    """
     rows = [f"{epoch} {offset}" for epoch, offset in entries]
     files.write_atomically(path, "\n".join([str(VERSION), str(len(rows)), *rows, ""]).encode(), durable=durable)
 
@@ -130,7 +133,8 @@ def read_partition_topic_id(directory: str) -> bytes | None:
 
 def write_partition_topic_id(directory: str, topic_id: bytes, *, durable: bool = False) -> None:
     """Write partition.metadata. Unless `durable`, the log's next flush syncs the file
-    (kafkalite.broker.log.entries)."""
+    (kafkalite.broker.log.entries).
+    """
     text = f"version: {VERSION}\ntopic_id: {uuid_text(topic_id)}"
     files.write_atomically(f"{directory}/{files.PARTITION_METADATA_NAME}", text.encode(), durable=durable)
 

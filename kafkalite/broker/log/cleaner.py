@@ -1,23 +1,28 @@
-"""Run the cleaner threads: choose the next log to compact, limit their I/O, and store how far each log is compacted.
+"""Run the threads that compact logs (the log cleaner): choose the next log, limit the I/O, store the progress.
 
     every log.cleaner.backoff.ms ─▶ the dirtiest log that is due ─▶ Compaction ─▶ cleaner-offset-checkpoint ─▶ the next
 
-A log is clean below its cleaner offset. The dirty part begins there and ends at the first of these: the active segment,
-the oldest open transaction, a segment that is not durable yet, the first segment with a record younger than
-min.compaction.lag.ms. A log is due if the dirty share of these bytes exceeds min.cleanable.dirty.ratio, or if a dirty
-record is older than max.compaction.lag.ms. The housekeeper applies retention to logs with policy `compact,delete`.
+A log is clean below its *cleaner offset*. The dirty part begins at this offset. It ends at the first of these:
 
-A compaction that fails is logged. Unless the disk was full, the log is not compacted again before the next start: data
-that cannot be read must not be rewritten.
+- the active segment
+- the oldest open transaction
+- a segment that is not durable yet
+- the first segment with a record younger than min.compaction.lag.ms
+
+A log is due if the dirty share of these bytes exceeds min.cleanable.dirty.ratio, or if a dirty record is older than
+max.compaction.lag.ms. The housekeeper applies retention to logs with policy `compact,delete`.
+
+A failed compaction is logged. Unless the disk was full, the log is not compacted again before the next start: data that
+cannot be read must not be rewritten.
 
 Before a compaction, its segments, their names and a recovery point above them become durable. Otherwise a start would
 treat the missing offsets as records lost in a power cut, as it does above the recovery point.
 
-`cleaner-offset-checkpoint` is Kafka's. An entry may be too low, since compacting again is harmless. The entries of a
-deleted topic are removed before its name can be used again.
+The file `cleaner-offset-checkpoint` is Kafka's. An entry may be too low, since compacting again is harmless. The
+entries of a deleted topic are removed before its name can be used again.
 
-Thread rule: `_lock` guards the offsets and the lists; it is a leaf, except that the checkpoint is written under it. One
-thread at a time compacts a log.
+Thread rule: one thread at a time compacts a log. `_lock` guards the offsets and the lists. It is a leaf, except that
+the checkpoint is written under it.
 """
 
 from __future__ import annotations
@@ -55,7 +60,7 @@ THROTTLE_STEP: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class LogToClean:
-    """A log and its dirty part, from offset `first_dirty` up to `upper`."""
+    """A log and its dirty part, from offset `first_dirty` up to `upper`. Sizes in bytes."""
 
     log: PartitionLog
     first_dirty: int
@@ -66,7 +71,7 @@ class LogToClean:
 
     @property
     def dirty_ratio(self) -> float:
-        """The share of dirty bytes."""
+        """The dirty share of the log's clean and dirty bytes, from 0 to 1."""
         total = self.clean_size + self.dirty_size
         return self.dirty_size / total if total else 0.0
 
@@ -142,7 +147,7 @@ class LogCleaner:
         return made[0]
 
     def stop(self) -> None:
-        """End the threads; a running compaction stops early and leaves complete segments."""
+        """End the threads. A running compaction stops early; the segments that it has swapped in stay."""
         self._stopped.set()
         with self._lock:
             workers = self._workers + self._leaving
@@ -174,7 +179,9 @@ class LogCleaner:
             return self._offsets.get((topic, partition), 0) > 0
 
     def forget_topic(self, name: str) -> None:
-        """Drop the cleaner offsets of a deleted topic, or of an earlier topic that had a new topic's name. OSError."""
+        """Drop the cleaner offsets of all topics that had this name: a deleted topic, or an earlier topic with a new
+        topic's name. OSError.
+        """
         with self._lock:
             kept = {key: offset for key, offset in self._offsets.items() if key[0] != name}
             if len(kept) < len(self._offsets):
@@ -191,14 +198,15 @@ class LogCleaner:
 
     def lower(self, log: PartitionLog, offset: int) -> None:
         """Lower the cleaner offset of a log that is truncated to `offset`, so that later records count as dirty.
-        OSError."""
+        OSError.
+        """
         if self.offset_of(log) > offset:
             self._cleaned(log, offset)
 
     # --- choice -------------------------------------------------------------------------------------------------------
 
     def look_at(self, log: PartitionLog, now_ms: int) -> LogToClean:
-        """Return the clean size of a log and the part that could be compacted now."""
+        """Return how many bytes of a log are clean, and the dirty part that could be compacted now."""
         segments = log.segments
         first_dirty = self.offset_of(log)
         if first_dirty > log.log_end_offset:
@@ -237,8 +245,9 @@ class LogCleaner:
 
     @staticmethod
     def _flushed(log: PartitionLog, segment: Segment) -> bool:
-        """Flush a log whose full segment is not durable, as after recovery; return whether the segment is durable
-        now."""
+        """Flush a log because this full segment is not durable, as after recovery. Return whether the segment is
+        durable now.
+        """
         try:
             log.flush()
         except KafkaError:
@@ -293,7 +302,7 @@ class LogCleaner:
         return True
 
     def limits(self) -> CompactionLimits:
-        """Return the memory that one thread may use."""
+        """Return the memory limits for one thread."""
         config = self._logs.config
         threads = config.log_cleaner_threads
         return CompactionLimits(
@@ -354,8 +363,10 @@ class LogCleaner:
             self._left_alone.add(log)
 
     def _spend(self, log: PartitionLog, size: int) -> None:
-        """Count bytes read or written; wait if the rate exceeds log.cleaner.io.max.bytes.per.second.
-        CompactionStopped."""
+        """Count bytes that were read or written. Wait if the rate exceeds log.cleaner.io.max.bytes.per.second.
+
+        CompactionStopped if the broker stops, or the log is deleted or offline.
+        """
         if self._stopped.is_set() or log.deleted or log.offline:
             raise CompactionStopped(
                 "the broker is stopping" if self._stopped.is_set() else "the log is deleted or offline"
@@ -372,8 +383,10 @@ class LogCleaner:
 
 
 def _oldest_ms(segments: Sequence[Segment], log: PartitionLog) -> int:
-    """Return the earliest timestamp of the segments' first batches, in ms; INT64_MAX without such a timestamp or
-    without max.compaction.lag.ms."""
+    """Return the earliest timestamp in ms among the first batches of the segments.
+
+    Return INT64_MAX if no batch has a timestamp, or if max.compaction.lag.ms is not set.
+    """
     if log.config.max_compaction_lag_ms == INT64_MAX:
         return INT64_MAX
     oldest = INT64_MAX

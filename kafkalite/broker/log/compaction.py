@@ -6,17 +6,24 @@
     2  add the keys of the dirty part to the key map, until it is full
     3  rewrite all segments below the mapped end, merge small ones, and swap them in (kafkalite.broker.log.swap)
 
-kafkalite._native.log.compaction decides which records of a batch stay. Records of aborted transactions are removed. A
-marker is removed once its transaction has no batch left and delete.retention.ms has passed since then (KIP-534). An
-entry in the index of aborted transactions is removed by the first pass that finds no batch of its transaction.
+The *mapped end* is the first offset whose key is not in the key map. kafkalite._native.log.compaction decides which
+records of a batch stay.
+
+Transactions. Records of aborted transactions are removed. A marker is removed once its transaction has no batch left
+and delete.retention.ms has passed since then (KIP-534). The index of aborted transactions loses an entry in the first
+pass that finds no batch of its transaction.
 
 Damage is never overwritten. A segment with quarantined bytes stays as it is, with a log line. The damage may hide older
 records of any key, so all tombstones and markers after it stay. The outcome of a transaction that crosses the damage is
 unknown, so its records stay.
 
-A compaction needs memory for the key map (log.cleaner.dedupe.buffer.size, 24 bytes per key), an output buffer
-(log.cleaner.io.buffer.size and one batch), and one decompressed batch. That batch is filtered in place; it is copied
-once if its tombstones get a delete horizon. Each marker and each batch of an aborted transaction takes eight bytes.
+A compaction needs memory for:
+
+    the key map              log.cleaner.dedupe.buffer.size, 24 bytes per key
+    an output buffer         log.cleaner.io.buffer.size and one batch
+    one decompressed batch   filtered in place; copied once if its tombstones get a delete horizon
+    transactions             eight bytes for each marker and for each batch of an aborted transaction
+
 `kafkalite.broker.limits.budget` adds all this up.
 
 Thread rule: a compaction belongs to one cleaner thread. Reads and appends continue meanwhile.
@@ -108,9 +115,9 @@ class Compaction:
 
     `spend` is called with the number of bytes read or written; it may wait, or raise CompactionStopped.
 
-    Tombstones and markers whose delete horizon is before `now_ms`, the trusted time, are removed. New horizons are
-    computed from the wall clock, which is `ahead_ms` ahead of the trusted time. So delete.retention.ms passes even if
-    the trusted time catches up at once.
+    Tombstones and markers whose delete horizon is before `now_ms`, the trusted time, are removed. New delete horizons
+    are computed from the wall clock, which is `ahead_ms` ahead of the trusted time. So delete.retention.ms passes even
+    if the trusted time catches up with the wall clock at once.
     """
 
     def __init__(
@@ -138,8 +145,9 @@ class Compaction:
         self._filter: BatchFilter | None = None
 
     def run(self) -> int:
-        """Compact the log; return the offset up to which the log is compacted now. OSError; CompactionStopped;
-        SwapAbandoned."""
+        """Compact the log; return the offset up to which it is compacted now. OSError; CompactionStopped;
+        SwapAbandoned.
+        """
         try:
             segments = self._prepare()
             transactions = self._transactions(segments)
@@ -178,8 +186,9 @@ class Compaction:
     # --- what is there ------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> list[tuple[Segment, int]]:
-        """Return (segment, base offset of the next segment) for all segments before the active one, after indexing and
-        checking them."""
+        """Index and check all segments before the active one. Return (segment, base offset of the next segment) for
+        each.
+        """
         segments = self.log.segments
         pairs = [(segment, segments[i + 1].base_offset) for i, segment in enumerate(segments[:-1])]
         for segment, next_offset in pairs:
@@ -229,8 +238,10 @@ class Compaction:
             self._spend(0)
 
     def _active_producers(self) -> dict[int, int]:
-        """Return producer id → offset after the producer's last batch. The last batch must stay: it has the last
-        sequence number."""
+        """Return producer id → offset after the producer's last batch.
+
+        This batch must stay, because it has the producer's last sequence number.
+        """
         producers = self.log.ensure_producers()
         with self.log.core.locked():
             return {
@@ -239,8 +250,8 @@ class Compaction:
             }
 
     def _forget_aborted(self, transactions: Transactions) -> None:
-        """Drop the entries of aborted transactions that had no batch left when this pass began: readers no longer need
-        them.
+        """Drop the entries of aborted transactions that had no batch left when this pass began: no reader needs these
+        entries.
 
         Do nothing if a segment is damaged, since the damage may hide batches.
         """
@@ -269,7 +280,9 @@ class Compaction:
         return min(self.upper, segments[-1][1]) if segments else self.first_dirty
 
     def _note_segment(self, keys: KeyMap, segment: Segment, transactions: Transactions) -> int | None:
-        """Add a segment's keys to the map; return None, or the first offset whose key did not fit into the full map."""
+        """Add a segment's keys to the map. Return None, or the first offset whose key did not fit because the map is
+        full.
+        """
         position = self.log.indexes.position_of_offset(segment, self.first_dirty)
         stop = PAUSE
         while stop != END:
@@ -309,7 +322,9 @@ class Compaction:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def _groups(self, segments: Sequence[tuple[Segment, int]]) -> Iterator[list[tuple[Segment, int]]]:
-        """Yield runs of segments that fit into one segment together. Damaged segments separate runs and are omitted."""
+        """Yield groups of adjacent segments, each of which fits into one segment. A damaged segment ends a group and is
+        left out.
+        """
         group: list[tuple[Segment, int]] = []
         size = 0
         for segment, next_offset in segments:
@@ -359,7 +374,7 @@ class Compaction:
     def _write_group(
         self, batches: BatchFilter, group: Sequence[tuple[Segment, int]], transactions: Transactions, path: str
     ) -> int:
-        """Write the batches that stay to the new segment file `path` and sync it; return its size in bytes."""
+        """Write the batches that stay to a new segment file at `path`, and sync the file; return its size in bytes."""
         fd = file_ops.open_file(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         size = 0
         try:
@@ -404,7 +419,7 @@ class Compaction:
             batches.copy(segment, position)
 
     def _read_back(self, base_offset: int, size: int, next_offset: int) -> Segment:
-        """Return the written file as a segment, after reading, checking and indexing every batch."""
+        """Read, check and index every batch of the written file; return the file as a segment."""
         log = self.log
         segment = Segment(
             log.services.cache,

@@ -1,16 +1,18 @@
 """Manage the root of a data directory: its lock, its identity, and whether the last stop was clean.
 
-`.lock` keeps out every other broker: in this process, in another one, and Apache Kafka (see `disk.hold`). The kernel
-releases it, even after kill -9.
+The file `.lock` keeps out every other broker: in this process, in another process, and Apache Kafka (see `disk.hold`).
+The kernel releases the lock, even after kill -9.
 
-`meta.properties` is Kafka's (version, cluster.id, node.id, directory.id) with two lines of ours. The line
-`kafkalite.format` means that a journal must exist. Without this line Kafka may have written the directory, and the
-directory's partitions are adopted. The line `kafkalite.cluster` means that the broker belongs to a cluster whose
-controllers own the topics; a standalone broker refuses to start on the directory.
+The file `meta.properties` is Kafka's (version, cluster.id, node.id, directory.id) with two additional lines:
+
+    kafkalite.format     a journal must exist. Without this line Kafka may have written the directory, so its partition
+                         directories are adopted
+    kafkalite.cluster    the broker belongs to a cluster whose controllers own the topics. A standalone broker refuses
+                         to start on the directory
 
 In a cluster, kafkalite and a Java broker can use a directory in turn (kafkalite.broker.log.loading).
 
-Only the owner can access files in a data directory: they hold records, settings and credentials.
+Only the owner can access files in a data directory, because they contain records, settings and credentials.
 
 Everything here blocks; only the manager's thread uses it.
 """
@@ -43,7 +45,7 @@ NO_BROKER_EPOCH: Final = -1
 
 
 class DirectoryLock:
-    """Ownership of a data directory, from construction to release()."""
+    """The lock on a data directory, from construction to release()."""
 
     def __init__(self, directory: str) -> None:
         path = f"{directory}/{files.LOCK_NAME}"
@@ -64,7 +66,7 @@ class DirectoryLock:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The contents of meta.properties. `ours`: whether a journal must exist."""
+    """The contents of meta.properties. `ours`: whether kafkalite wrote the file, so that a journal must exist."""
 
     cluster_id: str
     node_id: int
@@ -111,8 +113,9 @@ def _make(path: str) -> None:
 
 
 def read_identity(directory: str, node_id: int) -> Identity | None:
-    """Return the identity of a used directory, None for a fresh directory; StartupError if this broker cannot use
-    it."""
+    """Return the identity in meta.properties; None for a fresh directory. StartupError if this broker cannot use the
+    directory.
+    """
     path = f"{directory}/{files.META_PROPERTIES_NAME}"
     values = checkpoints.read_properties(path)
     if values is None:
@@ -130,7 +133,7 @@ def read_identity(directory: str, node_id: int) -> Identity | None:
 
 
 def check_finished(directory: str) -> None:
-    """Raise StartupError for an unfinished backup."""
+    """Raise StartupError if the directory is a backup that was interrupted."""
     if disk.exists(f"{directory}/{files.BACKUP_UNFINISHED_NAME}"):
         raise StartupError(f"{directory} is an incomplete backup that was interrupted; remove it and make another")
 
@@ -185,8 +188,10 @@ def write_identity(directory: str, cluster_id: str, node_id: int, *, in_cluster:
 
 
 def take_clean_marker(directory: str) -> bool:
-    """Return whether the last stop was clean, and remove the clean-shutdown file, so that a crash from now on counts as
-    unclean."""
+    """Remove the clean-shutdown file, and return whether it existed: whether the last stop was clean.
+
+    From now on, a crash counts as an unclean stop.
+    """
     path = f"{directory}/{files.CLEAN_SHUTDOWN_NAME}"
     if not disk.exists(path):
         return False
@@ -196,8 +201,10 @@ def take_clean_marker(directory: str) -> bool:
 
 
 def clean_broker_epoch(directory: str) -> int:
-    """Return the broker epoch of the last clean stop, NO_BROKER_EPOCH if none is stored. Call this before
-    `take_clean_marker`."""
+    """Return the broker epoch of the last clean stop, or NO_BROKER_EPOCH if none is stored.
+
+    Call this before `take_clean_marker`.
+    """
     try:
         text = files.read_bytes(f"{directory}/{files.CLEAN_SHUTDOWN_NAME}")
         return NO_BROKER_EPOCH if text is None else int(json.loads(text)["brokerEpoch"])
@@ -230,8 +237,10 @@ def partition_directories(directory: str) -> tuple[dict[tuple[str, int], str], l
 
 
 def _may_be_directory(entry: disk.Entry) -> bool:
-    """Return whether an entry is a directory. If its type cannot be read, return True: the partition then goes offline
-    instead of being overlooked."""
+    """Return whether an entry is a directory.
+
+    If its type cannot be read, return True: its partition then goes offline instead of being overlooked.
+    """
     try:
         return entry.is_dir(follow_symlinks=True)
     except OSError:

@@ -4,9 +4,10 @@
     changes               kafkalite._native.base.file_ops     reported to the Disk, or made by the Disk
     bytes                 descriptors, maps                   the system's, opened by the Disk
 
-`kafkalite/broker/log` and `kafkalite/broker/coordinator` access files only through this module and file_ops;
-tests/test_seams.py checks that. Native code (segments, compaction) writes and syncs through file_ops. It reads from
-maps of descriptors that were opened here, so a Disk must return real descriptors, for example of a memfd.
+The packages `kafkalite/broker/log` and `kafkalite/broker/coordinator` access files only through this module and
+file_ops; tests/test_seams.py checks that. Native code, such as that of segments and compaction, writes and syncs
+through file_ops. It reads from maps of descriptors that were opened here. So a Disk must return real descriptors, for
+example of a memfd.
 
 Without a simulation, the functions are the operating system's, so there is no extra call.
 
@@ -45,7 +46,7 @@ class FileHeld(Exception):
 
 
 class Entry(Protocol):
-    """A directory entry: the used part of os.DirEntry."""
+    """A directory entry, with those members of os.DirEntry that this project uses."""
 
     @property
     def name(self) -> str:
@@ -145,7 +146,7 @@ def entries(path: str) -> list[Entry]:
 
 
 def open_to_read(path: str) -> int:
-    """Return a descriptor for reading a file; fault plans do not count this open."""
+    """Return a descriptor for reading a file. A test's plan of simulated faults does not count this call."""
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
@@ -160,7 +161,7 @@ def set_times(path: str, read_ns: int, written_ns: int) -> None:
 
 
 def give(fd: int, like: os.stat_result) -> None:
-    """Give an open file the owner and mode in `like`, another file's os.stat_result; OSError."""
+    """Set an open file's owner and mode to those in `like`, another file's os.stat_result; OSError."""
     if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
         os.fchown(fd, like.st_uid, like.st_gid)
     os.fchmod(fd, like.st_mode & 0o7777)
@@ -177,7 +178,7 @@ def check_usable(path: str) -> None:
 def hold(path: str) -> int:
     """Lock a file until the returned descriptor is closed, and write the process id into the file. FileHeld.
 
-    Takes two kernel locks: only `flock` keeps out another caller in this process, and only a POSIX lock keeps out
+    Two kernel locks are taken: only a `flock` keeps out another caller in this process, and only a POSIX lock keeps out
     Apache Kafka. Both locks end with the process.
     """
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, file_ops.FILE_MODE)
@@ -194,14 +195,16 @@ def hold(path: str) -> int:
 
 
 def link(source: str, target: str) -> None:
-    """Give a file a second name. No Disk replaces this function: only backups use it, and no simulation makes
-    backups."""
+    """Give a file a second name (a hard link). Only backups use it, and no simulation makes backups, so a Disk does not
+    replace it.
+    """
     os.link(source, target, follow_symlinks=True)
 
 
 def is_held(path: str) -> bool:
-    """Return whether a `flock` on the file is held; FileNotFoundError. As with `link`, no Disk replaces this
-    function."""
+    """Return whether some process holds a `flock` on the file; FileNotFoundError. A Disk does not replace this
+    function.
+    """
     fd = open_to_read(path)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -243,9 +246,9 @@ _SYSTEM: Final = {
 
 @contextlib.contextmanager
 def instead(disk: Disk) -> Iterator[None]:
-    """Replace the machine's disk by `disk` in the whole process, for the duration of the block.
+    """Replace the machine's disk by `disk` in the whole process until the block ends.
 
-    If `disk` has a bug and raises an error that is no OSError, callers see EIO, and the block ends with that error.
+    If a bug in `disk` raises an error other than OSError, callers see EIO, and the block ends with that error.
     """
     file_ops.use_disk(disk)
     globals().update({name: getattr(disk, name) for name in _SYSTEM})

@@ -1,10 +1,10 @@
-"""Track which names and small files of a partition directory the next flush has to make durable.
+"""Track which names and small files of a partition directory are not durable yet, so that the next flush syncs them.
 
     change under the log's lock ──▶ `_made` rises ──▶ sync(), or a sync of the whole file system ──▶ `_synced` follows
 
-A file gets its name first. Then the change is counted, and only then are records in the file published. So a flush that
-first reads the log end and then calls `mark()` covers every name that its records need. Changes that are counted during
-a sync wait for the next one.
+The order is: a file gets its name, the change is counted, records in the file are published. So a flush that first
+reads the log end and then calls `mark()` covers every name that its records need. Changes that are counted during a
+sync wait for the next one.
 
 Thread rule: methods that count need the log's lock; `sync` and `synced` need its flush lock.
 """
@@ -63,7 +63,7 @@ class DirectoryEntries:
         self._made += 1
 
     def directory_made(self) -> None:
-        """Count a new directory with its partition.metadata."""
+        """Count a new partition directory with its partition.metadata."""
         self._directory_at = self._identity_at = self._made + 1
         self._made += 1
 
@@ -73,7 +73,7 @@ class DirectoryEntries:
         self._made += 1
 
     def doubted(self) -> None:
-        """Count everything in the directory as not durable: after an unclean stop, or because the directory was copied
+        """Count everything in the directory as not durable, after an unclean stop or because the directory was copied
         here.
 
         The manager syncs the directory's own name, once for all directories.
@@ -82,17 +82,20 @@ class DirectoryEntries:
         self._made += 1
 
     def mark(self) -> int:
-        """Return the count of changes so far. Call `mark` before a sync of the file system, and pass its result to
-        `synced` after the sync."""
+        """Return the number of changes so far.
+
+        Call `mark` before a sync of the file system, and pass its result to `synced` after the sync.
+        """
         return self._made
 
     def synced(self, mark: int) -> None:
-        """Note that everything up to a mark is durable."""
+        """Note that the first `mark` changes are durable."""
         self._synced = max(self._synced, mark)
 
     def sync(self) -> None:
-        """Make all counted changes durable; costs nothing without changes. After an OSError, some changes could be
-        lost."""
+        """Make all counted changes durable; do nothing if there are none. After an OSError, some changes could be
+        lost.
+        """
         made, before = self._made, self._synced
         if before >= made:
             return

@@ -1,4 +1,4 @@
-"""Store the trusted time of a data directory in expiry-time-checkpoint.
+"""Store the trusted time of a data directory in the file expiry-time-checkpoint.
 
 The *trusted time* decides which records expire. It does not follow a wall clock that jumps ahead
 (`kafkalite.base.clock.ExpiryTime`).
@@ -8,10 +8,12 @@ The *trusted time* decides which records expire. It does not follow a wall clock
     ahead_ms: 691200000           how far the untrusted wall clock is ahead; 0 if the wall clock is trusted
     held_ms: 1200000              for how much running time the wall clock has been that far ahead
 
-The file is replaced as a whole, as often as the recovery points, at least every STORE_INTERVAL_MAX, and at a stop. It
-is synced before its rename. Without the file, a start uses the newest modification time of the other checkpoint files,
-which comes from the untrusted wall clock. A file that is unreadable or of another version counts as missing, with one
-log line. Earlier releases and Apache Kafka ignore the file.
+The file is written as often as the recovery points, at least every STORE_INTERVAL_MAX, and at a stop. It is replaced as
+a whole and synced before its rename.
+
+Without the file, a start uses the newest modification time of the other checkpoint files. That time comes from the
+untrusted wall clock. A file that is unreadable or of another version counts as missing, with one log line. Earlier
+releases and Apache Kafka ignore the file.
 
 Everything here blocks.
 """
@@ -62,8 +64,11 @@ def read(directory: str) -> StoredTime | None:
 
 
 def newest_checkpoint(directory: str) -> StoredTime | None:
-    """Return the time to use if a directory has no stored time: the newest modification time of its checkpoint files
-    other than this one; None if it has none of them."""
+    """Return the time to use if a directory has no stored time: the newest modification time of its other checkpoint
+    files.
+
+    None if it has no such file.
+    """
     found = []
     for name in FALLBACK_NAMES:
         try:
@@ -91,8 +96,12 @@ class ExpiryCheckpoint:
         self._expiry_time = expiry_time
 
     def resume(self) -> None:
-        """Resume from the stored trusted time, or else from the newest time of the checkpoint files. That newest time
-        is stored at once, before the wall clock, which could be wrong, gives the checkpoint files new times."""
+        """Set the trusted time to the stored time, or without one to the newest modification time of the checkpoint
+        files.
+
+        The modification time is stored at once: the wall clock could be wrong, and gives the checkpoint files new
+        times.
+        """
         stored = read(self._directory)
         if stored is not None:
             self._expiry_time.resume(stored)
@@ -103,8 +112,9 @@ class ExpiryCheckpoint:
             self.store()
 
     def store(self) -> None:
-        """Store the trusted time, durably. If the write fails, the next start uses an older time and keeps records
-        longer."""
+        """Store the trusted time, durably. After a failed write, the next start uses an older time and keeps records
+        longer.
+        """
         try:
             write(self._directory, self._expiry_time.to_store())
         except OSError as error:

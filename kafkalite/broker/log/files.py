@@ -3,18 +3,22 @@
     <data directory>/                       a partition directory <topic>-<partition>/
       meta.properties                         00000000000000000000.log        the log, named by its base offset
       metadata.journal             (ours)     00000000000000000000.klindex    sparse index (ours)
-      recovery-point-offset-checkpoint        00000000000000000042.snapshot   producer state at offset 42
-      log-start-offset-checkpoint             00000000000000000042.producers  all of their batches (ours)
+      recovery-point-offset-checkpoint        00000000000000000042.snapshot   last batch of each producer at offset 42
+      log-start-offset-checkpoint             00000000000000000042.producers  last five batches of each (ours)
       .kafka_cleanshutdown  .lock             00000000000000000000.txnindex   aborted transactions
-                                              00000000000000000000.quarantine damaged ranges (ours)
-                                              leader-epoch-checkpoint  partition.metadata
+      cleaner-offset-checkpoint               00000000000000000000.quarantine damaged ranges (ours)
+      expiry-time-checkpoint       (ours)     leader-epoch-checkpoint  partition.metadata
 
-Files not marked as ours are Apache Kafka's, byte for byte. Before a removal, a file gets the suffix `.deleted` and a
-partition directory the suffix `-delete`; both are removed later, or at the next start. A partition directory that
-belongs to no topic but has the name of a new topic's partition gets the suffix `-stray` and is kept. `.cleaned` and
-`.swap` belong to compaction (kafkalite.broker.log.swap). In the root, cleaner-offset-checkpoint holds the offset up to
-which each log is compacted. expiry-time-checkpoint (ours) holds the trusted time
-(kafkalite.broker.log.expiry_checkpoint).
+A file marked "(ours)" exists only in kafkalite. All other files are Apache Kafka's, byte for byte. The file
+cleaner-offset-checkpoint has the offset up to which each log is compacted. The file expiry-time-checkpoint has the
+trusted time (kafkalite.broker.log.expiry_checkpoint).
+
+Suffixes:
+
+    .deleted          a file that will be removed later, or at the next start
+    -delete           a partition directory that will be removed later, or at the next start
+    -stray            a partition directory that belongs to no known partition and may have records; it is kept
+    .cleaned, .swap   files of a compaction (kafkalite.broker.log.swap)
 
 Everything here may block. OSError reaches the caller.
 """
@@ -78,7 +82,7 @@ READ_SIZE: Final = 1024 * 1024
 
 
 def stem(offset: int) -> str:
-    """Return the file name stem for an offset, as Kafka does: 20 digits."""
+    """Return the file name without suffix for an offset, as Kafka does: 20 digits."""
     return f"{offset:020d}"
 
 
@@ -93,7 +97,7 @@ def deleted_directory_name(topic: str, partition: int) -> str:
 
 
 def stray_directory_name(topic: str, partition: int) -> str:
-    """Return the name for a partition directory that belongs to no topic; the form is Kafka's."""
+    """Return the name for a partition directory that belongs to no known partition, in Kafka's form."""
     return _renamed_directory(topic, partition, DIRECTORY_STRAY_SUFFIX)
 
 
@@ -111,10 +115,11 @@ def parse_directory_name(name: str) -> tuple[str, int] | None:
 
 
 def write_atomically(path: str, data: bytes, *, durable: bool, owned_as: stat_result | None = None) -> None:
-    """Replace a file as a whole; with `durable`, its content and name are durable on return.
+    """Replace a file as a whole. With `durable`, its content and name are durable on return.
 
-    With `owned_as` the new file gets the owner and mode of that file before anything is written to it; until then only
-    this process's user can open it. If the owner cannot be set, raises OSError and keeps the old file.
+    `owned_as` is another file's os.stat_result. The new file gets its owner and mode before anything is written to the
+    new file; until then only this process's user can open it. If the owner cannot be set, OSError is raised and the old
+    file stays.
     """
     temporary = path + TEMPORARY_SUFFIX
     if owned_as is None:
@@ -175,7 +180,7 @@ def read_from(fd: int, position: int, size_max: int | None = None) -> bytes:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a directory and everything in it; files that cannot be removed stay for the next start."""
+    """Remove a directory and everything in it. Files that cannot be removed stay until the next start."""
     with contextlib.suppress(FileNotFoundError):
         for entry in disk.entries(path):
             if entry.is_dir(follow_symlinks=False):

@@ -4,8 +4,8 @@
     flush_async(b) ─┼─▶ queue ─▶ one round ─▶ fdatasync(log 2) ─▶ callbacks of log 2
     flush_async(c) ─┘      (a request that arrives during a round waits for the next one)
 
-A round syncs each unsynced file of a partition once, for all producers that wait. If a round has several logs, the
-flusher first starts the writeback of all of them, so that the syncs overlap.
+In a round, each unsynced file of a partition is synced once for all producers that wait. If a round has several logs,
+the flusher first starts the writeback of all of them, so that the syncs overlap.
 
 Callbacks run on this thread, without locks, with 0 or a Kafka error code; they must not block. If a callback raises,
 the exception is logged and the others still run. Every callback is called exactly once, also when the flusher stops.
@@ -32,7 +32,10 @@ Callback = Callable[[int], object]
 
 
 class Flusher:
-    """The group-commit thread of one data directory. Its queue is bounded by the requests in flight."""
+    """The group-commit thread of one data directory.
+
+    Its queue needs no limit: it has at most one entry for each request in flight.
+    """
 
     def __init__(self, on_fatal: Callable[[BaseException], None], executors: Executors = THREADS) -> None:
         self._on_fatal = on_fatal
@@ -48,14 +51,16 @@ class Flusher:
         self._worker.start()
 
     def stop(self) -> None:
-        """Serve the waiting requests, then end the thread. Requests after that run on the caller's thread."""
+        """Serve the waiting requests, then end the thread. Later requests run on their caller's thread."""
         with self._lock:
             self._stopping = True
         self._worker.stop()
 
     def submit(self, log: PartitionLog, end_offset: int, callback: Callback | None = None) -> None:
-        """Request a flush up to end_offset; call back when everything below it is durable. Never blocks while the
-        flusher runs."""
+        """Request a flush of `log` up to `end_offset`; call back with 0 or an error code when it has ended.
+
+        Never blocks while the flusher runs.
+        """
         with self._lock:
             if not self._stopping:
                 waiters = self._waiting.setdefault(log, [])
@@ -72,7 +77,7 @@ class Flusher:
             return sum(map(len, self._waiting.values()))
 
     def _turn(self) -> None:
-        """Run one round."""
+        """Run one round: flush every log for which a request waits."""
         with self._lock:  # after a MemoryError here nothing is lost, and the turn starts again
             waiting, self._waiting = self._waiting, {}
         try:
@@ -108,10 +113,10 @@ def _serve(log: PartitionLog, waiters: list[tuple[int, Callback]], durations: Hi
 
 
 def flush_together(logs: Sequence[PartitionLog], directory: str) -> None:
-    """Flush many logs with one sync of their file system. A failure is logged and takes its partition offline.
+    """Flush many logs with one sync of their file system. If a log's flush fails, log the error and take its partition
+    offline.
 
-    If the sync fails, each log is flushed separately, since a sync of the file system does not report which file
-    failed.
+    If the sync of the file system fails, each log is flushed separately: the error does not say which file failed.
     """
     states = [log.begin_bulk_flush() for log in logs]
     try:

@@ -1,12 +1,15 @@
 """Turn the data directory of a standalone broker into that of a cluster member, and store the progress.
 
     migration.json            the progress; removed at the end
-    metadata.journal.alone    a copy of the old journal for reference; it holds SCRAM credentials
+    metadata.journal.alone    a copy of the old journal for reference; it contains SCRAM credentials
 
-The migration has two phases. In phase PLANNED the topics are created in the cluster. The directory is unchanged, so the
-standalone broker may still start. In phase MOVING the cluster has everything that the journal had, and `finish` changes
-the directory. No broker starts on the directory until that is complete. After a crash, `finish` is run again: each of
-its steps may be repeated. Records are neither copied nor changed.
+The migration has two phases:
+
+    PLANNED    the topics are created in the cluster. The directory is unchanged: the standalone broker may still start
+    MOVING     the cluster has everything that the journal had. `finish` changes the directory. Until it is complete,
+               no broker starts on the directory
+
+After a crash, `finish` is run again: each of its steps may be repeated. Records are neither copied nor changed.
 
 Everything here may block.
 """
@@ -80,8 +83,10 @@ def write(root: str, handover: Handover) -> None:
 
 
 def begin_moving(root: str, handover: Handover) -> None:
-    """Enter phase MOVING, in which no standalone broker starts on the directory. If a broker was started on it since
-    the migration was planned, raise StartupError and stay in phase PLANNED."""
+    """Enter phase MOVING, in which no standalone broker starts on the directory.
+
+    If a broker was started on it since the migration was planned, raise StartupError and stay in phase PLANNED.
+    """
     lock = directory.DirectoryLock(root)
     try:
         if not disk.exists(f"{root}/{files.CLEAN_SHUTDOWN_NAME}"):
@@ -93,7 +98,7 @@ def begin_moving(root: str, handover: Handover) -> None:
 
 
 def check_whole(root: str) -> None:
-    """Raise StartupError for a directory whose migration is in phase MOVING."""
+    """Raise StartupError if the directory's migration is in phase MOVING."""
     handover = read(root)
     if handover is not None and handover.phase == MOVING:
         raise StartupError(

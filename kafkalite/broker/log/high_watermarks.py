@@ -1,9 +1,10 @@
-"""Checkpoint the high watermark of each replica in replication-offset-checkpoint.
+"""Checkpoint the high watermark of each replica in the file replication-offset-checkpoint.
 
-The file is Kafka's. It omits partitions without other replicas. It is written every few seconds, at a stop, and before
-a truncation, so its values are never above the last known high watermark. A value that is too low does no harm: the
-replica learns the current one from its leader. A value that is too high would expose records that may still be
-truncated.
+The file is Kafka's. It has no entries for partitions with a single replica. It is written every few seconds, at a stop,
+and before a truncation.
+
+So its values are never above the last known high watermark. A value that is too low does no harm: the replica learns
+the current one from its leader. A value that is too high would expose records that may still be truncated.
 
 Thread rule: any thread; a leaf lock guards writes. Writes may block.
 """
@@ -39,8 +40,9 @@ class HighWatermarks:
         return self._written.get((topic, partition))
 
     def forget(self, is_gone: Callable[[tuple[str, int]], bool]) -> None:
-        """Remove partitions from the checkpoint, durably, so that a new partition of the same name gets no old value.
-        OSError."""
+        """Remove partitions from the checkpoint, durably, so that a new partition with an old name gets no old value.
+        OSError.
+        """
         with self._lock:
             kept = {key: offset for key, offset in self._written.items() if not is_gone(key)}
             if len(kept) < len(self._written):

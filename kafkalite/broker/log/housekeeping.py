@@ -12,9 +12,11 @@
     expiry time         as checkpoint, at most STORE_INTERVAL_MAX   stores the trusted time (see expiry_checkpoint)
     removal             when due                                    unlinks files renamed a while ago
 
-A checkpoint syncs logs instead of waiting until the system writes the pages, so that a start after a crash reads less.
-Intervals use the monotonic clock. A failed chore is logged and retried at its next turn; the thread continues. Tests
-call `run_due` with their own clock.
+A checkpoint syncs logs itself instead of waiting for the operating system to write them. So a start after a crash has
+less to read.
+
+Intervals use the monotonic clock. A failed chore is logged and tried again after its interval; the thread continues.
+Tests call `run_due` with their own clock.
 """
 
 from __future__ import annotations
@@ -159,7 +161,7 @@ class Housekeeper:
             logger.exception("a housekeeping task failed; retrying later", extra=fields(chore=chore.name))
 
     def _dirty_logs(self) -> list[PartitionLog]:
-        """Return the logs with unflushed records, always in the same order."""
+        """Return the logs with unflushed records. Their order is always the same."""
         return sorted(self._logs.dirty_logs, key=lambda log: (log.topic, log.partition))
 
     def flush_by_age(self) -> None:
@@ -205,7 +207,7 @@ class Housekeeper:
 
 
 def _remove(path: str) -> None:
-    """Remove a file or a directory; after a failure the next start removes it."""
+    """Remove a file or a directory. If this fails, the next start removes it."""
     try:
         if disk.is_directory(path) and not disk.is_link(path):
             files.remove_tree(path)

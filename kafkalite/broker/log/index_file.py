@@ -8,12 +8,13 @@
     40  base offset                  92  bytes since the last entry
     48  covered size, bytes          96  end offset                     little-endian throughout
 
-An index covers the first `covered size` bytes of the segment, which were durable before the index was written. Loading
-an index also indexes the bytes after the covered ones, so the index of a growing segment can be saved, too. The CRC of
-the last covered batch identifies the bytes. An index that is missing, incomplete, from another partition or from other
-bytes is ignored and rebuilt from the log.
+An index *covers* the first `covered size` bytes of the segment; they were durable before the index was written. The
+index of a growing segment can be saved, too: loading it also indexes the bytes after the covered ones.
 
-Reading and writing may block; nothing here is shared between threads.
+The CRC of the last covered batch shows whether the index belongs to these bytes. An index that is missing, incomplete,
+from another partition or from other bytes is ignored and rebuilt from the log.
+
+Reading and writing may block. Nothing here is shared between threads.
 """
 
 from __future__ import annotations
@@ -104,8 +105,9 @@ def _report(path: str, reason: str) -> None:
 
 
 def topic_id_in(directory: str) -> bytes | None:
-    """Return the topic id that all saved indexes of a partition directory contain; None without indexes or if they
-    disagree."""
+    """Return the topic id in the saved indexes of a partition directory. None if there are no indexes, or if they have
+    different ids.
+    """
     try:
         paths = [f"{directory}/{name}" for name in disk.list_names(directory) if name.endswith(files.INDEX_SUFFIX)]
     except OSError:
@@ -115,7 +117,7 @@ def topic_id_in(directory: str) -> bytes | None:
 
 
 def describes(summary: IndexSummary, segment: Segment, topic_id: bytes, partition: int) -> bool:
-    """Return whether the index was made from the bytes that the segment has now. Opens the segment."""
+    """Return whether the index was made from the bytes that the segment has now. The function opens the segment."""
     if (
         summary.topic_id != topic_id
         or summary.partition != partition
@@ -137,8 +139,8 @@ def describes(summary: IndexSummary, segment: Segment, topic_id: bytes, partitio
 def read_entries(path: str, summary: IndexSummary, *, mapped: bool = True) -> SegmentIndex | None:
     """Return the entries of an index file; None if they are damaged or unreadable.
 
-    With `mapped`, a large index is mapped instead of copied. The active segment's index is always copied, since it
-    grows.
+    With `mapped`, a large index is mapped into memory instead of copied. The active segment's index is always copied,
+    since it grows.
     """
     import numpy as np
 
@@ -167,8 +169,11 @@ def read_entries(path: str, summary: IndexSummary, *, mapped: bool = True) -> Se
 def scan_after(
     segment: Segment, summary: IndexSummary | None, *, index_interval: int, mapped: bool = True
 ) -> SegmentScan:
-    """Return a scan that builds a segment's index. The scan begins after the bytes that the saved index covers, or at
-    the segment's start."""
+    """Return a scan that builds a segment's index.
+
+    The scan begins after the bytes that the saved index (`summary`) covers. Without a usable saved index it begins at
+    the segment's start.
+    """
     index = None if summary is None else read_entries(path_of(segment), summary, mapped=mapped)
     if summary is None or index is None:
         return SegmentScan(
@@ -222,7 +227,8 @@ def save(
     max_timestamp_offset: int,
     last_position: int,
 ) -> None:
-    """Write the index of the first covered_size bytes, which must be durable. `columns` are SegmentIndex.columns.
+    """Write the index of a segment's first `covered_size` bytes, which must be durable. `columns` are
+    SegmentIndex.columns.
 
     The file is not synced, because it can be rebuilt from the log.
     """

@@ -1,6 +1,7 @@
 """Load, rebuild and save the indexes of a log's segments.
 
-An index is loaded from its file at first use, and rebuilt from the segment if the file is missing or damaged.
+At its first use, an index is loaded from its file. If the file is missing or damaged, the index is rebuilt from the
+segment.
 
 Thread rule: any thread; a loaded index is published under the log's lock. Everything here may block.
 """
@@ -33,7 +34,7 @@ VERIFY_AHEAD: Final = 4 * 1024 * 1024
 class SegmentIndexes:
     """Loads and saves the indexes of one log's segments.
 
-    `cut_lock` is held while the log is cut; None for a log that is never cut.
+    `cut_lock` is held while the log is truncated; None for a log that is never truncated.
     """
 
     __slots__ = ("_cut_lock", "_log", "_topic_id", "dense")
@@ -46,8 +47,7 @@ class SegmentIndexes:
         """Set while loading: whether a missing offset between the segments that exist at that time is damage."""
 
     def _load(self, segment: Segment, *, locked: bool) -> None:
-        """Give a segment its index: the saved index, if it matches the segment, extended by the batches that it does
-        not cover."""
+        """Give a segment its index: load the saved index if it matches the segment, and index the batches after it."""
         size = segment.size
         summary = index_file.summary_of(segment, self._topic_id, self._log.partition)
         mapped = segment is not self._log.active
@@ -91,9 +91,11 @@ class SegmentIndexes:
         return segment.index
 
     def checked(self, segment: Segment, offset: int, size_max: int, offset_limit: int) -> None:
-        """Open a segment, load its index, and verify the batches that a read of `size_max` bytes from `offset` returns
-        and VERIFY_AHEAD bytes after them. `segment.damage` has the result. `offset_limit` is the first offset that
-        cannot be in the segment. OSError. May block."""
+        """Open a segment, load its index and verify batches; `segment.damage` has the result. OSError. May block.
+
+        The verified batches are those that a read of `size_max` bytes from `offset` returns, and VERIFY_AHEAD bytes
+        after them. `offset_limit` is the first offset that cannot be in the segment.
+        """
         with segment:
             index = self.loaded(segment)
             if segment.unverified:
@@ -102,8 +104,10 @@ class SegmentIndexes:
                 recovery.verify_granules(segment, granules, offset_limit)
 
     def position_of_offset(self, segment: Segment, offset: int, *, locked: bool = False) -> int:
-        """Return the position from which to walk to an offset. `locked`: whether the caller holds the log's lock. May
-        block."""
+        """Return a position at or before the batch with `offset`, from which to read batch by batch. May block.
+
+        `locked`: whether the caller holds the log's lock.
+        """
         while True:
             index = self.loaded_locked(segment) if locked else self.loaded(segment)
             position = index.position_of_offset(offset)
@@ -123,8 +127,7 @@ class SegmentIndexes:
 
     @staticmethod
     def forget_failed(segments: Sequence[Segment]) -> bool:
-        """Drop the indexes whose mapped files failed, so that these indexes are rebuilt; return whether any were
-        dropped."""
+        """Drop each index whose mapped file failed, so that it is rebuilt; return whether any was dropped."""
         failed = [segment for segment in segments if segment.index is not None and segment.index.failed]
         for segment in failed:
             segment.forget_index()
@@ -132,8 +135,10 @@ class SegmentIndexes:
 
     @staticmethod
     def state_of(segment: Segment) -> dict[str, int] | None:
-        """Return a segment's index for save_state(), or None if nothing has to be saved. The index can grow after the
-        call."""
+        """Return the state of a segment's index for save_state(); None if nothing has to be saved.
+
+        The index can grow after the call.
+        """
         if segment.index is None or segment.size == 0 or segment.damage is not None:
             return None
         return {

@@ -1,5 +1,4 @@
-"""Read and write `metadata.journal`, the file with a data directory's metadata: topics, settings, users, ACLs, quotas,
-ids.
+"""Read and write `metadata.journal`, the file with a data directory's topics, settings, users, ACLs, quotas and ids.
 
     <CRC-32C of the JSON, 8 hex digits> SPACE <JSON object> NEWLINE
 
@@ -24,14 +23,16 @@ changed the file, and the broker refuses to start.
     {"op": "acls", "add": [acl, ...], "remove": [acl, ...]}   an ACL is the seven texts of kafkalite.base.acls.Acl
     {"op": "quota", "changes": [{"entity": {type: name or null}, "key", "value": number or null}, ...]}
 
-All changes of a request to users, ACLs or quotas are in one line, so they apply as a whole or not at all. A line that
-adds an existing ACL, or removes an ACL or quota that does not exist, is an error: permissions are never guessed.
+One line has all changes that a request makes to users, ACLs or quotas. So they apply as a whole or not at all. Adding
+an ACL that exists is an error, and so is removing an ACL or quota that does not exist: permissions are never guessed.
 
 A partition's leader epoch is the count of unclean starts minus the partition's base. So an unclean start adds one line
-for any number of partitions. If the file has many more lines than the state needs, it is rewritten (temporary file,
-sync, rename, sync of the directory): at a start, and from time to time while the broker runs.
+for any number of partitions.
 
-The manager's lock orders writers. Everything here blocks.
+A file with many more lines than its state needs is rewritten, at a start and from time to time while the broker runs.
+The steps are: temporary file, sync, rename, sync of the directory.
+
+Thread rule: the manager's lock orders writers. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -120,8 +121,9 @@ def decode_line(line: bytes) -> dict[str, Any] | None:
 
 
 def _run_lengths(values: list[int]) -> list[list[int]]:
-    """Return [[value, count], ...] with one entry per run of equal values: most partitions of a topic share one
-    base."""
+    """Return [[value, count], ...] with one entry per run of equal values. Most partitions of a topic have the same
+    base.
+    """
     runs: list[list[int]] = []
     for value in values:
         if runs and runs[-1][0] == value:
@@ -162,7 +164,7 @@ def credential_deletion(mechanism: str, user: str) -> dict[str, Any]:
 
 
 def credentials_change(changes: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return one journal line for all changes of users in a request."""
+    """Return the journal line with all changes of users that a request makes."""
     return changes[0] if len(changes) == 1 else {"op": "scram_changes", "changes": list(changes)}
 
 
@@ -283,13 +285,13 @@ def apply(state: MetadataState, change: dict[str, Any]) -> None:
 
 
 def _snapshot(state: MetadataState) -> list[dict[str, Any]]:
-    """Return the shortest list of lines for this state."""
+    """Return the shortest list of changes that leads to this state."""
     changes = _without_lists(state) + [acls_change(acls, ()) for acls in batched(state.acls, ACLS_PER_LINE)]
     return changes + [quotas_change(quotas) for quotas in batched(_all_quotas(state), ACLS_PER_LINE)]
 
 
 def _snapshot_size(state: MetadataState) -> int:
-    """Return the number of lines in _snapshot(), without building them."""
+    """Return the length of the list that _snapshot() returns, without building it."""
     counts = (len(state.acls), sum(map(len, state.quotas.values())))
     return len(_without_lists(state)) + sum(-(-count // ACLS_PER_LINE) for count in counts)
 
@@ -368,8 +370,10 @@ class Journal:
         return journal
 
     def rewrite(self) -> None:
-        """Replace the file by the shortest file with the same state. After an OSError the old file stays, or `failure`
-        is set."""
+        """Replace the file by the shortest file with the same state.
+
+        After an OSError the old file stays in use. If another file may have its name now, `failure` is set.
+        """
         changes = _snapshot(self.state)
         data = b"".join(encode_line(change) for change in changes)
         present = disk.stat(self.path).st_ino if self._fd >= 0 else None
@@ -390,7 +394,8 @@ class Journal:
         """Rewrite the file if it has many more lines than its state needs.
 
         Call this only when no deleted topic has directories left: the new file does not contain the ids of deleted
-        topics."""
+        topics.
+        """
         if self.line_count > _snapshot_size(self.state) + SLACK_LINES:
             self._rewrite_without_deleted()
 
@@ -420,9 +425,9 @@ class Journal:
             return False
 
     def record(self, *changes: dict[str, Any]) -> None:
-        """Write changes, and apply them to the state when they are durable. After an OSError, no change was made.
+        """Write changes, and apply them to the state when they are durable. After an OSError, the state is unchanged.
 
-        After a failed sync the file's content is unknown, so no changes are accepted until the next start reads the
+        After a failed sync the file's content is unknown. So no changes are accepted until the next start reads the
         file.
         """
         if self.failure is not None:
@@ -446,7 +451,7 @@ class Journal:
             apply(self.state, change)
 
     def _cut_back(self) -> None:
-        """Remove the incomplete line that a failed write left, so that the next line does not follow it."""
+        """Remove the incomplete line that a failed write left. Otherwise the next line would follow it directly."""
         try:
             file_ops.truncate_file(self._fd, self.size)
         except OSError as error:

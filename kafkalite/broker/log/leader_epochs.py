@@ -1,14 +1,16 @@
-"""Keep the start offset of each leader epoch of a log. With these offsets, two replicas find where their logs diverge.
+"""Keep the start offset of each leader epoch of a log, in the file leader-epoch-checkpoint.
+
+With these offsets, two replicas find where their logs diverge.
 
     entries     (epoch, start offset), both rising; the last one is the epoch of the newest batch, or of a leader that
                 has not written yet
     look-up     the end offset of epoch E: the start of the next epoch, or the log end
 
 A new entry replaces all entries with the same or a later epoch and all entries at the same or a later offset. Results
-equal those of Kafka's LeaderEpochFileCache. The file is leader-epoch-checkpoint. A change is durable when its method
-returns, except for `begin` and `save(durable=False)`.
+equal those of Kafka's LeaderEpochFileCache. A change is durable when its method returns, except for `begin` and
+`save(durable=False)`.
 
-Thread rule: changes need the log's lock; `entries` is replaced as a whole, and any thread may read it. Changes block.
+Thread rule: changes need the log's lock. `entries` is replaced as a whole, and any thread may read it. Changes block.
 """
 
 from __future__ import annotations
@@ -52,8 +54,10 @@ class LeaderEpochs:
         return True
 
     def begin(self, epoch: int, start_offset: int) -> None:
-        """Add the start of an epoch without writing the file; call `save` before a batch has this epoch. A crash before
-        the save is harmless: a start drops an epoch without batches."""
+        """Add the start of an epoch without writing the file; call `save` before the first batch of the epoch.
+
+        A crash before the save is harmless: a start drops an epoch without batches.
+        """
         self.entries = self._with(epoch, start_offset)
 
     def save(self, *, durable: bool = True) -> None:
@@ -91,8 +95,9 @@ class LeaderEpochs:
         return max((epoch for epoch, start in self.entries if start <= offset), default=UNDEFINED)
 
     def cut_end(self, offset: int) -> bool:
-        """Remove the entries that start at `offset` or later, for a truncation to it; return whether any were removed.
-        OSError."""
+        """Remove the entries that start at `offset` or later, for a truncation to `offset`; return whether any were
+        removed. OSError.
+        """
         kept = tuple(entry for entry in self.entries if entry[1] < offset)
         if len(kept) == len(self.entries):
             return False
@@ -100,8 +105,10 @@ class LeaderEpochs:
         return True
 
     def cut_front(self, offset: int) -> bool:
-        """Drop the epochs that end before the new log start `offset`, and set the start of the epoch at this offset to
-        it. Return whether anything changed. OSError."""
+        """Drop the epochs that end before `offset`, the new log start; the epoch at this offset then starts at it.
+
+        Return whether anything changed. OSError.
+        """
         gone = [entry for entry in self.entries if entry[1] <= offset]
         if not gone or gone == [(gone[-1][0], offset)]:
             return False
@@ -112,7 +119,9 @@ class LeaderEpochs:
         """Replace the entries in [offset, limit) by `found`, the epochs of the batches there; return whether anything
         changed.
 
-        If the last epoch in the range continues after it, a later entry for this epoch is dropped. OSError."""
+        A later entry for the last epoch in the range is dropped, because the epoch then continues after the range.
+        OSError.
+        """
         known = (*(entry for entry in self.entries if entry[1] < offset), *found)
         last = known[-1][0] if known else UNDEFINED
         entries = (*known, *(entry for entry in self.entries if entry[1] >= limit and entry[0] != last))

@@ -4,26 +4,29 @@
     otherwise       read everything after the flushed offset and check its CRCs; truncate the tail at the first bytes
                     that are no batch, and quarantine damage below the flushed offset (see recovery)
 
-The *flushed offset* is the recovery point of the last checkpoint, or a higher offset if saved indexes cover the log
-from the recovery point to it without a gap: an index, too, is written only after its bytes were synced. Offsets below
-it are never reused, even if their records are lost. A saved index does not prove that file names are durable. So after
-an unclean stop, the log counts as durable only up to the recovery point until its next flush.
+Flushed offset. The *flushed offset* is the offset up to which the log is known to be durable. It is the recovery point
+of the last checkpoint, or a higher offset if saved indexes cover the log without a gap from the recovery point to that
+offset. A saved index proves this, because it is written only after its bytes were synced. Offsets below the flushed
+offset are never reused, even if their records are lost.
 
-A directory that Kafka wrote last has Kafka's index files next to the active segment:
+A saved index does not prove that file names are durable. So after an unclean stop, the log counts as durable only up to
+the recovery point until its next flush.
 
-    standalone broker   the directory may be a copy, which ends above our recovery point: no offset counts as missing,
-                        and bytes that intact batches follow are not truncated
-    replica             a Java broker used this data directory and also wrote the recovery point: below that point only
-                        the last segment is read; above it offsets may be missing, since Kafka compacts there, too,
-                        unless a leader has them
+Directories from Kafka. A directory that Kafka wrote last has Kafka's index files next to the active segment:
 
-Kafka's index files are removed when their segment grows or is truncated: a Java broker would trust them, but rebuilds
-missing files. They are also the only sign that Kafka wrote the log. So if no other broker has the records, the whole
-log and a recovery point at its end are made durable before the files are removed (`LogOpener.keep_taken_over`).
+    standalone broker   The directory may be a copy, which ends above our recovery point. No offset counts as missing.
+                        Bytes that intact batches follow are not truncated.
+    replica             A Java broker used this data directory and also wrote the recovery point. Below that point only
+                        the last segment is read. Above it Kafka also compacts, so offsets may be missing there, unless
+                        a leader has them.
+
+Kafka's index files are removed when their segment grows or is truncated: a Java broker would trust them, but it
+rebuilds missing files. They are also the only sign that Kafka wrote the log. So if no other broker has the records, the
+whole log and a recovery point at its end are made durable before the files are removed (`LogOpener.keep_taken_over`).
 Otherwise, after a crash, offsets that Kafka compacted away would count as lost.
 
-After a power cut, offsets may be missing between two segments: the name of the later segment survived, but not the end
-of the earlier segment.
+Gaps. After a power cut, offsets may be missing between two segments: the name of the later segment survived, but not
+the end of the earlier segment.
 
     above the flushed offset            the log is truncated there
     below, in a log ever compacted      normal: compaction writes recovery points before it removes anything
@@ -31,7 +34,7 @@ of the earlier segment.
     below, in any other log             damage; found when the index of the segment before the gap is first loaded, not
                                         at a start, and remembered
 
-May block; several threads may load different directories at once.
+Thread rule: several threads may load different directories at once. Everything here may block.
 """
 
 from __future__ import annotations
@@ -92,12 +95,16 @@ class LoadPlan:
 
     @property
     def refetched(self) -> bool:
-        """Whether a leader has the records that may be damaged or missing here, and will send them again."""
+        """Whether a leader has all records of this replica, and will send again those that are damaged or missing
+        here.
+        """
         return self.replicated and not self.sole
 
     @property
     def sparse(self) -> bool:
-        """Whether intact batches may have gaps between them because compaction removed records here or at a leader."""
+        """Whether compaction here or at a leader may have removed records, so that intact batches may have gaps between
+        them.
+        """
         return self.cleaned or self.config.compacted or self.replicated
 
 
@@ -182,8 +189,9 @@ def load(plan: LoadPlan, services: LogServices) -> PartitionLog:
 
 
 def load_offline(plan: LoadPlan, services: LogServices, error: OSError) -> PartitionLog:
-    """Return an offline log for a directory that cannot be read. The log responds with KAFKA_STORAGE_ERROR; the files
-    stay untouched."""
+    """Return an offline log for a directory that cannot be read. The log answers requests with KAFKA_STORAGE_ERROR, and
+    its files stay untouched.
+    """
     log = _make(plan, services)
     _load_empty(log, plan, max(plan.log_start or 0, 0), quiet=True)
     log.go_offline(f"its directory cannot be read: {error}")
@@ -191,7 +199,7 @@ def load_offline(plan: LoadPlan, services: LogServices, error: OSError) -> Parti
 
 
 def list_directory(directory: str, segment_suffix: str) -> Listing:
-    """List a partition directory, and remove the leftovers of an earlier process."""
+    """Return the files in a partition directory, after removing the leftovers of an earlier process."""
     listing = Listing({}, set())
     snapshots_found: set[int] = set()
     companions: list[tuple[int, str, Container[int]]] = []  # (offset, path, offsets of the files it belongs to)
@@ -226,10 +234,11 @@ def list_directory(directory: str, segment_suffix: str) -> Listing:
 
 
 def _remove_below(log: PartitionLog, listing: Listing, start: int) -> None:
-    """Remove segments that end at the log start or below.
+    """Remove the segments that end at the log start or below it.
 
-    These segments were deleted, but a power cut undid or prevented the removal. The other segments have no gaps between
-    them."""
+    These segments were deleted, but a power cut undid or prevented the removal. Segments above the log start have no
+    gaps between them.
+    """
     bases = sorted(listing.segment_sizes)
     gone = [base for base, next_base in itertools.pairwise(bases) if next_base <= start]
     for base in gone:
@@ -262,7 +271,7 @@ def _load_empty(log: PartitionLog, plan: LoadPlan, start: int, *, quiet: bool = 
 def _find_end(
     log: PartitionLog, plan: LoadPlan, segments: tuple[Segment, ...], start: int, *, foreign: bool
 ) -> tuple[tuple[Segment, ...], int, int]:
-    """Return (segments, log end, flushed offset), reading as little as the last stop allows."""
+    """Find the end of the log; return (segments, log end, flushed offset). Read as little as the last stop allows."""
     active = segments[-1]
     summary = index_file.summary_of(active, plan.topic_id, plan.partition)
     if plan.clean and summary is not None and summary.covered_size == active.size:
@@ -365,8 +374,8 @@ def _flushed_end(
 ) -> int:
     """Return the offset up to which the log is durable: `known`, or the end of the saved indexes that continue from it.
 
-    A saved index proves that its own segment is durable, but not the earlier segments, which may have been recovered
-    and not synced since.
+    A saved index proves that its own segment is durable. It proves nothing about the earlier segments, which may have
+    been recovered and not synced since.
     """
     known = max(known, segments[0].base_offset)
     for i, (segment, (end, summary)) in enumerate(zip(segments, covered, strict=True)):
@@ -379,7 +388,7 @@ def _flushed_end(
 
 
 def _gaps_until(plan: LoadPlan, flushed: int, *, keep: bool) -> int:
-    """Return the offset below which a gap in the offsets is not damage."""
+    """Return the offset below which missing offsets do not count as damage."""
     if keep or (plan.sparse and not plan.points_known):
         return recovery.OFFSET_MAX
     return flushed if plan.sparse else 0
@@ -436,13 +445,14 @@ def _read_epochs(plan: LoadPlan, log_end: int) -> list[tuple[int, int]]:
 
 
 def _epoch_of(plan: LoadPlan) -> int:
-    """Return the leader epoch for new batches: the journal's epoch or the last epoch in the directory, whichever is
-    higher."""
+    """Return the leader epoch for new batches: the higher one of the journal's epoch and the last epoch in the
+    directory.
+    """
     entries = checkpoints.read_epochs(f"{plan.directory}/{files.EPOCHS_NAME}")
     return max(plan.leader_epoch, entries[-1][0] if entries else 0)
 
 
 def _note_producers(log: PartitionLog) -> None:
-    """Note the producer ids in a log from another broker, so that this broker does not allocate the same ids again."""
+    """Note the producer ids in a log from another broker, so that they are never allocated again here."""
     with log.core.locked():
         log.load_producers_locked()

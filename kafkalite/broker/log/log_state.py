@@ -1,7 +1,9 @@
 """Provide read access to the state of a log: names, offsets, segments and flags.
 
-The native core of the log keeps this state. Thread rule: any thread, without the lock. Two values that are read one
-after the other may belong to different moments.
+The native core of the log (`LogCore`) has this state.
+
+Thread rule: any thread, without the lock. If two values are read one after the other, the state may have changed
+between the reads.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LogState:
-    """The read-only state of one partition's log. PartitionLog sets the core."""
+    """The read-only state of one partition's log. PartitionLog sets `core`."""
 
     __slots__ = ("core",)
 

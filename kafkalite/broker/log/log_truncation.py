@@ -1,27 +1,29 @@
-"""Truncate a replica's log at its end, durably, while others read it.
+"""Truncate a replica's log, durably, while other threads read it.
 
-    The *cut* is the offset at which the log ends afterwards.
+    The *new end* is the offset at which the log ends afterwards.
 
-    1  if the cut is below the log start, restore the epochs there; then lower log
-       start, recovery point and high watermark, durably                              a start trusts nothing above it
-    2  remove saved indexes, snapshots and aborted transactions above the cut
+    1  if the new end is below the log start, restore the leader epochs there;
+       then lower the log start, recovery point and high watermark, durably            a start trusts nothing above them
+    2  remove saved indexes, snapshots and aborted transactions above the new end
     3  publish the new list of segments: without the later ones, and with a shorter
-       one in place of the segment that contains the cut                              readers see the new end
-    4  shorten the file of this segment, or rename a copy of its beginning; rename
-       the later files to be removed; sync file and directory
-    5  remove epochs that begin above the cut, durably                                the truncation is final
+       one in place of the segment that contains the new end                           readers see the new end
+    4  shorten the file of this segment, or use a copy of its beginning instead;
+       rename the later files to be removed; sync file and directory
+    5  remove leader epochs that begin at the new end or above it, durably             the truncation is complete
 
-Readers never see a file change. If readers use (pin) the segment that contains the cut, they keep its old file, and its
-beginning is copied to a new file before step 3. Otherwise the old segment can no longer be opened after step 3, so its
-file is shortened in place.
+Readers never see a file change. If a reader uses (pins) the segment that contains the new end, readers keep its old
+file, and its beginning is copied to a new file before step 3. Otherwise the old segment can no longer be opened after
+step 3, so its file is shortened in place.
 
-After a power cut between the steps, each file holds at least the beginning of its old content. A start reads the log
-from the recovery point on and keeps what is intact (kafkalite.broker.log.loading). The epochs are removed last, since
-the start may need them; epochs above the log end are harmless. Nothing is appended before all steps are done, so old
-and new batches never mix. After a crash, nothing is appended before the file that the start found is durable
-(ReplicaLog.sync_walked).
+After a power cut between the steps, each file has at least the beginning of its old content. A start reads the log from
+the recovery point on and keeps what is intact (kafkalite.broker.log.loading). The epochs are removed last, since the
+start may need them; epochs above the log end are harmless.
 
-All steps run under the log's lock and its flush lock, so no earlier sync counts for later writes.
+Old and new batches never mix. Nothing is appended before all steps are done. After a crash, nothing is appended before
+the start has made the files durable that it found (ReplicaLog.sync_walked).
+
+Thread rule: all steps run under the log's lock and its flush lock. So no sync that began earlier counts for later
+writes.
 """
 
 from __future__ import annotations
@@ -50,23 +52,25 @@ COPY_SIZE: Final = 4 * 1024 * 1024
 
 
 class LeaderChanged(Exception):
-    """The leader changed before an operation on behalf of the old leader. Nothing was done."""
+    """The leader changed before an operation for the old leader. Nothing was done."""
 
 
 class TruncatableLog(PartitionLog):
-    """A log that can be truncated, with its leader epochs."""
+    """A log that can be truncated, and its leader epochs."""
 
     __slots__ = ("replica",)
 
     replica: Replica
 
     def check_follows_locked(self, leader_epoch: int | None) -> None:
-        """Raise LeaderChanged unless the log follows a leader in this epoch; None matches any state."""
+        """Raise LeaderChanged unless the log follows a leader in this leader epoch. With None, check nothing."""
         if leader_epoch is not None and self.replica.follows not in (leader_epoch, FOLLOWS_ANYBODY):
             raise self.leader_changed(leader_epoch)
 
     def correct_epochs(self, segment: Segment, position: int = 0) -> None:
-        """Replace the leader epochs of a segment by the epochs of its batches, from a batch's position on. OSError."""
+        """Replace a segment's recorded leader epochs by those in its batches, beginning with the batch at `position`.
+        OSError.
+        """
         first = header_at(segment, position)
         if first is not None and segment.damage is None:
             offset = first["base_offset"]
@@ -74,15 +78,16 @@ class TruncatableLog(PartitionLog):
             self.epochs.correct(offset, self.indexes.behind(segment), found)
 
     def leader_changed(self, leader_epoch: int) -> LeaderChanged:
-        """Return the error for an operation on behalf of a leader whose epoch, `leader_epoch`, is no longer the current
-        one."""
+        """Return the error for an operation for a leader whose epoch, `leader_epoch`, is no longer the current one."""
         return LeaderChanged(f"{self.name} is no longer a follower in leader epoch {leader_epoch}")
 
 
 def cut(log: TruncatableLog, offset: int, leader_epoch: int | None = None) -> bool:
-    """Truncate a log to `offset` if it follows a leader in this epoch (None: in any state).
+    """Truncate a log to `offset`; return whether batches were removed.
 
-    Return whether batches were removed. LeaderChanged; StorageError; UnknownTopicOrPartition."""
+    LeaderChanged unless the log follows a leader in `leader_epoch` (None: not checked); StorageError;
+    UnknownTopicOrPartition.
+    """
     end = log.log_end_offset
     with log.core.locked(), log.flush_lock:
         log.check_follows_locked(leader_epoch)
@@ -108,9 +113,11 @@ def cut(log: TruncatableLog, offset: int, leader_epoch: int | None = None) -> bo
 
 
 def begin_anew(log: TruncatableLog, offset: int, leader_epoch: int | None = None) -> None:
-    """Drop all records of a log that follows a leader in this epoch; the log then starts and ends at `offset`.
+    """Drop all records of a log; it then starts and ends at `offset`.
 
-    LeaderChanged; StorageError; UnknownTopicOrPartition."""
+    LeaderChanged unless the log follows a leader in `leader_epoch` (None: not checked); StorageError;
+    UnknownTopicOrPartition.
+    """
     with log.core.locked(), log.flush_lock:
         log.check_follows_locked(leader_epoch)
         _check_usable(log)
@@ -136,8 +143,10 @@ def _failed(log: TruncatableLog, error: OSError) -> StorageError:
 
 
 def _give_up(log: TruncatableLog, error: OSError) -> None:
-    """Take the log offline after a failed step, since only a start can read what is left. Another thread wakes the
-    waiting requests."""
+    """Take the log offline after a failed step, since only a start can read its files now.
+
+    Another thread wakes the waiting requests.
+    """
     if log.core.set_offline():
         reason = f"a truncation could not be completed: {error}"
         logger.error("partition is offline until the broker restarts", extra=fields(log=log.name, reason=reason))
@@ -151,7 +160,10 @@ def _load_producers(log: TruncatableLog) -> None:
 
 
 def _lower(log: TruncatableLog, offset: int) -> None:
-    """Do step 1, durably. The checkpoint files are shared with other logs."""
+    """Lower the log start, recovery point and high watermark, durably: step 1 in the module's docstring.
+
+    The checkpoint files are shared with other logs.
+    """
     start = log.log_start_offset
     if offset < start:  # records below the log start become readable again if this truncation does not complete
         for segment in log.segments:
@@ -193,9 +205,10 @@ def _cut(log: TruncatableLog, offset: int) -> None:
 
 
 def _place(log: TruncatableLog, segment: Segment, offset: int) -> tuple[int, int]:
-    """Return (position of the first batch that reaches beyond `offset`, the log end after a truncation there).
+    """Find the place in a segment at which to truncate the log to `offset`.
 
-    The log end is `offset`, unless that lies inside a batch or after damage.
+    Return (position of the first batch that reaches beyond `offset`, the log end after the truncation). This log end is
+    `offset`, unless `offset` lies inside a batch or after damage.
     """
     for begin, _, first, next_offset in segment.damage or ():
         if first <= offset < next_offset:
@@ -210,7 +223,7 @@ def _place(log: TruncatableLog, segment: Segment, offset: int) -> tuple[int, int
 
 
 def _walk(segment: Segment, position: int, offset: int) -> tuple[int, int] | None:
-    """Compute the result of _place() by reading batches from a batch boundary on; None if no batch begins there."""
+    """Compute the result of _place() by reading batches from `position` on; None if no batch begins there."""
     end = None
     while headers := batch_headers(segment, position, segment.size):
         for header in headers:
@@ -226,7 +239,9 @@ def _walk(segment: Segment, position: int, offset: int) -> tuple[int, int] | Non
 def _cut_in_place(
     log: TruncatableLog, old: Segment, position: int, before: tuple[Segment, ...], start: int, end: int
 ) -> bool:
-    """Do steps 3 and 4 in the segment's own file; if the segment is pinned, do nothing and return False."""
+    """Do steps 3 and 4 of the module's docstring in the segment's own file. If a reader uses the segment, do nothing
+    and return False.
+    """
     new = _front_of(log, old, position)
     if not log.replica.publish_cut((*before, new), start, end, unpinned=old):
         new.close()
@@ -242,7 +257,7 @@ def _cut_in_place(
 def _replace_by_copy(
     log: TruncatableLog, old: Segment, position: int, before: tuple[Segment, ...], start: int, end: int
 ) -> None:
-    """Do steps 3 and 4 with a copy of the beginning of the segment; readers keep the old file."""
+    """Do steps 3 and 4 of the module's docstring with a copy of the segment's beginning. Readers keep the old file."""
     target = f"{log.directory}/{old.name}{log.format.suffix}"
     temporary = target + files.TEMPORARY_SUFFIX
     fd = file_ops.open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -265,8 +280,9 @@ def _replace_by_copy(
 
 
 def _front_of(log: TruncatableLog, old: Segment, position: int) -> Segment:
-    """Return a segment with the first `position` bytes of the segment `old`, and their index and damage.
-    SegmentUnreadable; OSError."""
+    """Return a new segment with the first `position` bytes of the segment `old`, with index and damage.
+    SegmentUnreadable; OSError.
+    """
     new = Segment(
         log.services.cache,
         log.format,
@@ -294,8 +310,9 @@ def _front_of(log: TruncatableLog, old: Segment, position: int) -> Segment:
 def _scan_of(log: TruncatableLog, new: Segment, old: Segment, position: int) -> SegmentScan:
     """Return a scan that builds the index of a segment's first `position` bytes.
 
-    The scan continues from the last entry of the old index if the maximum timestamp is before that entry; else it
-    starts at 0."""
+    The scan continues from the last entry of the old index that is below `position`, if the maximum timestamp is before
+    that entry. Otherwise it starts at 0.
+    """
     index = old.index
     interval = log.core.index_interval
     if index is not None and not index.failed and old.max_timestamp_offset >= 0:
@@ -315,7 +332,7 @@ def _scan_of(log: TruncatableLog, new: Segment, old: Segment, position: int) -> 
 
 
 def _take_away(log: TruncatableLog, segments: tuple[Segment, ...]) -> None:
-    """Rename the files of removed segments, to be deleted later."""
+    """Rename the files of removed segments, so that they are deleted later."""
     if not segments:
         return
     log.entries.removal_began()

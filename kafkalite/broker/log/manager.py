@@ -9,13 +9,16 @@
     checkpoints   recovery points, log start offsets, high watermarks        offset_checkpoints
     removals      directories that are renamed and removed                   removals
 
-Threads: a flusher (group commit), a sealer (full segments: trim, sync, save), a housekeeper (retention, checkpoints,
-flush.ms, producer expiry, removal of files) and the cleaners (compaction). Lock order: `lock` (one change of topics at
-a time) ▸ a log's lock ▸ its flush lock ▸ the journal's lock. The sealer takes no log's lock: a roll may hold one while
-it waits for room in the sealer's queue.
+    flusher       group commit
+    sealer        full segments: trim, sync, save
+    housekeeper   retention, checkpoints, flush.ms, producer expiry, removal of files
+    cleaners      compaction
 
-Topics are published copy-on-write: any thread may read `topics` and `table` without a lock. Methods that change
-something block and belong on the I/O pool.
+Lock order: `lock` (one change of topics at a time) ▸ a log's lock ▸ its flush lock ▸ the journal's lock. The sealer
+takes no log's lock. So a roll, which has the log's lock, may wait for room in the sealer's queue.
+
+Thread rule: methods that change something block and belong on the I/O pool. Topics are published copy-on-write: any
+thread may read `topics` and `table` without a lock.
 """
 
 from __future__ import annotations
@@ -97,8 +100,11 @@ class LogManager:
         cluster_id: str = "",
         topics_of: Callable[[LogManager], TopicSource] | None = None,
     ) -> None:
-        """`cluster_id` is the id of a cluster with controllers; a standalone broker generates a cluster id. `topics_of`
-        returns the source of topics; if it is None, the source is the directory's journal."""
+        """Manage the directory of `config`, which `open` opens.
+
+        `cluster_id` is the id of a cluster with controllers; a standalone broker generates a cluster id. `topics_of`
+        returns the source of topics; if it is None, the source is the directory's journal.
+        """
         self.config = config
         self.clock = clock
         self.executors = executors
@@ -172,7 +178,9 @@ class LogManager:
     # --- open and close -----------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Open the data directory, with recovery if needed. StartupError explains a failure, which changes no data."""
+        """Open the data directory, and recover it if needed. After a StartupError, which explains the failure, no data
+        has changed.
+        """
         directory.prepare(self.directory)
         self._directory_lock = directory.DirectoryLock(self.directory)
         try:
@@ -224,7 +232,7 @@ class LogManager:
         found.compact()
 
     def serve_backup(self) -> None:
-        """Make the cut for a pending backup request (kafkalite.broker.log.backup_cut). May block."""
+        """Link the files for a pending backup request (kafkalite.broker.log.backup_cut). May block."""
 
         def make(links: str, path: str) -> None:
             if not self._lock_unless_stopping():
@@ -240,7 +248,7 @@ class LogManager:
         """Shorten the journal if changes to topics and settings have made it long. May block.
 
         Do nothing while a deleted topic's directory has its original name, or may get it back after a crash. A start
-        recognizes such a directory by the topic id in the journal, but the shortened journal has no ids of deleted
+        recognizes such a directory by the topic id in the journal, and the shortened journal has no ids of deleted
         topics.
         """
         if not self._lock_unless_stopping():
@@ -252,8 +260,10 @@ class LogManager:
             self.lock.release()
 
     def _lock_unless_stopping(self) -> bool:
-        """Take the lock for the housekeeper; return False if the housekeeper has to end: close() holds the lock while
-        it waits for the housekeeper."""
+        """Take the lock for the housekeeper; return False if the housekeeper has to end.
+
+        While close() has the lock, it waits for the housekeeper, so the housekeeper must not wait for the lock.
+        """
         while not self.lock.acquire(timeout=LOCK_WAIT_S):
             if self.housekeeper.stopping():
                 return False
@@ -269,7 +279,8 @@ class LogManager:
     def close(self) -> bool:
         """Stop cleanly; appends must have ended. Return whether the stop was clean.
 
-        A failure is logged, and the next start is then an unclean start."""
+        A failure is logged, and the next start then counts as an unclean start.
+        """
         with self.lock:
             if not self._started:
                 return True
@@ -292,7 +303,7 @@ class LogManager:
             return clean
 
     def abandon(self) -> None:
-        """Stop as if the process died, without flushing, trimming or writing anything. For tests.
+        """Stop as if the process had died, without flushing, trimming or writing anything. For tests.
 
         The next start is an unclean start, and finds the files as they are in the page cache.
         """
@@ -353,15 +364,14 @@ class LogManager:
     # --- topics -------------------------------------------------------------------------------------------------------
 
     def traffic(self) -> tuple[list[Topic], TrafficCounts]:
-        """Return (the current topics, whose logs count their traffic; the sum of the traffic counts of deleted
-        topics)."""
+        """Return (the current topics, whose logs count their traffic; the sum of the counts of deleted topics)."""
         with self._traffic_lock:
             return list(self.topics.values()), self._traffic_gone
 
     def create_topic(
         self, name: str, partition_count: int, overrides: Mapping[str, str], topic_id: bytes | None = None
     ) -> Topic:
-        """Create a topic, which is writable on return; KafkaError with the reason if that is impossible."""
+        """Create a topic, which is writable on return. KafkaError, with the reason, if it cannot be created."""
         with self.lock:
             self.check_new_topic(name, partition_count, overrides)
             state = TopicState(
@@ -380,7 +390,7 @@ class LogManager:
         return topic
 
     def classic_topics(self) -> dict[str, int]:
-        """Return name → number of partitions of the topics that 0.7's clients can use."""
+        """Return name → number of partitions of the topics that clients of Kafka 0.7 can use."""
         return {
             topic.name: len(topic.partitions)
             for topic in self.topics.values()
@@ -579,8 +589,9 @@ class LogManager:
         self.housekeeper.remove_later(paths, delay_ms)
 
     def _went_offline(self, log: PartitionLog, reason: str) -> None:
-        """Note a log that went offline. The housekeeper wakes the requests that wait for the log: the log's lock may be
-        held here."""
+        """Note a log that went offline. The housekeeper wakes the requests that wait for the log, because the log's
+        lock may be held here.
+        """
         self._offline[log] = reason
         self.housekeeper.notify_later(log)
         self.source.went_offline(log)
@@ -591,8 +602,9 @@ class LogManager:
         return dict(self._offline)
 
     def _end_lowered(self, log: PartitionLog, offset: int) -> None:
-        """Lower the log's checkpointed offsets, so that no checkpoint is above the new end of a log that is
-        truncated."""
+        """Lower a log's checkpointed offsets before the log is truncated to `offset`, so that none is above its new
+        end.
+        """
         self.checkpoints.write_recovery_points()
         self.checkpoints.write_high_watermarks()
         self.cleaner.lower(log, offset)

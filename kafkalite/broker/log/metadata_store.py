@@ -1,10 +1,10 @@
 """Store the metadata of one data directory: users, ACLs, quotas, features, dynamic settings, producer ids.
 
-The store writes all this metadata to the journal. `LogManager` also uses the store to record a standalone broker's
-topics.
+The store writes all of it to the journal. `LogManager` also uses the store to write a standalone broker's topics to the
+journal.
 
-In a cluster the controllers own the metadata and pass on what this broker needs (`use_credentials`, `group_configs`,
-`client_metrics`). Such metadata is not made durable here.
+In a cluster the controllers own the metadata, and the broker gets from them what it needs (`use_credentials`,
+`group_configs`, `client_metrics`). That metadata is not written to the journal.
 
 Thread rule: any thread. A change holds the journal's lock, a leaf lock, until it is durable. The lock of user
 credentials is taken before the journal's.
@@ -64,7 +64,9 @@ class MetadataStore:
 
     @property
     def state(self) -> MetadataState:
-        """The journal's state, changed in place under the GIL. StorageError unless the directory is open."""
+        """The state after all lines of the journal, changed in place under the GIL. StorageError unless the directory
+        is open.
+        """
         return self._open_journal().state
 
     def load_settings(self) -> None:
@@ -89,8 +91,10 @@ class MetadataStore:
             return self._open_journal().size
 
     def link(self, path: str) -> int:
-        """Link the journal's file to `path`; return the size in bytes of its valid lines. Compaction replaces the file
-        and never changes it."""
+        """Make a hard link at `path` to the journal's file; return the size in bytes of the journal's valid lines.
+
+        Compaction of the journal replaces the file and never changes it, so the link keeps these lines.
+        """
         with self._lock:
             journal_ = self._open_journal()
             disk.link(journal_.path, path)
@@ -130,7 +134,7 @@ class MetadataStore:
             del known[gone]
 
     def alter_credentials(self, decide: Callable[[], Sequence[dict[str, object]]]) -> None:
-        """Write all of the changes that `decide` returns or none. The credentials do not change meanwhile."""
+        """Write all changes that `decide` returns, or none. Until then, no other thread changes the credentials."""
         with self._credentials_lock:
             changes = decide()
             if changes:
@@ -163,8 +167,9 @@ class MetadataStore:
             self._take_groups(journal_)
 
     def _take_groups(self, journal_: Journal) -> None:
-        """Apply the groups' settings. As in Kafka, all settings of a group are ignored if one of them exceeds this
-        broker's limits."""
+        """Apply the groups' settings. As in Kafka, all settings of a group are ignored if one exceeds this broker's
+        limits.
+        """
         configs = {}
         for group_id, overrides in journal_.state.group_overrides.items():
             try:
@@ -181,7 +186,9 @@ class MetadataStore:
             self._take_client_metrics(journal_)
 
     def _take_client_metrics(self, journal_: Journal) -> None:
-        """Apply the subscriptions; a subscription that this release cannot read is ignored and stays in the journal."""
+        """Apply the client metrics subscriptions. A subscription that this release cannot read is ignored and stays in
+        the journal.
+        """
         configs = {}
         for name, overrides in journal_.state.client_metrics_overrides.items():
             try:
@@ -221,8 +228,11 @@ class MetadataStore:
             return first
 
     def producer_id_seen(self, producer_id: int) -> None:
-        """Note that a log has records with this producer id from another broker: only higher ids are allocated from now
-        on. No effect in a cluster."""
+        """Note that a log has records with this producer id from another broker, so that only higher ids are allocated
+        from now on.
+
+        No effect in a cluster.
+        """
         if self._config().in_cluster:
             return
         with self._lock:
@@ -231,8 +241,10 @@ class MetadataStore:
                 self._write(journal_, {"op": "producer_ids", "next": producer_id + 1})
 
     def position(self) -> tuple[int, int]:
-        """Return (number of changes written to the journal, leader epoch of its writer). Clients get these two numbers
-        as the end offset and epoch of Kafka's metadata log."""
+        """Return (number of changes written to the journal, leader epoch of its writer).
+
+        Clients get these numbers as the end offset and epoch of Kafka's metadata log.
+        """
         with self._lock:
             journal_ = self._open_journal()
             return journal_.change_count, journal_.state.unclean_count + 1

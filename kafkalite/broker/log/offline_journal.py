@@ -1,7 +1,8 @@
 """Open the journal of a data directory whose broker is stopped, so that a command can read or change it.
 
-If the directory is missing or was never used, a caller that adds something creates it, and the first start of a broker
-applies the change. A caller that only reads or removes gets a StartupError, since the directory must be the wrong one.
+The directory may be missing, or no broker may have used it. A caller that adds something then creates it, and the first
+start of a broker applies the change. A caller that only reads or removes gets a StartupError, since the directory must
+be the wrong one.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def open_journal(path: str, *, make: bool = False) -> Iterator[Journal]:
-    """Hold the directory's lock and yield its journal.
+    """Lock the directory and yield its journal.
 
-    StartupError if a broker holds the lock, if this release cannot read the journal, or if no broker has used the
-    directory and `make` is False."""
+    StartupError if a broker has the lock, if this release cannot read the journal, or if no broker has used the
+    directory and `make` is False.
+    """
     if not make and not directory.is_used(path) and not disk.exists(f"{path}/{files.JOURNAL_NAME}"):
         raise StartupError(f"{path} is not a data directory: it has no {files.META_PROPERTIES_NAME}")
     directory.prepare(path)

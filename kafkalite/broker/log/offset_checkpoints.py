@@ -1,11 +1,11 @@
-"""Write Kafka's checkpoint files of one data directory: recovery points, log start offsets, high watermarks.
+"""Read and write Kafka's checkpoint files of one data directory: recovery points, log start offsets, high watermarks.
 
     recovery-point-offset-checkpoint      offset up to which each log is durable
     log-start-offset-checkpoint           log start offsets that differ from the first segment's name
     replication-offset-checkpoint         kafkalite.broker.log.high_watermarks
 
-A file is replaced as a whole, durably, unless its contents are unchanged. Memory holds the contents of each file, at
-first the contents from the previous run.
+A file is replaced as a whole, durably, and only if its contents have changed. The contents of each file are kept in
+memory, at first those from the previous run.
 
 Thread rule: any thread; each file's lock is a leaf. Everything but `points` and `starts` blocks.
 """
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class OffsetCheckpoints:
-    """The checkpoint files of the logs in a directory. `offline` holds the logs whose storage failed."""
+    """The checkpoint files of the logs in a directory. `offline` has the logs whose storage failed."""
 
     def __init__(
         self, directory: str, logs: Callable[[], Iterable[PartitionLog]], offline: Iterable[PartitionLog]
@@ -53,12 +53,12 @@ class OffsetCheckpoints:
 
     @property
     def points(self) -> Mapping[tuple[str, int], int] | None:
-        """The recovery points in the file by topic and partition; None without a readable file."""
+        """The recovery points from the file, by topic and partition; None if the file is not readable."""
         return self._written.get(files.RECOVERY_POINTS_NAME)
 
     @property
     def starts(self) -> Mapping[tuple[str, int], int]:
-        """The log start offsets in the file by topic and partition."""
+        """The log start offsets from the file, by topic and partition."""
         return self._written.get(files.LOG_STARTS_NAME, {})
 
     def write_recovery_points(self) -> None:
@@ -67,8 +67,10 @@ class OffsetCheckpoints:
             self._write_offsets(files.RECOVERY_POINTS_NAME, self._recovery_points)
 
     def write_log_starts(self) -> None:
-        """Write each log start offset that differs from the name of the log's first segment, or that equals a name
-        which could still be lost in a power cut. OSError."""
+        """Write the log start offsets that the names of the first segments do not show durably. OSError.
+
+        They differ from the name of the log's first segment, or a power cut could still undo this name.
+        """
         if self.complete:
             self._write_offsets(files.LOG_STARTS_NAME, self._log_starts)
 
@@ -83,25 +85,27 @@ class OffsetCheckpoints:
         self._write_offsets(files.RECOVERY_POINTS_NAME, lambda: {**self._recovery_points(), **ends})
 
     def correct_log_starts(self, logs: Iterable[PartitionLog]) -> None:
-        """Write the log start offset of these logs, whose checkpointed value is higher. OSError."""
+        """Correct the entries of logs whose checkpointed log start offset is too high. OSError."""
         found = {(log.topic, log.partition): log.log_start_offset for log in logs}
         self._write_offsets(files.LOG_STARTS_NAME, lambda: {**self._written[files.LOG_STARTS_NAME], **found})
 
     def note_flushed(self, log: PartitionLog, offset: int) -> None:
-        """Make a log durable up to an offset, and write a recovery point at this offset or above. OSError;
-        KafkaError."""
+        """Make a log durable up to an offset, and write a recovery point at or above it. OSError; KafkaError."""
         if log.flushed_offset < offset or log.entries.dirty:
             log.flush()
         if (self.points or {}).get((log.topic, log.partition), -1) < offset:
             self.write_recovery_points()
 
     def note_front(self, log: PartitionLog) -> bool:
-        """Write the new log start before the files of the first segments are removed; return whether the write
+        """Write a log's new log start before the files of its first segments are removed; return whether this
         succeeded.
 
         A power cut may undo the removal of any of these files. With the log start written, the next start removes
-        segments below it, and a gap between such segments does not truncate the log. If the write fails, as on a full
-        disk, the caller makes each removal durable before the next one, so that retention can free space."""
+        segments below it, and a gap between such segments does not truncate the log.
+
+        If the write fails, as on a full disk, retention must still be able to free space. The caller then makes each
+        removal durable before the next one.
+        """
         first = log.segments[0].base_offset
         try:
             self.write_log_starts()
@@ -114,8 +118,9 @@ class OffsetCheckpoints:
         return self.starts.get((log.topic, log.partition), -1) >= first
 
     def forget(self, is_gone: Callable[[tuple[str, int]], bool]) -> None:
-        """Remove partitions from the files, durably, so that a new partition of the same name gets no old value.
-        OSError."""
+        """Remove partitions from the files, durably, so that a new partition with an old name gets no old value.
+        OSError.
+        """
         with self._lock:
             for name, offsets in self._written.items():
                 kept = {key: offset for key, offset in offsets.items() if not is_gone(key)}
@@ -143,7 +148,8 @@ class OffsetCheckpoints:
     def _write_offsets(self, name: str, current: Callable[[], dict[tuple[str, int], int]]) -> None:
         """Replace a checkpoint file unless its contents are unchanged.
 
-        `current` is called under the lock, so that no thread writes the state before a topic's deletion.
+        `current` returns the contents. It is called under the file's lock, so that an older state never replaces the
+        state after a topic's deletion.
         """
         with self._lock:
             offsets = current()

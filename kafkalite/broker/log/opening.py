@@ -2,7 +2,7 @@
 
     plan (facts about a partition before its directory is read) ─▶ load ─▶ a log, offline if loading failed
 
-After an unclean stop num.recovery.threads.per.data.dir threads load logs. Everything here blocks.
+After an unclean stop, several threads load logs (num.recovery.threads.per.data.dir). Everything here blocks.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ class LogOpener:
         self._executors = executors
 
     def resolve(self, overrides: Mapping[str, str], name: str) -> TopicConfig:
-        """Return a topic's effective settings: its own settings, else the broker's. StartupError if a setting is
-        invalid."""
+        """Return a topic's effective settings: its own, with the broker's as defaults. StartupError if a setting is
+        invalid.
+        """
         try:
             return TopicConfig.resolve(self.config(), overrides, name)
         except ConfigError as error:
@@ -71,8 +72,9 @@ class LogOpener:
         starts: Mapping[tuple[str, int], int],
         adopted: Container[str] = (),
     ) -> LoadPlan:
-        """Return the plan for a partition; `points` and `starts` are the recovery points and log starts from the
-        checkpoints."""
+        """Return the load plan for a partition. `points` and `starts` are the checkpointed recovery points and log
+        starts.
+        """
         key = (state.name, partition)
         return LoadPlan(
             topic=state.name,
@@ -112,8 +114,11 @@ class LogOpener:
         """Make logs durable that Kafka wrote last and that no other replica has; write recovery points at their ends.
 
         Call this before the logs are published. Kafka's index files are the only sign that Kafka wrote such a log, and
-        the first append removes them. If the file of recovery points is missing, all logs are made durable: the missing
-        file, which this method writes, is the only sign that the logs may have gaps."""
+        the first append removes them.
+
+        If the file of recovery points is missing, all logs are made durable, and this method writes the file. Until
+        then, the missing file is the only sign that the logs may have gaps.
+        """
         known = self.checkpoints.points is not None
         if not any(log.taken_over or not (known or log.indexes.dense) for log in logs):
             return
@@ -135,7 +140,9 @@ class LogOpener:
 
 
 def topic_of(state: TopicState, logs: list[PartitionLog], config: TopicConfig | None = None) -> Topic:
-    """Return a topic with these logs as its partitions; the topic's settings are `config` or else the first log's."""
+    """Return a topic with these logs as its partitions. The topic's settings are `config`, or without it the first
+    log's.
+    """
     config = config or logs[0].config
     internal = state.name in INTERNAL_TOPICS
     return Topic(state.name, state.topic_id, logs, config, config.overrides, internal=internal)

@@ -7,9 +7,11 @@ The native LogCore appends and reads. It asks its PartitionLog for every operati
 
 Thread rule: any thread may call anything. `_..._locked` methods need the log's lock. A second lock, `flush_lock`, lets
 one sync run at a time, so that a later success never hides a failed sync. It may be taken under the log's lock, but not
-the other way round. No thread waits for the disk under the log's lock, with three exceptions: to create a file at a
-roll, to write a new leader epoch, and to load producer state before the first idempotent append.
-`append(may_block=False)` avoids these waits.
+the other way round.
+
+No thread waits for the disk under the log's lock, with three exceptions: to create a file at a roll, to write a new
+leader epoch, and to load producer state before the first idempotent append. A network worker never waits: its append is
+deferred to a thread that may block.
 
 Failures. If the disk is full, only appends are refused, until a write succeeds again. After a failed sync or any other
 write error the partition is offline until the process ends: only durable bytes count, and only a new start reads them.
@@ -83,7 +85,7 @@ CODECS: Final = {"producer": -1, "uncompressed": Codec.NONE, **{codec.name.lower
 
 @dataclass(slots=True, kw_only=True)
 class LogServices:
-    """Dependencies that the logs of one data directory share; the manager owns them."""
+    """The dependencies that all logs of a data directory share; the manager owns them."""
 
     cache: FileCache
     clock: Clock
@@ -127,7 +129,7 @@ class ProducerRow(NamedTuple):
 
 
 class BulkFlush(NamedTuple):
-    """The state of a log at the start of a bulk flush; the flush makes this state durable."""
+    """The state of a log at the start of a bulk flush. The flush makes this state durable."""
 
     log: PartitionLog
     target: int
@@ -137,7 +139,7 @@ class BulkFlush(NamedTuple):
 
 
 class PartitionLog(LogState):
-    """The log of one partition, created by `loading` and closed by the manager.
+    """The log of one partition. The module `loading` opens it, and the manager closes it.
 
     A PartitionLog owns a LogCore, `core`, and does the operations that the core requests from it. Network workers use
     the core directly. Offsets, segments and state are in the core.
@@ -204,7 +206,7 @@ class PartitionLog(LogState):
         return f"PartitionLog({self.topic}-{self.partition}, {self.log_start_offset}..{self.log_end_offset})"
 
     def configure(self, config: TopicConfig) -> None:
-        """Apply the topic's settings, from the next append, roll or retention check on."""
+        """Apply the topic's settings. They take effect at the next append, roll or retention check."""
         self.config = config
         jitter_max = min(config.segment_jitter_ms, config.segment_ms)
         self.core.configure(
@@ -227,13 +229,17 @@ class PartitionLog(LogState):
     # --- append -------------------------------------------------------------------------------------------------------
 
     def append(self, batch: bytes | bytearray | memoryview, *, in_epoch: int = ANY_EPOCH) -> AppendInfo:
-        """Append one batch; may block. Raises KafkaError with the code for the producer: NOT_LEADER_OR_FOLLOWER if
-        `in_epoch` is not the leader epoch."""
+        """Append one batch; may block. KafkaError with the code for the producer.
+
+        The code is NOT_LEADER_OR_FOLLOWER if `in_epoch` is given and is not the current leader epoch.
+        """
         return self._append(batch, FROM_CLIENT, in_epoch)
 
     def append_internal(self, batch: bytes | bytearray | memoryview, *, in_epoch: int = ANY_EPOCH) -> AppendInfo:
-        """Append a coordinator's batch like append(). A transactional batch (from TxnOffsetCommit) has no sequence, and
-        its transaction is not checked."""
+        """Append a coordinator's batch, as append() does.
+
+        A transactional batch (from TxnOffsetCommit) has no sequence numbers, and its transaction is not checked.
+        """
         return self._append(batch, FROM_COORDINATOR, in_epoch)
 
     def _append(self, batch: bytes | bytearray | memoryview, origin: int, in_epoch: int) -> AppendInfo:
@@ -278,8 +284,11 @@ class PartitionLog(LogState):
     # --- making the active segment writable ---------------------------------------------------------------------------
 
     def prepare_segment_locked(self, roll: bool) -> Segment | None:
-        """Make the active segment writable and return it: create its file, load its index, record the leader epoch, or
-        roll. Return None if the storage failed."""
+        """Make the active segment writable and return it; None if the storage failed.
+
+        The steps, where needed, are: roll, or create the segment's file, or load its index; then write the leader
+        epoch.
+        """
         try:
             if roll:
                 self.roll_locked()
@@ -344,7 +353,7 @@ class PartitionLog(LogState):
                 raise StorageError(f"{self.name} could not roll to a new segment: {error}") from error
 
     def _record_epoch_locked(self) -> None:
-        """Record the start offset of the current leader epoch."""
+        """Write the start offset of the current leader epoch."""
         if self.epochs.latest < self.leader_epoch:
             self.epochs.begin(self.leader_epoch, self.log_end_offset)
         relied_on = len(self.epochs.entries) > 1  # with earlier epochs, an empty file must not get the name
@@ -360,15 +369,18 @@ class PartitionLog(LogState):
         self.core.set_leader_epoch(leader_epoch, self.epochs.latest == leader_epoch)
 
     def note_walked(self, segment: Segment, position: int) -> None:
-        """Note, while the log is opened, that the batches of a segment from a position on were checked. Only replicas
-        use this."""
+        """Note, while the log is being opened, that a segment's batches were checked from `position` on. Only replicas
+        use this.
+        """
 
     def opened(self, high_watermark: int | None, recovery_point: int | None) -> None:
-        """Finish opening, after segments, offsets and epochs were set. The arguments are checkpointed values; only
-        replicas use them."""
+        """Finish opening, after segments, offsets and epochs were set.
+
+        The arguments are the checkpointed values; only replicas use them.
+        """
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """Return (largest epoch <= epoch, first offset after it); (-1, -1) for an epoch that this log does not know."""
+        """Return (largest epoch up to `epoch`, first offset after it); (-1, -1) if this log does not know the epoch."""
         if epoch == self.leader_epoch:
             return epoch, self.log_end_offset
         entries = self.epochs.entries
@@ -377,18 +389,21 @@ class PartitionLog(LogState):
         return self.epochs.end_offset_for(min(epoch, entries[-1][0]), self.log_end_offset)
 
     def epoch_at(self, offset: int) -> int:
-        """Return the leader epoch of the record at an offset, or of the next record at the log end; the first known
-        epoch for older offsets."""
+        """Return the leader epoch of the record at an offset. At the log end, return the epoch of the next record.
+
+        For a record older than all known epochs, return the first known epoch.
+        """
         entries = self.epochs.entries
         if not entries or offset >= self.log_end_offset:
             return self.leader_epoch
         return max(self.epochs.epoch_at(offset), entries[0][0])
 
     def forget_foreign_indexes(self, segment: Segment) -> None:
-        """Remove Kafka's index files of a segment that grows or is truncated; Kafka rebuilds missing index files.
+        """Remove Kafka's index files of a segment that grows or is truncated. Kafka rebuilds missing index files.
 
         The next flush makes the removal durable. Otherwise a power cut could restore the files, and Kafka would trust
-        them after a clean stop."""
+        them after a clean stop.
+        """
         for suffix in files.KAFKA_INDEX_SUFFIXES:
             with contextlib.suppress(FileNotFoundError):
                 file_ops.unlink(f"{segment.directory}/{segment.name}{suffix}")
@@ -412,8 +427,9 @@ class PartitionLog(LogState):
         return False
 
     def ensure_producers(self) -> ProducerTable:
-        """Return the producer state, loading it if needed; a log without loaded producer state has no last stable
-        offset. StorageError. May block."""
+        """Return the producer state, loading it if needed. Only then does the log have a last stable offset.
+        StorageError. May block.
+        """
         table = self.producers
         if table is not None:
             return table
@@ -451,12 +467,15 @@ class PartitionLog(LogState):
         transaction_version: int = 1,
         in_epoch: int = ANY_EPOCH,
     ) -> int:
-        """End the producer's open transaction in this log, if any; return the offset after the marker, which is not
-        flushed yet.
+        """Append a marker that ends the producer's open transaction in this log, if it has one.
 
-        InvalidProducerEpoch for an older producer epoch (with transaction version 2, KIP-890, also for the epoch of the
-        open transaction itself); TransactionCoordinatorFenced for an older coordinator epoch; StorageError;
-        UnknownTopicOrPartition; KafkaError (NOT_LEADER_OR_FOLLOWER) if `in_epoch` is not the leader epoch. May block.
+        Return the offset after the marker, which is not flushed yet. May block. Errors:
+
+            InvalidProducerEpoch           the producer epoch is older; with transaction version 2 (KIP-890), also if it
+                                           is the epoch of the open transaction
+            TransactionCoordinatorFenced   the coordinator epoch is older
+            KafkaError                     NOT_LEADER_OR_FOLLOWER: `in_epoch` is not the leader epoch
+            StorageError, UnknownTopicOrPartition
         """
         batch = marker_batch(
             producer_id, producer_epoch, coordinator_epoch, self.services.clock.time_ms(), commit=commit
@@ -470,8 +489,9 @@ class PartitionLog(LogState):
     # --- flush --------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Make everything appended before the call durable. StorageError if the flush failed; the partition is then
-        offline."""
+        """Make everything durable that was appended before the call. StorageError if this fails; the partition is then
+        offline.
+        """
         with self.flush_lock:
             if self.offline:
                 raise StorageError(f"{self.name} is offline")
@@ -501,15 +521,19 @@ class PartitionLog(LogState):
                 raise
 
     def begin_bulk_flush(self) -> BulkFlush:
-        """Begin a flush whose sync covers many logs (see flush_together); return the log's state for end_bulk_flush."""
+        """Begin a flush whose sync covers many logs (see flush_together). Return the log's state, for
+        end_bulk_flush.
+        """
         cut_count = self.core.cut_count  # first, so that a truncation from here on is noticed
         target, segments = self.core.begin_flush()
         sizes = [(segment, segment.size) for segment in segments if segment.flushed_size < segment.size]
         return BulkFlush(self, target, sizes, cut_count, self.entries.mark())
 
     def end_bulk_flush(self, state: BulkFlush, *, synced: bool) -> None:
-        """End a bulk flush: note this log as flushed, or flush the log alone if the sync failed or the log was
-        truncated since. KafkaError."""
+        """End a bulk flush: note that this log is flushed. KafkaError.
+
+        If the sync failed or the log was truncated since, flush this log alone.
+        """
         with self.flush_lock:
             if self.offline:
                 raise StorageError(f"{self.name} is offline")
@@ -522,12 +546,16 @@ class PartitionLog(LogState):
         self.flush()
 
     def flush_due(self, end_offset: int) -> None:
-        """Request a flush that flush.messages makes due. An acks=all response requests its own flush."""
+        """Request a flush because flush.messages records are unflushed. Responses to acks=all request their own
+        flush.
+        """
         self.services.request_flush(self, end_offset, _nobody_waits)
 
     def flush_async(self, end_offset: int, callback: Callable[[int], object]) -> None:
-        """Call back with 0 or an error code when everything below end_offset is durable; at once if that is the case
-        now."""
+        """Call `callback` with 0 when everything below `end_offset` is durable, or with an error code.
+
+        If it is durable already, call back at once.
+        """
         if end_offset <= self.flushed_offset:
             callback(0)
         else:
@@ -577,8 +605,10 @@ class PartitionLog(LogState):
         self.core.wake_listeners()
 
     def storage_failed(self, error: OSError, what: str) -> None:
-        """Handle an error of a system call: a full disk and a lack of descriptors or memory are temporary, any other
-        error takes the partition offline."""
+        """Handle an error of a system call.
+
+        A full disk and a lack of descriptors or memory are temporary. Any other error takes the partition offline.
+        """
         if error.errno in FULL_DISK_ERRORS:
             self._report_full(error)
         elif error.errno in PASSING_ERRORS:
@@ -603,7 +633,7 @@ class PartitionLog(LogState):
             self.storage_failed(SegmentUnreadable(errno.EIO, reason, segment.path), "a segment could not be read")
 
     def unreadable(self, error: SegmentUnreadable) -> StorageError:
-        """Take the partition offline after a read from a failed file; return the error to raise."""
+        """Take the partition offline because a segment file could not be read; return the error to raise."""
         self.storage_failed(error, "a segment could not be read")
         return StorageError(f"{self.name} could not be read: {error}")
 
@@ -617,7 +647,7 @@ class PartitionLog(LogState):
             self.services.fitness_changed(self)
 
     def write_failed_locked(self, error: int) -> None:
-        """Handle a failed write whose bytes were truncated already; the errno decides what happens."""
+        """Handle a failed write, by its errno, after its bytes were truncated."""
         self.storage_failed(OSError(error, os.strerror(error), self.active.path), "a write failed")
 
     def storage_recovered_locked(self) -> None:
@@ -631,8 +661,11 @@ class PartitionLog(LogState):
     def read_blocking(
         self, offset: int, size_max: int, *, whole_first_batch: bool = True
     ) -> tuple[int, LogSlice | None]:
-        """Return (error code, slice) like the core's slice_at(), but first open and check segments if needed. The
-        caller releases the slice."""
+        """Return (error code, slice of the log) like the core's slice_at(), after opening and checking segments if
+        needed.
+
+        The caller releases the slice.
+        """
         for _ in range(READ_ATTEMPTS_MAX):
             outcome, error, found = self.core.slice_at(offset, size_max, whole_first_batch=whole_first_batch)
             if outcome != READ_DEFER:
@@ -682,15 +715,17 @@ class PartitionLog(LogState):
         """Note that a segment is damaged; only replicas use this. Any thread."""
 
     def verify_blocking(self, offset: int, size: int) -> None:
-        """Check `size` bytes from the batch with `offset`, quarantine damage, and load the producer state."""
+        """Check `size` bytes beginning with the batch at `offset`; quarantine damage. Also load the producer state."""
         self.ensure_producers()
         self.prepare_read(offset, size)
 
     # --- look-ups by time ---------------------------------------------------------------------------------------------
 
     def find_timestamp(self, timestamp: int, upper_offset: int | None = None) -> OffsetAndTimestamp | None:
-        """Return the first record, in offset order, below upper_offset with a timestamp (ms) >= `timestamp`; None if no
-        record matches. May block."""
+        """Return the first record, in offset order, whose timestamp (ms) is at least `timestamp`. May block.
+
+        Only records below `upper_offset` count. None if no record matches.
+        """
         return self._look_up(lambda log: find_timestamp(log, timestamp, upper_offset))
 
     def max_timestamp(self) -> OffsetAndTimestamp | None:
@@ -700,8 +735,9 @@ class PartitionLog(LogState):
     def _look_up(self, look: Callable[[SearchedLog], OffsetAndTimestamp | None]) -> OffsetAndTimestamp | None:
         """Return the result of `look`, a look-up by time.
 
-        Repeat the look-up if compaction or retention replaced segments meanwhile, or if an index file failed.
-        StorageError if a segment's file failed."""
+        The look-up is repeated if compaction or retention replaced segments meanwhile, or if an index file failed.
+        StorageError if a segment's file failed.
+        """
         searched = SearchedLog(self.core, self.indexes, self.services.decompressed_size_max)
         while True:
             segments = self.segments
@@ -719,8 +755,9 @@ class PartitionLog(LogState):
                     return found
 
     def mark_deleted(self) -> None:
-        """Mark the topic as deleted: appends and reads return UNKNOWN_TOPIC_OR_PARTITION, and waiting requests wake
-        up."""
+        """Mark the topic as deleted. Appends and reads then return UNKNOWN_TOPIC_OR_PARTITION, and waiting requests
+        wake up.
+        """
         with self.core.locked():
             self.core.set_deleted()
         for segment in self.segments:
@@ -729,11 +766,13 @@ class PartitionLog(LogState):
 
 
 def _holds_from(segment: Segment, offset: int) -> bool:
-    """Return whether the segment has a batch at or after `offset`. It could have none, as a segment may end with
-    missing offsets."""
+    """Return whether the segment has a batch at or after `offset`.
+
+    It may have none, because offsets may be missing at the end of a segment.
+    """
     last = header_at(segment, segment.last_position)
     return last is None or last["next_offset"] > offset
 
 
 def _nobody_waits(_code: int) -> None:
-    """Ignore the result of a flush that only flush.messages requested."""
+    """Do nothing: only flush.messages requested the flush, so no request waits for its result."""

@@ -3,13 +3,15 @@
     load    newest valid snapshot S  +  NNN.txnindex of the segments, markers below S  +  the log's batches from S on
     save    changed NNN.txnindex, synced  ▸  snapshot S; its companion file has the marks of all txnindex files
 
-The *mark* of a txnindex file is its entry count and CRC. A file that does not match its mark is lost, incomplete, older
-than the snapshot, left by an interrupted compaction, or rewritten by Kafka. Then the aborted transactions are rebuilt
-by reading the log. A snapshot without marks is Kafka's; the files are then used if their entries are in order.
+The *mark* of a txnindex file is its entry count and CRC; the companion of a snapshot is its file `NNN.producers`. A
+txnindex file that does not match its mark is not used. It may be lost, incomplete, older than the snapshot, left by an
+interrupted compaction, or rewritten by Kafka. Then the aborted transactions are rebuilt by reading the log. A snapshot
+without marks is Kafka's; its txnindex files are used if their entries are in order.
 
-State is saved at a roll, at a checkpoint if it changed enough, at a clean stop, and after a compaction. Thread rule:
-`..._locked` needs the log's lock. Files are written without it, one save at a time, and an older capture of the state
-never replaces a newer one.
+State is saved at a roll, at a checkpoint if it changed enough, at a clean stop, and after a compaction.
+
+Thread rule: `..._locked` needs the log's lock. Files are written without it, one save at a time, and an older capture
+of the state never replaces a newer one.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ Marks = dict[int, tuple[int, int]]
 
 
 class CapturedProducers(NamedTuple):
-    """The producer state at one moment, encoded."""
+    """The encoded producer state at one moment."""
 
     number: int  # rises with every capture of a log
     offset: int  # the log end at that moment
@@ -93,7 +95,7 @@ class ProducerState:
     # --- load ---------------------------------------------------------------------------------------------------------
 
     def load_locked(self) -> ProducerTable:
-        """Return the producer state at the log end; OSError, KafkaError."""
+        """Return the producer state at the log end, loaded from files and the log; OSError, KafkaError."""
         log = self._log
         table = ProducerTable(self._producer_count_max, replicated=log.replicated)
         start = snapshots.load(self._directory, log.segments[0].base_offset, log.log_end_offset, table)
@@ -105,7 +107,9 @@ class ProducerState:
         return table
 
     def _load_aborted(self, table: ProducerTable, start: int) -> None:
-        """Load the aborted transactions with markers below `start` from the txnindex files, or rebuild them."""
+        """Load the aborted transactions whose markers are below `start`. Read the txnindex files, or if these are
+        unusable, the log.
+        """
         log = self._log
         expected = snapshots.aborted_marks(self._directory, start)
         bases = {segment.base_offset for segment in log.segments}
@@ -138,8 +142,11 @@ class ProducerState:
     def _meant(
         data: bytes, base: int, limit: int, expected: Marks | None, start: int
     ) -> list[transaction_index.Row] | None:
-        """Return the entries of a segment's txnindex that the snapshot's mark covers; None if the file does not match
-        the mark. The entries after the covered ones must belong to transaction markers after the snapshot."""
+        """Return those entries of a segment's txnindex that the snapshot's mark covers; None if the file does not match
+        the mark.
+
+        The entries after the covered ones must belong to transaction markers after the snapshot.
+        """
         if expected is None:
             return transaction_index.decode(data, base, limit)
         mark = expected.get(base, (0, 0))
@@ -157,8 +164,10 @@ class ProducerState:
         return [row for row in scratch.aborted.rows() if row[2] < start]
 
     def _vouch(self, table: ProducerTable, start: int) -> None:
-        """Replace lost or unmarked txnindex files: save the files, and a snapshot with their marks, from `table`, the
-        state at offset `start`."""
+        """Write lost or unmarked txnindex files again, and a snapshot with the marks of all txnindex files.
+
+        `table` is the state at offset `start`.
+        """
         log = self._log
         marks: Marks = {}
         try:
@@ -178,7 +187,9 @@ class ProducerState:
         self._saved = (start, marks)
 
     def _walk(self, table: ProducerTable, start: int, limit: int) -> None:
-        """Add the batches from offset `start` to the table, up to the end of the segment that contains `limit`."""
+        """Add the batches of the log to the table, from offset `start` to the end of the segment that contains
+        `limit`.
+        """
         log = self._log
         for i, segment in enumerate(log.segments):
             next_offset = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else log.log_end_offset
@@ -209,7 +220,7 @@ class ProducerState:
     # --- save ---------------------------------------------------------------------------------------------------------
 
     def is_due_locked(self, *, stopping: bool) -> bool:
-        """Return whether a snapshot written now would save work at the next start."""
+        """Return whether saving a snapshot now would save work at the next start."""
         log = self._log
         table = log.producers
         if table is None or self.snapshot_offset == log.log_end_offset:
@@ -218,7 +229,7 @@ class ProducerState:
         return grown > WALK_SIZE_MAX or (table.dirty and stopping)
 
     def capture_locked(self) -> CapturedProducers:
-        """Return the current state, encoded. The table is then marked as saved (clean)."""
+        """Return the current state, encoded, and mark the table as saved (clean)."""
         log = self._log
         table = log.producers
         assert table is not None, "there is no state to capture before it was loaded"
@@ -244,8 +255,9 @@ class ProducerState:
         return CapturedProducers(self._captures, log.log_end_offset, log.active.size, encoded, marks, indexes)
 
     def save(self, captured: CapturedProducers, *, durable: bool = False) -> None:
-        """Write a captured state, unless a later state is saved. An OSError is harmless: the log contains the same
-        state."""
+        """Write a captured state unless a later one is saved. An OSError is harmless, since the log contains the same
+        state.
+        """
         log = self._log
         with self._saving:
             if captured.number <= self._saved_number or log.deleted:
@@ -261,8 +273,11 @@ class ProducerState:
             self._snapshot_size = captured.size
 
     def cut_locked(self, log_end: int) -> None:
-        """Remove saved state above a log end to which the log is about to be truncated, and discard earlier captures.
-        The caller syncs the directory. OSError."""
+        """Remove the saved state above `log_end`, because the log is about to be truncated there; discard earlier
+        captures.
+
+        The caller syncs the directory. OSError.
+        """
         with self._saving:
             self._saved_number = self._captures
             self._saved = (0, {})
@@ -285,8 +300,9 @@ class ProducerState:
     def save_compacted(self, below: int) -> None:
         """Save the state after a compaction up to offset `below`, durably, and remove earlier snapshots.
 
-        In an earlier snapshot a transaction may be open whose marker the compaction removed. A power cut must not
-        restore such a snapshot, so the directory is synced."""
+        In an earlier snapshot, a transaction may be open whose marker the compaction removed. A power cut must not
+        restore such a snapshot, so the directory is synced.
+        """
         log = self._log
         with log.locked():
             if log.producers is None or log.deleted or log.offline:
@@ -307,5 +323,5 @@ class ProducerState:
 
 
 def _adjoins(rows: list[transaction_index.Row], following: list[transaction_index.Row]) -> bool:
-    """Return whether the entries `rows` of a segment may precede the entries `following` of later segments."""
+    """Return whether a segment's entries `rows` may come directly before the entries `following` of later segments."""
     return not rows or not following or rows[-1][3] <= following[0][3]

@@ -1,15 +1,16 @@
-"""Save the damaged ranges of a segment in `NNN.quarantine`, so that a restart knows them without reading the bytes.
+"""Save the damaged ranges of a segment in the file `NNN.quarantine`, so that a restart knows them without reading them.
 
     one line   crc32c-hex JSON
                {"version": 1, "ranges": [[position, end, offset, next offset, CRC-32C of the bytes], ...]}
 
-In a damaged range, the bytes [position, end) are not readable as batches; they held the offsets [offset, next offset).
-An empty range (no bytes) means that offsets are missing at the end of the segment. The CRC covers the first SAMPLE_SIZE
-bytes of the range. If the CRC no longer matches, an intact copy of the segment was restored, and its records are
-served. If the file is missing, invalid or of another version, the bytes are checked again before they are served. Kafka
-ignores the file.
+In a damaged range, the bytes [position, end) are not readable as batches. They contained the offsets [offset, next
+offset). A range without bytes means that these offsets are missing at the end of the segment.
 
-It is removed with its segment. Everything here may block.
+The CRC covers the first SAMPLE_SIZE bytes of the range. If it no longer matches, an intact copy of the segment was
+restored, and its records are served. If the file is missing, invalid or of another version, the bytes of the segment
+are checked again before they are served.
+
+The file is removed with its segment. Kafka ignores it. Everything here may block.
 """
 
 from __future__ import annotations
@@ -50,8 +51,9 @@ def path_of(directory: str, base_offset: int) -> str:
 
 
 def read(path: str) -> list[tuple[Range, int]]:
-    """Return the ranges in a file, each with its CRC; an empty list if the file is missing, damaged or of another
-    version."""
+    """Return the ranges in a file, each with its CRC. An empty list if the file is missing, damaged or of another
+    version.
+    """
     try:
         data = files.read_bytes(path)
         return [] if data is None else _parse(data)
@@ -70,7 +72,7 @@ def _parse(data: bytes) -> list[tuple[Range, int]]:
 
 
 def write(path: str, ranges: Iterable[tuple[Range, int]]) -> None:
-    """Replace a file, durably; without ranges, remove it. OSError."""
+    """Replace a file by one with these ranges, durably; without ranges, remove it. OSError."""
     rows = [[*each, crc] for each, crc in ranges]
     if not rows:
         file_ops.unlink(path, missing_ok=True)
@@ -89,7 +91,9 @@ def sample_crc(path: str, position: int, end: int) -> int | None:
 
 
 def save(segment: Segment) -> None:
-    """Write a segment's quarantined ranges. A failure is only logged: the damage will be found again."""
+    """Write the file with a segment's quarantined ranges. A failure is only logged: a later check finds the damage
+    again.
+    """
     if segment.deleted or segment.path_suffix:
         return
     with _writing:
@@ -103,7 +107,7 @@ def save(segment: Segment) -> None:
 
 
 def restore(segments: Iterable[Segment], log_name: str) -> None:
-    """Restore the quarantined ranges of the previous run that are still damaged, with one log line."""
+    """Quarantine the ranges of the previous run that are still damaged; log all of them in one line."""
     known: list[Range] = []
     for segment in segments:
         path = path_of(segment.directory, segment.base_offset)
@@ -126,15 +130,17 @@ def restore(segments: Iterable[Segment], log_name: str) -> None:
 
 
 def taken_out(directory: str, base_offset: int) -> list[tuple[int, int]]:
-    """Return (first, next) offsets of the ranges that `log repair` removed from a segment, read from the names of the
-    files that hold the removed bytes."""
+    """Return the (first, next) offsets of the ranges that `log repair` removed from a segment.
+
+    They are in the names of the files with the removed bytes.
+    """
     pattern = re.compile(rf"{files.stem(base_offset)}\.\w+\.damaged-(\d+)-(\d+)(\.\d+)?")
     found = map(pattern.fullmatch, disk.list_names(directory))
     return [(int(match[1]), int(match[2])) for match in found if match is not None]
 
 
 def _stands(segment: Segment, position: int, end: int, crc: int) -> bool:
-    """Return whether the bytes are still the damaged bytes, by their CRC; True if the bytes cannot be read."""
+    """Return whether a range still has its damaged bytes, by their CRC; True if the bytes cannot be read."""
     if not 0 <= position <= end <= segment.size or (position == end and position != segment.size):
         return False
     found = sample_crc(segment.path, position, end)

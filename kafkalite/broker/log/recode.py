@@ -1,7 +1,7 @@
 """Recompress a batch with the codec of the topic setting `compression.type`.
 
-Only the records, the codec bits, the length and the CRC change; offsets, timestamps and sequences stay. The batch must
-have been validated before. The function has no side effects, but takes long: call it on the I/O pool.
+Only the records, the codec bits, the length and the CRC change. Offsets, timestamps and sequences stay. The batch must
+be valid. Recompression takes long: call it on the I/O pool.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 
 def recode(batch: bytes, codec: int, config: TopicConfig, decompressed_size_max: int) -> bytearray:
-    """Return the batch with its records compressed by `codec` at the topic's level. CompressionError for a broken
-    batch."""
+    """Return the batch with its records compressed by `codec` at the topic's level. CompressionError for an invalid
+    batch.
+    """
     info = read_info(batch)
     with Decompressor(decompressed_size_max, in_turns=True) as decompressor:
         records = decompressor.decompress(info.codec, memoryview(batch)[HEADER_SIZE:])

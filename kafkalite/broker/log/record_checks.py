@@ -1,7 +1,9 @@
 """Validate compressed batches before an append, and find the bad records of a refused batch.
 
-The native code checks uncompressed records as it appends them. Compressed records are decompressed here first, up to a
-limit, and the result is discarded. Any thread.
+The native code checks uncompressed records as it appends them. Compressed records are decompressed here, up to a size
+limit, and checked before the append. The decompressed records are then discarded.
+
+Thread rule: any thread.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from kafkalite.wire.record.compression import CompressionError, Decompressor
 def check_compressed(
     batch: bytes, *, key_required: bool, timestamp_min: int, timestamp_max: int, size_max: int
 ) -> tuple[int, int, int]:
-    """Return (error code, index of the bad record or -1, largest timestamp in ms) of a batch; `size_max` limits its
-    decompressed size in bytes."""
+    """Check a compressed batch; return (error code, index of the bad record or -1, largest timestamp in ms).
+
+    `size_max` limits its decompressed size in bytes.
+    """
     info = read_info(batch)
     try:
         with Decompressor(size_max, in_turns=True) as decompressor:
@@ -46,7 +50,7 @@ def check_compressed(
 
 
 def _code_of(info: BatchInfo, records: memoryview, key_required: bool, error: BatchError) -> int:
-    """Return INVALID_TIMESTAMP if a record is invalid only because of its timestamp, else INVALID_RECORD."""
+    """Return INVALID_TIMESTAMP if only the timestamp of a record is invalid, else INVALID_RECORD."""
     try:
         check_records(info, records, key_required=key_required)
     except BatchError as other:
@@ -58,7 +62,9 @@ def _code_of(info: BatchInfo, records: memoryview, key_required: bool, error: Ba
 def faults_of(
     batch: bytes, *, key_required: bool, timestamp_min: int, timestamp_max: int, size_max: int
 ) -> RecordFaults:
-    """Return the bad records of a batch that an append has just refused with the same timestamp bounds (ms)."""
+    """Return the bad records of a batch that an append has refused. The timestamp bounds (ms) must be those of the
+    append.
+    """
     info = read_info(batch)
     records = memoryview(batch)[HEADER_SIZE:]
     if not info.codec:

@@ -1,18 +1,18 @@
-"""Decide what happens to bytes that are no batches: truncate, quarantine, or cut zeros.
+"""Decide what happens to bytes of a log that are not batches: truncate the log, quarantine them, or remove zeros.
 
     at or above the flushed offset    an interrupted write: the log is truncated at the first bad byte
     below the flushed offset          quarantined: reported, left in place; reads of these offsets return
                                       CORRUPT_MESSAGE, batches after them are served
     missing after a sealed segment    quarantined, too, in a log from which nothing removes offsets; found when the
                                       segment's index is loaded and the saved one does not cover the file
-    zeros where no offset is missing  preallocated by a broker that did not stop cleanly: cut, with no effect
+    zeros where no offset is missing  preallocated by a broker that did not stop cleanly: truncated, with no effect
 
-To *quarantine* bytes or offsets is to keep them in place, mark them as damaged and never serve them. The *flushed
+To *quarantine* bytes or offsets is to leave them in place, mark them as damaged and never serve them. The *flushed
 offset* is the recovery point of the last checkpoint, or the end that a saved index covers, whichever is higher. A log
 that ends below it has lost records; their offsets are not reused.
 
-The module is used twice: for the tail of a log after an unclean stop, and to check bytes from disk before they are
-first served. Everything here may block.
+The module is used in two cases: for the tail of a log after an unclean stop, and to check bytes from disk before they
+are first served. Everything here may block.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ZEROS_CHUNK: Final = 1 << 20
 
 
 class Tail(NamedTuple):
-    """The result of a walk to the end of a segment."""
+    """What to do with the end of a segment after it was read."""
 
     cut_position: int | None  # where to truncate the segment; None: nothing to truncate
     quarantined: bool  # damage at the end was quarantined, so nothing may be appended after it
@@ -52,10 +52,10 @@ def walk_tail(
     contiguous_from: int = 0,
     keep_valid: bool = False,
 ) -> Tail:
-    """Read a segment to its end, checking all bytes; missing offsets at or above `contiguous_from` are damage.
+    """Read a segment to its end and check all bytes; quarantine damage below `flushed_offset`.
 
-    With `keep_valid` (for a directory from elsewhere, whose flushed offset is unknown), bytes that an intact batch
-    follows are not truncated.
+    Missing offsets at or above `contiguous_from` are damage. With `keep_valid`, bytes that an intact batch follows are
+    not truncated: the directory is from elsewhere, and its flushed offset is unknown.
     """
     segment = scan.segment
     end = segment.size
@@ -80,7 +80,7 @@ def walk_tail(
 
 
 def ends_in_zeros(segment: Segment, position: int) -> bool:
-    """Return whether the segment has bytes from `position` on and all these bytes are zero."""
+    """Return whether there are bytes from `position` to the end of the segment, and all of them are zero."""
     if position >= segment.size:
         return False
     for start in range(position, segment.size, ZEROS_CHUNK):
@@ -90,16 +90,19 @@ def ends_in_zeros(segment: Segment, position: int) -> bool:
 
 
 def may_end_in_zeros(segment: Segment, covered_size: int) -> bool:
-    """Return whether a durable segment may end in zeros and has to be read; False if its saved index covers the whole
-    segment."""
+    """Return whether a durable segment may end in zeros, so that it has to be read.
+
+    False if its saved index covers the whole segment.
+    """
     if covered_size == segment.size or segment.format.positional:
         return False
     return ends_in_zeros(segment, max(0, segment.size - HEADER_SIZE))
 
 
 def quarantine(segment: Segment, position: int, end: int, offset: int, next_offset: int) -> None:
-    """Quarantine bytes [position, end) of a segment, save the ranges and log it; no effect if the bytes are quarantined
-    already."""
+    """Quarantine bytes [position, end) of a segment; save its ranges and log this. Do nothing if they are quarantined
+    already.
+    """
     if not segment.add_damage(position, end, offset, next_offset):
         return
     quarantine_file.save(segment)
@@ -112,8 +115,7 @@ def quarantine(segment: Segment, position: int, end: int, offset: int, next_offs
 
 
 def quarantine_gap(segment: Segment, offset: int, next_offset: int) -> None:
-    """Quarantine offsets that are missing between the end of a sealed segment and the base offset of the next
-    segment."""
+    """Quarantine the offsets that are missing between a sealed segment and the next segment."""
     if not segment.add_damage(segment.size, segment.size, offset, next_offset):
         return
     quarantine_file.save(segment)
@@ -125,11 +127,10 @@ def quarantine_gap(segment: Segment, offset: int, next_offset: int) -> None:
 
 
 def check_end(segment: Segment, offset: int, limit: int) -> None:
-    """Quarantine the offsets [offset, limit), which are missing between a sealed segment and the next segment of a log
-    in which no offset may be missing.
+    """Quarantine the offsets [offset, limit), which are missing between a sealed segment and the next one.
 
-    Do nothing if the segment has Kafka's index files, since Kafka may have compacted it, or if `log repair` removed the
-    offsets.
+    Call this only for a log in which no offset may be missing. Do nothing if the segment has Kafka's index files, since
+    Kafka may have compacted it, or if `log repair` removed the offsets.
     """
     if offset >= limit:
         return
@@ -142,9 +143,10 @@ def check_end(segment: Segment, offset: int, limit: int) -> None:
 
 
 def verify_granules(segment: Segment, granules: Sequence[tuple[int, int, int, int, int]], offset_limit: int) -> None:
-    """Check granules from `Segment.unverified_granules`, mark them as verified, and quarantine damage.
+    """Check granules of a segment, mark them as verified, and quarantine damage.
 
-    `offset_limit` bounds the offsets of a granule that has no successor in the index.
+    A granule is the part of a segment from one index entry to the next, as `Segment.unverified_granules` returns it.
+    `offset_limit` bounds the offsets of the last granule.
     """
     done = 0
     while done < len(granules):
@@ -155,7 +157,7 @@ def verify_granules(segment: Segment, granules: Sequence[tuple[int, int, int, in
 
 
 def _verify_run(segment: Segment, run: Sequence[tuple[int, int, int, int, int]], offset_limit: int) -> int:
-    """Check adjacent granules up to the first damaged granule; return the number of checked granules."""
+    """Check adjacent granules until one is damaged; quarantine its damage. Return the number of checked granules."""
     _, position, _, first_offset, _ = run[0]
     first_offset = first_offset if first_offset >= 0 else segment.base_offset
     scan = SegmentScan(segment, position=position, next_offset=first_offset)

@@ -1,7 +1,7 @@
 """Represent a partition of the cluster that has no replica on this broker.
 
-An `Elsewhere` takes the partition's place in its topic, so that clients learn the leader. Like a log that this broker
-does not lead, it refuses Produce and Fetch.
+In the list of a topic's partitions, an `Elsewhere` replaces the log, so that clients learn the leader. It refuses
+Produce and Fetch, like a log that this broker does not lead.
 
 Thread rule: any thread; only the manager of the logs changes it.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Elsewhere(LogState):
-    """A partition without a replica here, as metadata describes it."""
+    """A partition without a replica on this broker, as metadata describes it."""
 
     __slots__ = ()
 

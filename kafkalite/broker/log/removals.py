@@ -8,7 +8,7 @@ A directory is removed only after its rename is durable. Otherwise a power cut d
 incomplete directory with the old name and without a topic id. Until all renames are durable, the journal keeps the ids
 of deleted topics (`settled`).
 
-Thread rule: the lock is the manager's, which serializes changes of topics. Everything here blocks.
+Thread rule: callers hold the manager's lock, which serializes changes of topics. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -55,12 +55,11 @@ class Removals:
 
     @property
     def settled(self) -> bool:
-        """Whether the directories of all deleted topics have lost their original names, durably; read under the
-        lock."""
+        """Whether no directory of a deleted topic has its original name, durably. Read this under the lock."""
         return not (self._renames_unsynced or self._renames_failed is not None or self._names_kept)
 
     def keep_strays(self, strays: Iterable[str]) -> None:
-        """Rename directories that may belong to a deleted topic and have no topic id, so that no start adopts them."""
+        """Rename directories that have the name of a deleted topic and no topic id, so that no start adopts them."""
         for path in strays:
             logger.warning(
                 "renamed a directory that has the name of a deleted topic but no valid topic id",
@@ -68,11 +67,10 @@ class Removals:
             )
 
     def remove_leftovers(self, deleted: Iterable[str], leftovers: Iterable[str]) -> None:
-        """Remove directories of deleted topics: `deleted`, which were renamed earlier, and `leftovers`, which have
-        their original names.
+        """Remove directories of deleted topics that an earlier run left.
 
-        Directories with their original names are first renamed, durably, so that an incomplete removal leaves no
-        directory with a topic's name.
+        `deleted` have been renamed; `leftovers` have their original names. The latter are renamed first, durably, so
+        that an incomplete removal leaves no directory with a topic's name.
         """
         doomed = [*deleted, *(self.rename_partition(path, files.deleted_directory_name) for path in leftovers)]
         if doomed:
@@ -81,8 +79,9 @@ class Removals:
             files.remove_tree(path)
 
     def rename_partition(self, path: str, new_name: Callable[[str, int], str]) -> str:
-        """Rename a partition directory to the name that `new_name` returns for its topic and number; return the
-        path."""
+        """Rename a partition directory to the name that `new_name` returns for its topic and partition; return the new
+        path.
+        """
         name = files.parse_directory_name(os.path.basename(path))
         assert name is not None, "it was listed as a partition directory"
         target = f"{self._directory}/{new_name(*name)}"
@@ -90,10 +89,11 @@ class Removals:
         return target
 
     def clear_directories(self, name: str, partitions: Iterable[int]) -> None:
-        """Rename old directories that have the names of new partitions, durably, so that the new partitions get no old
+        """Rename old directories with the names of new partitions, durably, so that the new partitions get no old
         records.
 
-        Directories of deleted topics and empty directories will be removed; all others are kept under another name."""
+        Directories of deleted topics and empty directories will be removed. All others are kept under another name.
+        """
         for partition in partitions:
             path = f"{self._directory}/{files.directory_name(name, partition)}"
             if not disk.lexists(path):
@@ -111,7 +111,9 @@ class Removals:
         self.sync_renames()
 
     def remove_directory(self, path: str, topic: str, partition: int, delay_ms: int) -> None:
-        """Rename a deleted partition's directory, to be removed later. After an error, the next start removes it."""
+        """Rename a deleted partition's directory, so that it is removed later. If this fails, the next start removes
+        it.
+        """
         target = f"{self._directory}/{files.deleted_directory_name(topic, partition)}"
         try:
             file_ops.rename(path, target)
@@ -127,8 +129,8 @@ class Removals:
     def sync_renames(self) -> None:
         """Make all renames durable, then schedule the removals. After a StorageError, a power cut may undo the renames.
 
-        After a failed sync, a later successful sync does not prove that these names are durable. So every later call
-        fails, too, until the next start.
+        A success after a failed sync does not prove that these names are durable. So every later call fails, too, until
+        the next start.
         """
         with self._lock:
             if not self._renames_unsynced:

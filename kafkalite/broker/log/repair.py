@@ -1,14 +1,15 @@
-"""Repair the problems that kafkalite.broker.log.checking finds, and keep every damaged file or range under another
-name.
+"""Repair the problems that kafkalite.broker.log.checking finds, and keep all damaged bytes under another name.
 
     derived file     renamed to NAME.damaged; an index is rebuilt here, other files by the next start
     unflushed tail   copied to NNN.log.damaged-FIRST-NEXT, then truncated
     damaged range    copied to NNN.log.damaged-FIRST-NEXT; the segment is replaced by a copy without the range; files
                      with positions in the old segment are deleted, and NNN.klindex is rebuilt
 
-Without its damaged batches, a segment has a gap in its offsets, as after compaction. Readers skip the gap; those of
-Apache Kafka do, too. The active segment must have no such gap, so if the last segment is repaired, an empty one is
-added after it. Each step is durable before the next; after a crash, the next check finds the problem again.
+Without its damaged batches, a segment has a gap in its offsets, as after compaction. Readers skip the gap, those of
+Apache Kafka, too. The active segment must have no such gap. So if the last segment is repaired, an empty segment is
+added after it.
+
+Each step is durable before the next. After a crash, the next check finds the problem again.
 
 Everything here blocks. The caller holds the data directory's lock.
 """
@@ -34,8 +35,9 @@ DAMAGED_SUFFIX: Final = ".damaged"
 
 
 def repair_findings(partition: Partition | None, findings: Sequence[Finding]) -> list[tuple[Finding, str]]:
-    """Repair the findings of one partition, or of the root (None); return each finding with the action taken.
-    OSError."""
+    """Repair the findings of one partition, or of the directory's root (None). Return each finding with the action
+    taken. OSError.
+    """
     done = [(finding, _repair_file(partition, finding)) for finding in findings if finding.position < 0]
     by_segment: dict[str, list[Finding]] = {}
     for finding in findings:
@@ -50,7 +52,7 @@ def repair_findings(partition: Partition | None, findings: Sequence[Finding]) ->
 
 
 def _repair_file(partition: Partition | None, finding: Finding) -> str:
-    """Repair a file that is not a segment; return the action taken, or an empty string if the finding has no remedy."""
+    """Repair a file that is not a segment. Return the action taken; an empty string if the finding has no remedy."""
     if finding.remedy is Remedy.REWRITE:
         assert partition is not None, "only partitions have a topic id"
         assert partition.topic_id is not None, "the journal knows it"
@@ -67,7 +69,7 @@ def _repair_file(partition: Partition | None, finding: Finding) -> str:
 
 
 def _put_aside(path: str) -> str:
-    """Rename a damaged file, durably; return its new path."""
+    """Rename a damaged file, durably, so that it is kept; return its new path."""
     target = _free_name(path + DAMAGED_SUFFIX)
     file_ops.rename(path, target)
     file_ops.sync_directory(os.path.dirname(path))
@@ -93,7 +95,7 @@ def _open_segment(partition: Partition, base: int) -> Segment:
 
 
 def _rebuild_index(partition: Partition, stem_path: str) -> None:
-    """Rebuild the saved index of an intact segment. If the topic id is unknown, the next start rebuilds it instead."""
+    """Rebuild the saved index of an intact segment. If the topic id is unknown, leave this to the next start."""
     topic_id = partition.topic_id or topic_id_of(partition.directory)
     segment = _open_segment(partition, int(os.path.basename(stem_path)))
     scan = SegmentScan(segment, next_offset=segment.base_offset, index=SegmentIndex(), index_interval=INDEX_INTERVAL)
@@ -152,7 +154,9 @@ def _copy_aside(path: str, finding: Finding) -> str:
 
 
 def _copy(source: int, position: int, end: int, target: int, at: int) -> int:
-    """Copy bytes [position, end) to `at`; return the position after them in the target."""
+    """Copy bytes [position, end) of the source to the target, at position `at`; return the target's position after
+    them.
+    """
     while position < end:
         data = disk.read_at(source, min(COPY_SIZE, end - position), position)
         if not data:
@@ -181,8 +185,11 @@ def _write_without(path: str, target: str, ranges: Sequence[Finding]) -> None:
 
 
 def _put_in_place(partition: Partition, path: str, temporary: str) -> None:
-    """Replace the segment. First remove the files that contain positions in it; the file of aborted transactions stays,
-    since it contains only offsets."""
+    """Replace the segment by its repaired copy.
+
+    The files that contain positions in the old segment are removed first. The file of aborted transactions stays, since
+    it contains only offsets.
+    """
     assert partition.format is not None, "there are segments"
     base = int(os.path.basename(path).partition(".")[0])
     stem = f"{partition.directory}/{files.stem(base)}"

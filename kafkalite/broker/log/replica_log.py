@@ -1,4 +1,4 @@
-"""ReplicaLog: the log of a partition with replicas on several brokers, as leader or follower.
+"""Operate the log of a partition with replicas on several brokers (`ReplicaLog`), as leader or follower.
 
     leader      assigns offsets and the leader epoch, as in any log; an epoch begins at the election, even if no batch
                 is written in it
@@ -11,12 +11,12 @@ After a restart, the log ends with its last intact batch, and the leader sends w
 nothing and keeps no gap (kafkalite.broker.log.loading). The exception is a replica that alone has every acknowledged
 record.
 
-A replica is *fit* while it has lost no record and can be written. An unfit leader asks for another leader
-(kafkalite.broker.cluster.directories). An unfit follower truncates its log at the damage, and is fit again once it has
-caught up.
+A replica is *fit* while it has lost no record and can be written. An unfit leader asks the controllers to elect another
+leader (kafkalite.broker.cluster.directories). An unfit follower truncates its log at the damage, and is fit again once
+it has caught up.
 
 Thread rule: PartitionLog's. Methods that append, truncate or change epochs belong to one thread at a time: the fetcher,
-or the thread that stopped it.
+or the thread that stopped the fetcher.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ offset."""
 
 
 class OffsetsOutOfOrder(Exception):
-    """The offsets of a leader's batches do not rise. Nothing was appended."""
+    """The offsets of a leader's batches do not increase. Nothing was appended."""
 
 
 class UnexpectedAppendOffset(Exception):
@@ -80,7 +80,7 @@ class FollowerAppend(NamedTuple):
 
 
 class ReplicaChange(NamedTuple):
-    """A change of a replica on this broker: it was added, removed, or got another assignment."""
+    """A change of a replica on this broker: it was added or removed, or its assignment changed."""
 
     log: ReplicaLog
     before: Assignment
@@ -120,8 +120,7 @@ class ReplicaLog(log_truncation.TruncatableLog):
         """Whether the replica has lost, or cannot read, records that it once had and has not got back from a leader."""
 
     def configure(self, config: TopicConfig) -> None:
-        """Apply settings like PartitionLog. A change of min.insync.replicas also applies at once to requests that
-        already wait."""
+        """Apply the topic's settings. A new min.insync.replicas also applies at once to requests that already wait."""
         super().configure(config)
         if self.core.followers is not None and self.services.leading is not None:
             self.services.leading.configure(self, self.core.followers)
@@ -132,8 +131,9 @@ class ReplicaLog(log_truncation.TruncatableLog):
     def lead(self, wanted: Assignment) -> None:
         """Become or stay the leader, and accept appends.
 
-        A new leader epoch begins at the log end, even if nothing is written in it (KIP-101, KAFKA-7415). The epoch's
-        start is durable before the first batch of the epoch."""
+        A new leader epoch begins at the log end, even if no batch is written in it (KIP-101, KAFKA-7415). The epoch's
+        start is durable before the first batch of the epoch.
+        """
         with self.core.locked():
             elected = not self.led or self.assignment.leader_epoch != wanted.leader_epoch
             if elected:
@@ -151,7 +151,7 @@ class ReplicaLog(log_truncation.TruncatableLog):
         settle_low_waits(self.core)  # requests that wait for a removed replica
 
     def resign(self, wanted: Assignment) -> None:
-        """Stop leading: refuse appends, and wake requests that wait for records. Visible records stay visible."""
+        """Stop leading: refuse appends, and wake the requests that wait for records. Visible records stay visible."""
         with self.core.locked():
             self.assignment = wanted
             self.replica.follows = wanted.leader_epoch
@@ -170,7 +170,7 @@ class ReplicaLog(log_truncation.TruncatableLog):
 
     @property
     def damage_start(self) -> int | None:
-        """The first quarantined offset; None if no damage has been found."""
+        """The first quarantined offset at or above the log start; None if no damage has been found there."""
         damage = [entry for segment in self.segments for entry in segment.damage or ()]
         return min((first for _, _, first, next_offset in damage if next_offset > self.log_start_offset), default=None)
 
@@ -181,11 +181,12 @@ class ReplicaLog(log_truncation.TruncatableLog):
             self.services.fitness_changed(self)
 
     def caught_up(self, acknowledged: int) -> None:
-        """Mark the replica as fit again if it has caught up with its leader.
+        """Mark the replica as fit again if its log reaches the offset `acknowledged` and has no damage.
 
         The caller knows that the log equals the leader's up to its own end, and that all acknowledged records are below
-        `acknowledged`. So a log that reaches this offset has its lost records again, unless more damage was found since
-        then: `note_damage` does not report further damage of an unfit replica."""
+        `acknowledged`. So a log that reaches this offset has its lost records again. Damage is looked up here, because
+        `note_damage` does not report further damage of an unfit replica.
+        """
         if self.behind and 0 <= acknowledged <= self.log_end_offset and self.damage_start is None:
             self.behind = False
             logger.info(
@@ -200,8 +201,10 @@ class ReplicaLog(log_truncation.TruncatableLog):
     # --- epochs -------------------------------------------------------------------------------------------------------
 
     def set_epochs(self, entries: list[tuple[int, int]], leader_epoch: int) -> None:
-        """Set the recorded epochs of a log that is being opened. The controllers' metadata sets the epoch for new
-        batches."""
+        """Set the recorded epochs of a log that is being opened.
+
+        Later, the controllers' metadata sets the epoch for new batches.
+        """
         self.epochs.load(entries)
         self.replica.last_epoch = self.epochs.latest
         self.core.set_leader_epoch(max(leader_epoch, self.epochs.latest), True)
@@ -217,13 +220,13 @@ class ReplicaLog(log_truncation.TruncatableLog):
         self.core.set_leader_epoch(epoch, False)
 
     def _record_epoch_locked(self) -> None:
-        """Record the epoch of a leader, before its first batch. OSError."""
+        """Write a leader's epoch to the file, before the first batch of the epoch. OSError."""
         self.make_directory_locked()
         self.epochs.save()
         self.core.set_leader_epoch(self.leader_epoch, True)
 
     def epoch_began_locked(self, epoch: int, start_offset: int) -> bool:
-        """Record the start of an epoch in a leader's batches; return False if the storage failed."""
+        """Write the start of an epoch that begins in the leader's batches; return False if the storage failed."""
         try:
             self.make_directory_locked()
             self.epochs.assign(epoch, start_offset)
@@ -234,11 +237,11 @@ class ReplicaLog(log_truncation.TruncatableLog):
         return True
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """Return the end of a leader epoch in this log, as LeaderEpochs.end_offset_for does."""
+        """Return (largest epoch up to `epoch`, its end offset), as LeaderEpochs.end_offset_for does."""
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def epoch_at(self, offset: int) -> int:
-        """Return the leader epoch of the record at an offset, which can be the next record to be written."""
+        """Return the leader epoch of the record at an offset. At the log end, return the epoch of the next record."""
         return self.leader_epoch if offset >= self.log_end_offset else self.epochs.epoch_at(offset)
 
     def roll_locked(self) -> None:
@@ -251,9 +254,11 @@ class ReplicaLog(log_truncation.TruncatableLog):
         super().roll_locked()
 
     def next_base_locked(self) -> int:
-        """Return the offset after the last batch, even if the log was truncated at a later offset.
+        """Return the base offset of the next segment: the offset after the last batch, even if the log end is higher.
 
-        A start treats missing offsets between two segments as records lost in a power cut, and drops what follows."""
+        The log end can be higher after a truncation. A start treats missing offsets between two segments as records
+        lost in a power cut, and drops what follows.
+        """
         last = header_at(self.active, self.active.last_position) if self.active.size else None
         next_offset = self.log_end_offset if last is None else last["next_offset"]
         return next_offset if self.log_end_offset - next_offset < GAP_MAX else self.log_end_offset
@@ -261,12 +266,17 @@ class ReplicaLog(log_truncation.TruncatableLog):
     # --- at a start ---------------------------------------------------------------------------------------------------
 
     def note_walked(self, segment: Segment, position: int) -> None:
-        """Note a checked segment, and take its leader epochs from its batches: the checkpoint may be older or newer."""
+        """Note a segment that was checked at a start, so that `opened` takes leader epochs from its batches.
+
+        The epochs in the checkpoint may be older or newer.
+        """
         self.walked.append((segment, position))
 
     def opened(self, high_watermark: int | None, recovery_point: int | None) -> None:
-        """Finish opening: set the high watermark to the checkpointed value, limited to the log's offsets; without a
-        value, to the log start. OSError."""
+        """Finish opening: correct the leader epochs, and set the high watermark to its checkpointed value. OSError.
+
+        The value is limited to the log's offsets. Without a value, the high watermark is the log start.
+        """
         known = max(high_watermark or 0, recovery_point or 0)
         self.behind = self.log_end_offset < known or self.damage_start is not None
         if self.log_end_offset < known:
@@ -282,8 +292,10 @@ class ReplicaLog(log_truncation.TruncatableLog):
             self.core.set_high_watermark(high_watermark)
 
     def sync_walked(self) -> None:
-        """Make checked segments durable before anything is appended: after a crash during a truncation, the shorter
-        size of a segment may be in memory only. May block. OSError."""
+        """Make the segments durable that a start has checked, before anything is appended. May block. OSError.
+
+        After a crash during a truncation, the shorter size of a segment may be in memory only.
+        """
         for segment, _ in self.walked:
             if segment in self.segments:
                 files.sync_path(segment.path)
@@ -299,12 +311,14 @@ class ReplicaLog(log_truncation.TruncatableLog):
     def append_as_follower(
         self, records: bytes | bytearray | memoryview, leader_epoch: int, high_watermark: int = -1
     ) -> FollowerAppend:
-        """Append the batches that the leader sent for a fetch in `leader_epoch`, all or none. Then set the high
-        watermark to the leader's, but at most to the log end.
+        """Append the batches that the leader sent for a fetch in `leader_epoch`, all or none.
 
-        An incomplete last batch, a batch of a newer epoch, and everything after them are left out. CorruptMessage;
-        OffsetsOutOfOrder; UnexpectedAppendOffset; KafkaError (UNSUPPORTED_FOR_MESSAGE_FORMAT) for magic 0 and 1;
-        StorageError, after which some of the batches may have been appended. May block.
+        Then set the high watermark to the leader's, but at most to the log end. An incomplete last batch, a batch of a
+        newer epoch, and everything after them are left out. May block. Errors:
+
+            CorruptMessage, OffsetsOutOfOrder, UnexpectedAppendOffset, LeaderChanged
+            KafkaError      UNSUPPORTED_FOR_MESSAGE_FORMAT: a batch has magic 0 or 1
+            StorageError    some of the batches may have been appended
         """
         outcome, error, first, last, size = self.replica.append(records, leader_epoch, high_watermark)
         if outcome == FOLLOW_DONE:
@@ -330,15 +344,14 @@ class ReplicaLog(log_truncation.TruncatableLog):
         return appended
 
     def advance_high_watermark(self, offset: int) -> bool:
-        """Raise the high watermark, at most to the log end, and wake waiting requests; return whether the high
-        watermark rose."""
+        """Raise the high watermark, at most to the log end, and wake waiting requests; return whether it rose."""
         return self.core.set_high_watermark(offset)
 
     def advance_log_start(self, offset: int, *, leader_epoch: int | None = None) -> bool:
-        """Raise the log start to the leader's, and the high watermark to at least the log start; return whether the log
-        start rose.
+        """Raise the log start to the leader's; return whether it rose. The high watermark is then at least the log
+        start.
 
-        OffsetOutOfRange if `offset` is beyond the log end: the caller then drops all records
+        OffsetOutOfRange if `offset` is beyond the log end. The caller then drops all records
         (truncate_fully_and_start_at).
         """
         with self.core.locked():

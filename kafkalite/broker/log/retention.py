@@ -1,4 +1,4 @@
-"""Decide which segments of a log are deleted by retention: by age, by size, and by the application's policies.
+"""Decide which segments of a log retention deletes: by age, by size, and by the application's policies.
 
     class KeepTen:
         def deletable_count(self, segments, now_ms):
@@ -11,9 +11,9 @@ of all policies applies. The housekeeper's thread calls the application's polici
 log.retention.check.interval.ms, for logs whose cleanup.policy includes delete. A policy that raises an error deletes
 nothing. It must not keep references to its arguments.
 
-The age of a segment is that of its newest record. If no record has a timestamp or the newest one is in the future, the
-age of its file is used. The active segment is never older than its last append: a record with timestamp 0 must not
-delete the segment that is being written.
+The age of a segment is that of its newest record. If no record has a timestamp, or the newest one is in the future, the
+age of its file is used. The active segment counts as at most as old as its last append, because a record with timestamp
+0 must not delete the segment that is being written.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def named_policies(texts: Iterable[str]) -> tuple[RetentionPolicy, ...]:
 
 
 def ask(policy: RetentionPolicy, segments: Sequence[SegmentAge], now_ms: int) -> int:
-    """Return an application policy's result, within bounds; if the policy fails, log that and return 0."""
+    """Return the result of an application's policy, within bounds. If the policy fails, log the error and return 0."""
     try:
         count = int(policy.deletable_count(segments, now_ms))
     except Exception:  # a failing policy must not stop retention of the other logs
@@ -70,7 +70,7 @@ def ask(policy: RetentionPolicy, segments: Sequence[SegmentAge], now_ms: int) ->
 
 
 def time_of(segment: SegmentAge, now_ms: int) -> int:
-    """Return the time, in ms since 1970, from which a segment's age counts."""
+    """Return the time in ms since 1970 from which a segment's age is counted."""
     newest = segment.max_timestamp if 0 <= segment.max_timestamp <= now_ms else segment.modified_ms
     return max(newest, segment.modified_ms) if segment.active else newest
 

@@ -2,7 +2,9 @@
 
     get the age of every segment ▸ checkpoint the log start ▸ publish the rest ▸ rename the files ▸ remove them later
 
-`kafkalite.broker.log.retention` has the policies. Thread rule: PartitionLog's; all of it may block.
+The module `kafkalite.broker.log.retention` has the policies.
+
+Thread rule: PartitionLog's. Everything here may block.
 """
 
 from __future__ import annotations
@@ -88,8 +90,11 @@ def apply_retention(log: PartitionLog, now_ms: int) -> int:
 
 
 def _judged(log: PartitionLog) -> tuple[tuple[Segment, ...], list[SegmentAge]]:
-    """Return the segments and, for each, the facts that retention policies need; start again if a segment is removed
-    meanwhile. OSError; UnknownTopicOrPartition."""
+    """Return the log's segments, and for each of them the facts that retention policies need. OSError;
+    UnknownTopicOrPartition.
+
+    Start again if a segment is removed meanwhile.
+    """
     while True:
         segments = log.segments
         try:
@@ -123,11 +128,12 @@ def _ages(log: PartitionLog, segments: tuple[Segment, ...]) -> list[SegmentAge]:
 
 
 def remove_front(log: PartitionLog, judged: tuple[Segment, ...], count: int) -> int:
-    """Remove the first `count` of the segments `judged` from the log; their files are removed after
-    file.delete.delay.ms.
+    """Remove the first `count` segments of `judged` from the log; return how many were removed.
 
-    Return how many segments were removed. A segment that was replaced since (by compaction, for example) stays, with
-    all later segments. The new log start is checkpointed first: the renames may become durable in any order, and a
+    A segment that was replaced since, for example by compaction, stays with all later segments. The files are removed
+    after file.delete.delay.ms.
+
+    The new log start is checkpointed before the files are renamed: the renames may become durable in any order, and a
     start removes all segments that end below the log start. If the checkpoint cannot be written, each rename is made
     durable before the next one.
     """
@@ -158,7 +164,7 @@ def remove_front(log: PartitionLog, judged: tuple[Segment, ...], count: int) -> 
 
 
 def _sync_names(log: PartitionLog) -> None:
-    """Make the renames in the log's directory durable; an error is only logged."""
+    """Make the renames in the log's directory durable. An error is only logged."""
     try:
         file_ops.sync_directory(log.directory)
     except OSError as error:
@@ -166,7 +172,7 @@ def _sync_names(log: PartitionLog) -> None:
 
 
 def remove_files(log: PartitionLog, segment: Segment) -> None:
-    """Rename a segment's files, to be removed later; readers that have the segment open continue."""
+    """Rename a segment's files, so that they are removed later. Readers that have the segment open can continue."""
     segment.mark_deleted()
     paths = []
     for suffix in (log.format.suffix, *files.COMPANION_SUFFIXES):

@@ -1,4 +1,4 @@
-"""Read and write producer state: Kafka's `NNN.snapshot`, and a companion `NNN.producers` for the rest.
+"""Read and write producer state: Kafka's file `NNN.snapshot`, and its companion `NNN.producers` for the rest.
 
     .snapshot, version 1, big-endian        .producers, JSON lines `crc32c-hex JSON`, one line
       version i16, CRC-32C u32 of the rest    {"version": 1, "producers": {id: [epoch, seen ms, [[first sequence, last
@@ -8,13 +8,15 @@
       timestamp i64, coordinator epoch i32,
       transaction first offset i64
 
-NNN is the log end at the time of the snapshot. Kafka's snapshot has one batch per producer. A producer may have five
-requests in flight, and recognising retries of all of them takes five batches, so these are in the companion. It also
-has the count and CRC of each segment's NNN.txnindex (releases without transactions wrote none).
+NNN is the log end at the time of the snapshot.
+
+Kafka's snapshot has only the last batch of each producer. The companion has the last five, because a producer may have
+five requests in flight and may retry each of them. It also has the entry count and CRC of each segment's NNN.txnindex
+(releases without transactions wrote none).
 
 A snapshot without a companion is Kafka's, and valid. If a snapshot is damaged, an older snapshot is used, or the log
 from its start. Kafka may have replaced a snapshot and left our old companion. So a producer's entry in the companion is
-used only if its last batch is the last batch in the snapshot's entry.
+used only if its last batch is the batch in the snapshot.
 
 Everything here may block.
 """
@@ -52,8 +54,9 @@ end."""
 
 
 def offsets_in(directory: str) -> list[int]:
-    """Return the offsets of the snapshots in a partition directory, newest first; an empty list without a
-    directory."""
+    """Return the offsets of the snapshots in a partition directory, newest first. An empty list if there is no
+    directory.
+    """
     found: list[int] = []
     try:
         names = disk.list_names(directory)
@@ -98,7 +101,7 @@ def encode(
 def write(directory: str, offset: int, encoded: tuple[bytes, bytes], *, durable: bool = False) -> None:
     """Save the state at log end `offset`, and remove old snapshots.
 
-    Without `durable`, nothing is synced: until a compaction, the state can be rebuilt from the log.
+    Unless `durable`, nothing is synced: until a compaction, the state can be rebuilt from the log.
     """
     snapshot, companion = encoded
     base = f"{directory}/{files.stem(offset)}"
@@ -115,11 +118,11 @@ def remove(directory: str, offset: int) -> None:
 
 
 def load(directory: str, log_first: int, log_end: int, table: ProducerTable) -> int:
-    """Fill `table` from the newest valid snapshot within the log; return the snapshot's offset, or -1 without a
-    snapshot.
+    """Fill `table` from the newest valid snapshot within the log; return its offset, or -1 without a snapshot.
 
-    A snapshot below `log_first`, the first base offset, is ignored, as in Kafka's ProducerStateManager. Such a snapshot
-    lacks the changes by removed records: sequences would seem out of order, and ended transactions open."""
+    A snapshot below `log_first`, the first base offset, is ignored, as in Kafka's ProducerStateManager. It lacks the
+    changes by removed records: sequences would seem out of order, and ended transactions open.
+    """
     for offset in offsets_in(directory):
         if not log_first <= offset <= log_end:
             continue
@@ -137,8 +140,9 @@ def load(directory: str, log_first: int, log_end: int, table: ProducerTable) -> 
 
 
 def aborted_marks(directory: str, offset: int) -> dict[int, tuple[int, int]] | None:
-    """Return base offset → (count, CRC) of the txnindex files that a snapshot relies on; None if the snapshot has no
-    marks."""
+    """Return base offset → (entry count, CRC) of each txnindex file, from a snapshot's companion. None if it has no
+    marks.
+    """
     marks = _companion(directory, offset).get("aborted")
     if marks is None:
         return None
@@ -158,8 +162,10 @@ def decode(data: bytes) -> list[tuple[int, ...]] | None:
 
 
 def _readable(path: str) -> bytes | None:
-    """Return the contents of a file; None if the file is missing or unreadable. An unreadable file is reported in the
-    broker's log; its state can be rebuilt from the partition."""
+    """Return the contents of a file; None if the file is missing or unreadable.
+
+    An unreadable file is logged; its contents can be rebuilt from the partition's log.
+    """
     try:
         return files.read_bytes(path)
     except OSError as error:

@@ -9,16 +9,16 @@
 The first sync of step 2 makes the names of later segments durable. A compacted segment must never become a log's last
 one: the log would end at the first offset that compaction removed.
 
-The names, and the way a start handles them, are Apache Kafka's, so either broker can complete the other's swap. The new
-segment has the base offset of the first old one. At a start a `.swap` replaces the old segments that begin between its
-base offset and the end of its last batch. Compaction kept no record of old segments that begin after that end. If such
-a segment still exists, it is read uncompacted, which is correct.
+The file names, and the way a start handles them, are Apache Kafka's, so either broker can complete the other's swap.
+The new segment has the base offset of the first old one. At a start, a `.swap` file replaces the old segments that
+begin between its base offset and the end of its last batch. An old segment that begins after that end has no record in
+the new one. If such a segment still exists, it is read uncompacted, which is correct.
 
-Readers: the old segments stay open and pinned from before step 3 until the new list of segments is published. After
+Readers. The old segments stay open and pinned from before step 3 until the new list of segments is published. After
 that they cannot be opened any more, so no reader opens the new file with an old segment's index. A reader that already
 has an old segment open can continue to read it.
 
-Thread rule: one swap of a log at a time, by a cleaner; files are renamed under the log's lock and synced without it.
+Thread rule: one swap of a log at a time, by a cleaner. Files are renamed under the log's lock and synced without it.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class SwapAbandoned(Exception):
 
 
 def replace(log: PartitionLog, old: Sequence[Segment], new: Segment) -> None:
-    """Replace `old`, adjacent segments of the log, by `new`, whose file is synced and ends in `.cleaned`.
+    """Replace `old`, adjacent segments of the log, by the segment `new`, whose file is synced and ends in `.cleaned`.
 
-    After SwapAbandoned or OSError, nothing has changed, unless the log is offline; in that case the next start
-    completes the swap.
+    After SwapAbandoned or OSError, nothing has changed. If the log is offline after an OSError, the next start
+    completes the swap instead.
     """
     with contextlib.ExitStack() as pins:
         for segment in (*old, new):
@@ -68,7 +68,9 @@ def replace(log: PartitionLog, old: Sequence[Segment], new: Segment) -> None:
 
 
 def _announce(log: PartitionLog, new: Segment) -> None:
-    """Do step 2 of the module's list: give the compacted segment the name that makes a start complete the swap."""
+    """Do step 2 of the module's list: give the compacted segment the name by which a start recognizes it and completes
+    the swap.
+    """
     file_ops.sync_directory(log.directory)
     cleaned = new.path
     announced = cleaned.removesuffix(files.CLEANED_SUFFIX) + files.SWAP_SUFFIX
@@ -82,8 +84,7 @@ def _announce(log: PartitionLog, new: Segment) -> None:
 
 
 def _withdraw(log: PartitionLog, new: Segment) -> None:
-    """Undo step 2. If the undo fails, take the log offline: a later start would complete the swap over newer
-    segments."""
+    """Undo step 2. If this fails, take the log offline: a later start would complete the swap over newer segments."""
     try:
         file_ops.unlink(new.path, missing_ok=True)
         file_ops.sync_directory(log.directory)
@@ -111,8 +112,9 @@ def _put_in_place(log: PartitionLog, old: Sequence[Segment], new: Segment) -> li
 
 
 def _publish(log: PartitionLog, old: Sequence[Segment], new: Segment) -> list[str] | None:
-    """Rename the old files and publish the new segment; if the log has changed meanwhile, do nothing and return
-    None."""
+    """Rename the old files and publish the new segment. If the log has changed meanwhile, do nothing and return
+    None.
+    """
     paths: list[str] = []
     with log.core.locked():
         around = _around(log, old)
@@ -127,8 +129,9 @@ def _publish(log: PartitionLog, old: Sequence[Segment], new: Segment) -> list[st
 
 
 def _around(log: PartitionLog, old: Sequence[Segment]) -> tuple[tuple[Segment, ...], tuple[Segment, ...]] | None:
-    """Return the segments before and after the old segments; None if the old segments are no longer adjacent in the
-    log."""
+    """Return (segments before the old ones, segments after them); None if the old ones are no longer adjacent in the
+    log.
+    """
     segments = log.segments
     if log.offline or log.deleted or old[0] not in segments:
         return None
@@ -222,7 +225,7 @@ def _finish_one(directory: str, base: int, record_format: RecordFormat, cache: F
 
 
 def _end_of(directory: str, base: int, record_format: RecordFormat, cache: FileCache) -> tuple[int, bool]:
-    """Return (offset after the last batch of a `.swap` segment, whether all of its batches are intact)."""
+    """Read a `.swap` segment; return (offset after its last batch, whether all of its batches are intact)."""
     size = disk.stat(f"{directory}/{files.stem(base)}{record_format.suffix}{files.SWAP_SUFFIX}").st_size
     segment = Segment(
         cache,

@@ -1,11 +1,12 @@
-"""Find records by time for ListOffsets: the first record at or after a timestamp, and the record with the largest
-timestamp.
+"""Find records by time for ListOffsets.
+
+A request asks for the first record at or after a timestamp, or for the record with the largest timestamp.
 
     segments by their largest timestamp ▸ a position from the index ▸ batch headers ▸ the records of one batch
 
 As in Kafka the result is a record, not a batch, so the batch that must contain it is decompressed. Bytes from disk are
-checked before they are used; quarantined bytes are skipped. If a batch's records cannot be read, the result is computed
-from its header; such a batch exists only if its records were not validated at the append.
+checked before they are used, and quarantined bytes are skipped. If a batch's records cannot be read, the result is
+computed from the batch's header. Such a batch exists only if its records were not validated at the append.
 
 Everything here may block. A lock is taken only to load an index.
 """
@@ -41,9 +42,9 @@ class SearchedLog(NamedTuple):
 
 
 def find_timestamp(searched: SearchedLog, timestamp: int, upper_offset: int | None) -> OffsetAndTimestamp | None:
-    """Return the first record, in offset order, below upper_offset with a timestamp (ms) >= `timestamp`.
+    """Return the first record, in offset order, whose timestamp (ms) is at least `timestamp`.
 
-    FileNotFoundError if a segment is removed meanwhile.
+    Only records below `upper_offset` count. FileNotFoundError if a segment is removed meanwhile.
     """
     upper = searched.log.high_watermark if upper_offset is None else min(upper_offset, searched.log.high_watermark)
     for segment, next_offset in _segments(searched):
@@ -89,7 +90,7 @@ def _segments(searched: SearchedLog) -> Iterator[tuple[Segment, int]]:
 
 
 def _headers(searched: SearchedLog, segment: Segment, position: int, next_offset: int) -> Iterator[BatchHeaderDict]:
-    """Yield the headers of checked batches that end above the log start, from a batch boundary on."""
+    """Yield the headers of checked batches that end above the log start, from a position at which a batch begins."""
     index = searched.indexes.loaded(segment)
     position = max(position, index.position_of_offset(searched.log.log_start_offset))
     size = segment.size
@@ -109,7 +110,10 @@ def _headers(searched: SearchedLog, segment: Segment, position: int, next_offset
 
 
 def _between_damage(segment: Segment, position: int, end: int) -> tuple[int, int]:
-    """Return (position after quarantined bytes that begin at `position`, end before the next quarantined bytes)."""
+    """Return the next range of readable bytes from `position` on: (start, end).
+
+    The start is after quarantined bytes, if `position` lies in them. The end is before the next quarantined bytes.
+    """
     for start, stop, _, _ in segment.damage or ():
         if start <= position < stop:
             position = stop
@@ -130,8 +134,10 @@ def _behind_large_batch(segment: Segment, position: int, size: int) -> int:
 
 
 def _newest_in(searched: SearchedLog, segment: Segment, next_offset: int) -> OffsetAndTimestamp | None:
-    """Return a segment's newest record. The index knows the record's batch, unless the log start lies within the
-    segment."""
+    """Return a segment's newest record.
+
+    The index knows the batch of this record. But if the log start lies within the segment, all batch headers are read.
+    """
     index = searched.indexes.loaded(segment)
     cut = segment.base_offset < searched.log.log_start_offset
     position = 0 if cut else index.position_of_offset(segment.max_timestamp_offset)
@@ -167,8 +173,11 @@ def _in_batch(
     look: Callable[[BatchInfo, memoryview], tuple[int, int] | None],
     fallback: tuple[int, int],
 ) -> OffsetAndTimestamp | None:
-    """Return the record that `look` finds in the decompressed records of a batch; `look` returns its (timestamp,
-    offset)."""
+    """Return the record that `look` finds in a batch.
+
+    `look` gets the batch's header and decompressed records, and returns (timestamp, offset). If the records cannot be
+    read, the result is `fallback`.
+    """
     batch = segment.read_bytes(header["position"], header["size"])
     info = read_info(batch)
     try:

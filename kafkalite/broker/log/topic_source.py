@@ -1,6 +1,7 @@
 """Supply the topics of a data directory: from its own journal, or from the metadata of a cluster's controllers.
 
-`JournalTopics` serves a standalone broker; `kafkalite.broker.log.assigned` serves a broker in a cluster.
+`JournalTopics` serves a standalone broker. `AssignedTopics` of `kafkalite.broker.log.assigned` serves a broker in a
+cluster.
 """
 
 from __future__ import annotations
@@ -26,8 +27,7 @@ class TopicSource(Protocol):
     """Supplies the topics of a data directory, and the logs of the partitions in it."""
 
     def open(self, found: Journal) -> Iterable[Topic]:
-        """Return the topics that are known at a start, with open logs. Later, the source itself publishes topics that
-        are added."""
+        """Return the topics that are known at a start, with open logs. The source publishes later topics itself."""
 
     def logs_of(self, topic: Topic) -> Iterable[PartitionLog]:
         """Return a topic's logs on this broker."""
@@ -36,7 +36,7 @@ class TopicSource(Protocol):
         """Return the source's state of a topic."""
 
     def went_offline(self, log: PartitionLog) -> None:
-        """Note that a log's storage failed. Called by any thread, possibly under the log's lock; does not block."""
+        """Note that a log's storage failed. Any thread may call this, possibly under the log's lock. Does not block."""
 
 
 class JournalTopics:
@@ -99,7 +99,7 @@ class JournalTopics:
 
     @staticmethod
     def _correct_epochs(found: Journal, logs: Iterable[PartitionLog]) -> None:
-        """Raise the journal's leader epochs where logs that were copied here have higher epochs."""
+        """Raise the journal's leader epochs for logs that were copied here and have higher epochs."""
         state = found.state
         changes = []
         for log in logs:

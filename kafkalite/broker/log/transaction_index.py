@@ -5,10 +5,11 @@
       2  producer id i64        26  last stable offset after the marker i64
       10 first offset i64
 
-A segment without aborted transactions has no file. A file is written as a whole, and made durable before any producer
-snapshot that depends on it (kafkalite.broker.log.snapshots). A file next to the snapshot, NNN.producers, stores the
-entry count and CRC-32C of each txnindex file. If a file is missing or does not match its count and CRC, the entries are
-rebuilt from the log.
+A segment without aborted transactions has no file. A file is written as a whole. It is made durable before any producer
+snapshot that depends on it (kafkalite.broker.log.snapshots).
+
+The file `NNN.producers` next to the snapshot stores the entry count and CRC-32C of each txnindex file. If a file is
+missing or does not match its count and CRC, the entries are rebuilt from the log.
 
 Everything here may block. Writes raise OSError.
 """
@@ -47,8 +48,7 @@ def encode(rows: Sequence[Row]) -> bytes:
 
 
 def decode(data: bytes, base_offset: int, limit: int) -> list[Row] | None:
-    """Return the entries in the file of a segment with offsets [base_offset, limit); None if the entries are not
-    plausible."""
+    """Return the entries in the file of a segment with offsets [base_offset, limit); None if they are not plausible."""
     if len(data) % ENTRY.size:
         return None
     rows: list[Row] = []
@@ -63,19 +63,17 @@ def decode(data: bytes, base_offset: int, limit: int) -> list[Row] | None:
 
 
 def begins_from(data: bytes, offset: int) -> bool:
-    """Return whether all markers are at this offset or later, judged by the first complete entry; True without
-    entries."""
+    """Return whether the first complete entry has its marker at `offset` or later; True without entries."""
     return len(data) < ENTRY.size or ENTRY.unpack_from(data)[3] >= offset
 
 
 def mark_of(data: bytes) -> tuple[int, int]:
-    """Return (count, CRC) of entries. A snapshot's companion file stores them to identify the entries."""
+    """Return (count, CRC) of these entries. A snapshot's companion file stores it to identify the entries."""
     return len(data) // ENTRY.size, crc32c(data)
 
 
 def read(directory: str, base_offset: int) -> bytes:
-    """Return the bytes of a segment's file; empty if the file is missing or unreadable. An unreadable file is
-    logged."""
+    """Return the bytes of a segment's file; empty if it is missing or unreadable. An unreadable file is logged."""
     path = path_of(directory, base_offset)
     try:
         return files.read_bytes(path) or b""

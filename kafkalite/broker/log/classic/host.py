@@ -1,10 +1,11 @@
-"""Serve the requests of Kafka 0.7's protocol that may block: appends, which may create topics, reads and OFFSETS.
+"""Serve the requests of Kafka 0.7's protocol that may block: appends, reads and OFFSETS.
 
-A function raises ValueError for a request without a response: the error's text is logged and the connection closed.
+An append may create its topic. A function raises ValueError for a request that gets no response: the text of the error
+is logged, and the connection is closed.
 
 Source: `kafkalite.classic`, fact 1. Differences: docs/kafka-0.7.md and the docstring of `kafkalite.broker.log.classic`.
 
-Thread rule: network workers call `dropped`, `reason` and `code_without_log`, which never block; the rest runs on the
+Thread rule: network workers call `dropped`, `reason` and `code_without_log`, which never block. The rest runs on the
 I/O pool.
 """
 
@@ -63,7 +64,7 @@ Asker = tuple[str, str]
 
 
 class ClassicHost:
-    """The data directory as the 0.7 protocol sees it, shared by all workers."""
+    """The topics and logs of a data directory, as clients of the 0.7 protocol use them. Shared by all workers."""
 
     def __init__(self, logs: Topics, authorizer: Authorizer | None = None) -> None:
         self._logs = logs
@@ -79,7 +80,9 @@ class ClassicHost:
         return self._allows(asker, operation, ResourceType.TOPIC, name.decode("utf-8", "replace"))
 
     def dropped(self, log: ClassicLog) -> None:
-        """Log a dropped message set with a message above max.message.size; the connection stays open, as in 0.7.2."""
+        """Log that a message set was dropped because of a message above max.message.size. The connection stays open, as
+        in 0.7.2.
+        """
         logger.warning(
             "dropped a message set with a message larger than max.message.size",
             extra=fields(log=log.name, max_message_size=log.core.message_size_max),
@@ -90,8 +93,9 @@ class ClassicHost:
         return f"{log.name} refused a message set: {ErrorCode(error).name}"
 
     def code_without_log(self, name: bytes, partition: int) -> int:
-        """Return 0.7's error code for a FETCH of a topic that does not exist; no error if an append could create the
-        topic."""
+        """Return 0.7's error code for a FETCH of a topic that does not exist: no error if an append could create the
+        topic.
+        """
         topic = _text(name)
         if topic is None or topic in INTERNAL_TOPICS or topic_name_error(topic) is not None:
             return ErrorCode.UNKNOWN_SERVER_ERROR
@@ -100,10 +104,11 @@ class ClassicHost:
     def append(
         self, name: bytes, partition: int, data: bytes, asker: Asker | None = None
     ) -> tuple[ClassicLog, int] | None:
-        """Append a message set, creating the topic if needed; return (log, end offset) if the caller has to wait for
-        the flush.
+        """Append a message set, and create the topic if needed. Return (log, end offset) if the caller has to wait for
+        a flush, else None.
 
-        The caller has checked the permission to write. ValueError if the client may not create the topic.
+        The caller has checked the permission to write. ValueError if the set is refused, or if the topic does not exist
+        and cannot be created.
         """
         topic = self._topic(name, asker)
         if partition == ANY_PARTITION:
@@ -143,7 +148,9 @@ class ClassicHost:
     def read(
         self, name: bytes, partition: int, offset: int, size_max: int, asker: Asker | None = None
     ) -> tuple[int, LogSlice | None]:
-        """Return (error code of 0.7, slice with the bytes) for one part of a FETCH; the caller releases the slice."""
+        """Return (error code of 0.7, slice of the log with the bytes) for one partition of a FETCH. The caller releases
+        the slice.
+        """
         if not self._may(asker, AclOperation.READ, name):
             return WRONG_PARTITION, None
         topic = self._logs.table.get(name)
@@ -162,7 +169,9 @@ class ClassicHost:
     def offsets_before(
         self, name: bytes, partition: int, time_ms: int, count_max: int, asker: Asker | None = None
     ) -> list[int]:
-        """Return the offsets for an OFFSETS response, as ClassicLog.offsets_before does; ValueError."""
+        """Return the offsets for an OFFSETS response (see ClassicLog.offsets_before). ValueError for a request without
+        a response.
+        """
         if not self._may(asker, AclOperation.DESCRIBE, name):
             raise ValueError("the client is not authorized to describe the topic of an OFFSETS request")
         topic = self._logs.table.get(name)

@@ -1,10 +1,11 @@
-"""ClassicLog: the log of a partition in Kafka 0.7's format.
+"""Store one partition of a topic in Kafka 0.7's format (`ClassicLog`).
 
     append set ─▶ log end rises ─▶ flush (log.flush.interval messages, or its time) ─▶ visible: high watermark = flushed
 
 A message has no timestamp and no producer id. The age of a segment is the age of its file. A roll makes the closed
 segment durable before messages are appended to the next one, so recovery checks only the last segment. As in 0.7,
-consumers verify the checksums: bytes are served unchanged, and a range may begin and end anywhere.
+consumers verify the checksums. The log returns stored bytes unchanged, and the requested range may begin and end
+anywhere.
 
 Thread rule: PartitionLog's.
 """
@@ -124,7 +125,11 @@ class ClassicLog(PartitionLog):
         return SetInfo(base_offset, end_offset)
 
     def check_wrappers(self, data: bytes) -> tuple[int, int, bytes | None]:
-        """Return (error code, number of messages, the set in another form or None) for a set with wrapper messages."""
+        """Check a message set that contains wrapper messages (messages that contain compressed ones).
+
+        Return (error code, number of messages, replacement). The replacement is the set with some wrappers split, so
+        that each has at least one byte per message; None if no wrapper had to be split.
+        """
         with UNPACKING:
             return self._check_wrappers(data)
 
@@ -145,10 +150,10 @@ class ClassicLog(PartitionLog):
         )
 
     def roll_locked(self) -> None:
-        """Make the closed segment and its name durable and then roll, as 0.7 does; then request the flush that makes
+        """Make the closed segment and its file name durable, and then roll, as 0.7 does. Request the flush that makes
         the segment's messages visible.
 
-        A log with a missing segment cannot be opened, so the name has to be durable.
+        The name has to be durable, because a log with a missing segment cannot be opened.
         """
         with self.flush_lock:
             try:
@@ -193,8 +198,9 @@ class ClassicLog(PartitionLog):
             found.release()
 
     def range_blocking(self, offset: int, size_max: int) -> tuple[int, LogSlice | None]:
-        """Return (error code, slice) like a network worker's read, but first open the segment. The caller releases the
-        slice."""
+        """Return (error code, slice of the log) for a read at `offset`, opening the segment if needed. The caller
+        releases the slice.
+        """
         for _ in range(3):
             outcome, error, found = native.read(self.core, offset, size_max)
             if outcome != READ_DEFER:
@@ -212,13 +218,14 @@ class ClassicLog(PartitionLog):
         return ErrorCode.KAFKA_STORAGE_ERROR, None
 
     def as_batches(self, offset: int, size_max: int) -> tuple[int, bytes]:
-        """Return (error code, record batch or nothing) with the messages from an offset on, for a current client. May
-        block."""
+        """Return (error code, one record batch or nothing) with the messages from `offset` on, for a current client.
+        May block.
+        """
         return BatchView(self, offset, size_max).read()
 
     def offsets_before(self, time_ms: int, count_max: int) -> list[int]:
-        """Return the offsets for 0.7's OFFSETS: base offsets of segments last written at or before a time, newest
-        first.
+        """Return the base offsets of segments last written at or before `time_ms`, newest first, for 0.7's OFFSETS
+        request.
 
         Time -1 returns the log end and then all base offsets; -2 returns the log start only. May block.
         """
@@ -241,7 +248,8 @@ class ClassicLog(PartitionLog):
         return [offset for offset, _ in reversed(entries[: last + 1])][:count_max]
 
     def find_timestamp(self, timestamp: int, upper_offset: int | None = None) -> OffsetAndTimestamp | None:
-        """Return the start of the first segment whose file was written at `timestamp` (ms) or later, with that time.
+        """Return the start of the first segment whose file was written at `timestamp` (ms) or later, and this file
+        time.
 
         Messages have no times, so file times are used. Return None if every file is older. May block.
         """
@@ -257,7 +265,8 @@ class ClassicLog(PartitionLog):
 
     def _modified_ms(self, segment: Segment) -> int:
         """Return when a segment's file was last written, in ms; 0 if the file is deleted. StorageError if the file was
-        cut."""
+        truncated by another program.
+        """
         try:
             return segment.modified_ms()
         except SegmentUnreadable as error:
@@ -269,8 +278,9 @@ class ClassicLog(PartitionLog):
 
 
 def check_contiguous(directory: str, sizes: dict[int, int]) -> None:
-    """Raise OSError for a gap between segments: offsets of 0.7 are byte positions, so all offsets after it would be
-    wrong."""
+    """Raise OSError if there is a gap between two segments. Offsets of 0.7 are byte positions, so all offsets after the
+    gap would be wrong.
+    """
     bases = sorted(sizes)
     for base, following in itertools.pairwise(bases):
         if base + sizes[base] != following:

@@ -5,9 +5,11 @@
     fetch inside a message    ─▶ begins with the next message      clients commit a record's offset + 1
     fetch inside the last one ─▶ returns nothing yet
 
-A wrapper needs at least as many bytes as messages, or there are not enough offsets. An append rewraps a wrapper that is
-too small. In a log that was copied here, such a wrapper is an error and is never skipped. Everything here blocks.
-`UNPACKING` is a leaf lock.
+A wrapper must have at least as many bytes as messages; otherwise there are not enough offsets. An append splits a
+wrapper with fewer bytes into several wrappers. In a log that was copied here, such a wrapper is an error and is never
+skipped.
+
+Everything here blocks. `UNPACKING` is a leaf lock.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ RECORD_OVERHEAD: Final = 16
 
 
 class BatchView:
-    """The records for one fetch: up to `size_max` bytes, beginning at `offset`."""
+    """The records for one fetch: at most `size_max` bytes, beginning at `offset`."""
 
     def __init__(self, log: PartitionLog, offset: int, size_max: int) -> None:
         self._log = log
@@ -68,7 +70,7 @@ class BatchView:
         return 0, make_batch(self._records, self._last_offset) if self._records else b""
 
     def _read_chunk(self, segment: Segment, at: int) -> int:
-        """Add the requested messages of one chunk; return the offset at which reading continues."""
+        """Add the requested messages of one chunk of a segment; return the offset at which to continue."""
         end = min(segment.size, self._log.flushed_offset - segment.base_offset)
         position = self._log.indexes.position_of_offset(segment, at)
         data = self._chunk(segment, position, end)
@@ -82,7 +84,7 @@ class BatchView:
         return max(start, at + 1)
 
     def _chunk(self, segment: Segment, position: int, end: int) -> bytes:
-        """Return bytes that begin with a message: the whole message, even if it is larger than a chunk."""
+        """Return bytes of the segment that begin with a whole message, even if this message is larger than a chunk."""
         size = min(max(self._size_max, CHUNK_SIZE_MIN), end - position)
         data = segment.read_bytes(position, size)
         needed = struct.unpack_from(">i", data)[0] + 4 if size >= 4 else 0
@@ -143,6 +145,6 @@ class BatchView:
 
 
 def segment_at(log: PartitionLog, offset: int) -> Segment:
-    """Return the segment that contains an offset; the first one for an offset before it."""
+    """Return the segment that contains an offset; for an offset before all segments, the first one."""
     segments = log.segments
     return next((s for s in reversed(segments) if s.base_offset <= offset), segments[0])
