@@ -1,11 +1,11 @@
-"""Assign partitions to the members of a consumer group (KIP-848), as pure functions.
+"""Compute which partitions the members of a consumer group (KIP-848) get, by pure functions.
 
     members (subscribed topics, current target) + partition counts of the topics ─▶ member ─▶ partitions
 
-uniform  the default: the members' numbers of partitions differ by at most one, as far as subscriptions allow; among
-         such assignments it chooses one that moves few partitions
-range    topic by topic: the numbers of a topic's partitions per subscriber differ by at most one, and topics with equal
-         partition counts and subscribers are split alike; members keep their partitions where possible
+    uniform  The default. The members' numbers of partitions differ by at most one, as far as subscriptions allow. Among
+             such assignments, it chooses one that moves few partitions.
+    range    Topic by topic. The subscribers' numbers of partitions of a topic differ by at most one. Topics with equal
+             partition counts and equal subscribers are split alike. Members keep their partitions where possible.
 
 Both assign every partition of a subscribed topic to exactly one of its subscribers. The result depends only on the
 arguments: members are processed in the order of their ids.
@@ -28,7 +28,7 @@ Assignment = dict[bytes, frozenset[int]]
 
 @dataclass(frozen=True, slots=True)
 class Subscriber:
-    """A member as an assignor sees it."""
+    """The data about a member that an assignor needs."""
 
     topics: frozenset[bytes]
     """Ids of the member's subscribed topics; all of these topics exist."""
@@ -40,7 +40,7 @@ Partition = tuple[bytes, int]
 
 
 def uniform(members: Mapping[str, Subscriber], counts: Mapping[bytes, int]) -> dict[str, Assignment]:
-    """Return a balanced assignment. `counts`: topic id → number of partitions."""
+    """Return a balanced assignment (the assignor `uniform`). `counts`: topic id → number of partitions."""
     if not members:
         return {}
     subscriptions = {member.topics for member in members.values()}
@@ -50,7 +50,9 @@ def uniform(members: Mapping[str, Subscriber], counts: Mapping[bytes, int]) -> d
 
 
 def by_range(members: Mapping[str, Subscriber], counts: Mapping[bytes, int]) -> dict[str, Assignment]:
-    """Return a co-partitioned assignment, topic by topic. `counts`: topic id → number of partitions."""
+    """Return an assignment that splits topic by topic (the assignor `range`). `counts`: topic id → number of
+    partitions.
+    """
     held: dict[str, dict[bytes, set[int]]] = {member_id: {} for member_id in members}
     for topic, subscribers in sorted(_subscribers(members).items()):
         for member_id, numbers in _cut(topic, subscribers, members, counts[topic]).items():
@@ -67,8 +69,11 @@ ASSIGNORS: Final[dict[str, Callable[[Mapping[str, Subscriber], Mapping[bytes, in
 
 
 def _cut(topic: bytes, subscribers: list[str], members: Mapping[str, Subscriber], count: int) -> dict[str, set[int]]:
-    """Split one topic: each subscriber keeps its lowest partitions up to its share; the remaining partitions fill the
-    shares in order."""
+    """Split one topic's partitions into shares, one for each subscriber.
+
+    Each subscriber keeps the lowest of its present partitions, as many as its share allows. Then the remaining
+    partitions fill the shares in order.
+    """
     least, left_over = divmod(count, len(subscribers))
     free = set(range(count))
     kept: dict[str, list[int]] = {}
@@ -93,8 +98,10 @@ def _cut(topic: bytes, subscribers: list[str], members: Mapping[str, Subscriber]
 def _uniform_alike(
     members: Mapping[str, Subscriber], topics: frozenset[bytes], counts: Mapping[bytes, int]
 ) -> dict[str, Assignment]:
-    """Assign if all members have the same subscription: equal shares; members that have most partitions now get the
-    larger shares."""
+    """Assign if all members have the same subscription: equal shares, as far as possible.
+
+    The members with the most partitions now get the shares that are larger by one.
+    """
     total = sum(counts[topic] for topic in topics)
     least, left_over = divmod(total, len(members))
     before = _still_theirs(members, counts)
@@ -115,8 +122,11 @@ def _uniform_alike(
 
 
 def _uniform_mixed(members: Mapping[str, Subscriber], counts: Mapping[bytes, int]) -> dict[str, Assignment]:
-    """Assign if subscriptions differ: keep valid assignments, give free partitions to the members with the fewest
-    partitions, then balance."""
+    """Assign if subscriptions differ.
+
+    Members keep their valid partitions. Free partitions go to the members with the fewest partitions. Then the members'
+    numbers of partitions are balanced.
+    """
     subscribers = _subscribers(members)
     held: dict[str, dict[bytes, set[int]]] = {}
     load: dict[str, int] = {}
@@ -144,9 +154,9 @@ def _even_out(
 ) -> None:
     """Move partitions until the members' loads (numbers of partitions) cannot be balanced better.
 
-    A move may take a chain of members: each gives a partition of a topic to another subscriber of this topic. If no
-    chain leads from a member to one with at least two partitions fewer, its load cannot be improved, and neither can
-    the load of any member that was reached.
+    One move may need a chain of members, each of which gives a partition of a topic to another subscriber of this
+    topic. A useful chain leads from a member to one with at least two partitions fewer. If there is none, the load of
+    that member cannot be improved, and neither can the load of any member that was reached.
     """
     done: set[str] = set()
     while True:
@@ -171,8 +181,11 @@ def _even_out(
 def _chain_down(
     start: str, held: dict[str, dict[bytes, set[int]]], load: dict[str, int], subscribers: dict[bytes, list[str]]
 ) -> tuple[list[tuple[str, bytes, str]], set[str]]:
-    """Return (the shortest chain of (giver, topic, taker) to a member with at least two partitions fewer, or an empty
-    chain; the members that were reached)."""
+    """Return (chain, the members that were reached) from the member `start`.
+
+    The chain has steps (giver, topic, taker). It is the shortest one to a member with at least two partitions fewer;
+    empty if there is none.
+    """
     came: dict[str, tuple[str, bytes]] = {}
     topics_seen: set[bytes] = set()
     waiting = deque([start])
@@ -213,7 +226,9 @@ def _subscribers(members: Mapping[str, Subscriber]) -> dict[bytes, list[str]]:
 
 
 def _still_theirs(members: Mapping[str, Subscriber], counts: Mapping[bytes, int]) -> dict[str, list[Partition]]:
-    """Return the valid partitions of each member's target, sorted; a partition in two targets goes to the first."""
+    """Return the valid partitions in each member's target, sorted. A partition in two targets goes to the first
+    member.
+    """
     kept: dict[str, list[Partition]] = {}
     taken: set[Partition] = set()
     for member_id in sorted(members):

@@ -1,10 +1,12 @@
-"""Define the base class of groups of both protocols: a lock, committed offsets, and responses delivered after unlock.
+"""Define the base class of groups of both protocols (`GroupBase`).
+
+A group has a lock, committed offsets, and responses that are delivered after the lock is released.
 
     GroupBase ─┬─ group.Group                    the classic protocol: the leading member assigns partitions
                └─ consumer_group.ConsumerGroup   the consumer protocol (KIP-848): the broker assigns partitions
 
 If a client joins an empty group with the other protocol, a group of that protocol replaces it under the same id. The
-new group shares the lock and the offsets of the old one, so a commit that is still being written takes effect.
+new group has the lock and the offsets of the old one, so a commit that is still being written takes effect.
 
 Thread rule: the group's lock, which `changing()` takes, guards everything; methods ending in `_locked` need it.
 Responses are collected in an outbox and delivered when the lock is released.
@@ -75,8 +77,10 @@ def is_too_large(code: int) -> bool:
 
 
 def write_error(code: int) -> int:
-    """Return the code for a member whose group could not be written (CoordinatorOperationExceptionHelper of Kafka 4.1,
-    and TransactionStateManager for transactions)."""
+    """Return the code with which to answer a member after this error in a write of its group.
+
+    Source: CoordinatorOperationExceptionHelper of Kafka 4.1, and TransactionStateManager for transactions.
+    """
     if code == 0:
         return 0
     if code in _ELSEWHERE:
@@ -108,8 +112,9 @@ class GroupBase(Outbox, ABC):
 
     @property
     def environment(self) -> Environment:
-        """The objects that this group shares with others whose partition and leader epoch are the same
-        (`shard_epoch`)."""
+        """The objects that this group shares with other groups of the same partition and leader epoch
+        (`shard_epoch`).
+        """
         return self._environment
 
     @property
@@ -147,10 +152,10 @@ class GroupBase(Outbox, ABC):
         *,
         transactional: bool = False,
     ) -> int:
-        """Return the error code if this member may not commit now, else 0. `version` is OffsetCommit's; members of the
-        consumer protocol (KIP-848) need 9 or later.
+        """Return the error code if this member may not commit now, else 0.
 
-        In a transaction (TxnOffsetCommit) a commit without a member id is always allowed.
+        `version` is OffsetCommit's; members of the consumer protocol (KIP-848) need 9 or later. In a transaction
+        (TxnOffsetCommit) a commit without a member id is always allowed.
         """
 
     def knows_offset_locked(self, partition: TopicPartition) -> bool:
@@ -164,17 +169,20 @@ class GroupBase(Outbox, ABC):
 
     @abstractmethod
     def offset_delete_error_locked(self) -> int:
-        """Return the error code if an administrator may delete no offset at all; 0 if offsets of unsubscribed topics
-        may be deleted."""
+        """Return the error code if an administrator may delete no offsets of this group.
+
+        Return 0 if offsets of unsubscribed topics may be deleted.
+        """
 
     @abstractmethod
     def subscribes_locked(self, topic: str) -> bool:
-        """Return whether members subscribe, or may subscribe, to a topic."""
+        """Return whether members subscribe to a topic, or might: their subscriptions may be unknown."""
 
     @abstractmethod
     def kept_since_locked(self, topic: str, committed: Committed) -> int | None:
-        """Return the time in ms at which the retention of a committed offset begins; None while the offset must be
-        kept."""
+        """Return the time in ms from which the retention of a committed offset counts; None while the offset must be
+        kept.
+        """
 
     @property
     @abstractmethod
@@ -184,19 +192,21 @@ class GroupBase(Outbox, ABC):
 
     @abstractmethod
     def tombstones_locked(self) -> list[Record]:
-        """Return the tombstones that delete the group, without its offsets, from the log."""
+        """Return the tombstones that delete the group from the log. Its offsets have separate tombstones."""
 
     @abstractmethod
     def bury_locked(self) -> None:
-        """Mark the group as dead; later requests get an error that makes clients look up the group again."""
+        """Mark the group as dead. Later requests to this object get an error that makes clients look up the group
+        again.
+        """
 
     @abstractmethod
     def exhume_locked(self) -> None:
-        """Revive the deleted group as an empty group, because its deletion could not be written."""
+        """Revive the dead group as an empty group, because its deletion could not be written."""
 
     @abstractmethod
     def wake(self) -> None:
-        """Start the session timeouts of a loaded group's members."""
+        """Start the session timeouts of the members of a group that was loaded from the log."""
 
     @abstractmethod
     def stop(self) -> None:

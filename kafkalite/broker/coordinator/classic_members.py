@@ -8,7 +8,7 @@
     Heartbeat   returns REBALANCE_IN_PROGRESS when the member has to rejoin (`ConsumerState.must_join_again`)
 
 A JoinGroup runs as an operation in a batch (`operation_queue`). A SyncGroup and a Heartbeat change nothing, so they are
-answered at once from the durable state. `member_timers` has the timeouts.
+answered at once from the durable state. The module `member_timers` has the timeouts.
 
 Thread rule: as in `base`.
 """
@@ -52,9 +52,9 @@ class ClassicMembers:
     def join(
         self, request: JoinGroupRequest, caller: Caller, again: Callable[[], Deferred[JoinGroupResponse]] | None
     ) -> Deferred[JoinGroupResponse]:
-        """Handle JoinGroup. The response waits until the changes are durable, but does not wait for other members.
+        """Handle JoinGroup. The response waits until the changes are durable, and for no other member.
 
-        `again` is explained in `Operation`.
+        `again` sends the request to the group that has replaced this group (see `Operation`).
         """
         answer: Deferred[JoinGroupResponse] = Deferred()
         operation = Operation(
@@ -117,8 +117,10 @@ class ClassicMembers:
             )
 
     def _joining(self, member_id: str, request: JoinGroupRequest) -> Recognised:
-        """Return the joining member in its state before the request. A static member without a member id replaces its
-        earlier self."""
+        """Return the joining member in its state before the request.
+
+        A static member without a member id replaces the member that has its group.instance.id.
+        """
         state, instance_id = self._changes.staged, request.group_instance_id
         known = state.members.get(member_id) or ConsumerMember(member_id=member_id)
         if instance_id is None:
@@ -135,7 +137,7 @@ class ClassicMembers:
         return [other for other in self._changes.staged.members.values() if other.classic is None] == [member]
 
     def _are_settled(self, but: ConsumerMember | None) -> bool:
-        """Return whether all members but one have reached the target assignment."""
+        """Return whether all members have reached the target assignment; `but` is not considered."""
         state = self._changes.staged
         others = [member for member in state.members.values() if member is not but]
         return state.epoch == state.target_epoch and all(member.arrived_at(state.epoch) for member in others)
@@ -144,8 +146,10 @@ class ClassicMembers:
     def _as_said(
         member: ConsumerMember, request: JoinGroupRequest, caller: Caller, said: Subscription, protocols: Protocols
     ) -> ConsumerMember:
-        """Return a member with the data of a JoinGroup, without a regular expression, since classic members list their
-        topics."""
+        """Return a member with the data of a JoinGroup.
+
+        It has no regular expression, since classic members list their topics.
+        """
         return replace(
             member,
             instance_id=request.group_instance_id or member.instance_id,
@@ -159,7 +163,7 @@ class ClassicMembers:
         )
 
     def _joined_locked(self, response: JoinGroupResponse) -> None:
-        """Start the rebalance timeout within which a member has to sync after its durable join."""
+        """Start the timeout within which the member must sync, now that its join is durable: its rebalance timeout."""
         member = self._changes.durable.members.get(response.member_id)
         if response.error_code == 0 and member is not None and member.classic is not None:
             self._parts.timers.await_sync(member)
@@ -205,7 +209,7 @@ class ClassicMembers:
             return ErrorCode.REBALANCE_IN_PROGRESS
 
     def _error_locked(self, member_id: str, instance_id: str | None, generation: int) -> int:
-        """Return 0 for a classic member in its generation, else the error code."""
+        """Return 0 if the member is a classic member and `generation` is its generation, else the error code."""
         if self._parts.operations.closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         state = self._changes.durable

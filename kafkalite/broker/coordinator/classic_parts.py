@@ -1,4 +1,4 @@
-"""Bundle the objects that the parts of one classic group share: state, responses, sessions, memory."""
+"""Bundle the objects that the parts of one classic group have in common: state, responses, sessions, memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClassicParts:
-    """The shared objects of one group, used by the parts that answer requests and rebalance."""
+    """The common objects of one classic group, for the parts that answer requests and rebalance."""
 
     classic: ClassicState
     answers: MemberAnswers

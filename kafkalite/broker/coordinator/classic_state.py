@@ -1,4 +1,4 @@
-"""Hold the state of a classic group: its members, leader, generation and protocol.
+"""Keep the state of a classic group: its members, leader, generation and protocol.
 
 Thread rule: belongs to its group and is guarded by the group's lock.
 """
@@ -70,7 +70,7 @@ class ClassicState:
         """Topics that the members subscribe to; None if unknown."""
 
     def enter(self, state: State) -> None:
-        """Change the state, and note the time."""
+        """Change to another state, and note the time."""
         self.state = state
         self.state_ms = self._clock.time_ms()
 
@@ -97,7 +97,9 @@ class ClassicState:
         return candidates
 
     def elect_leader(self) -> bool:
-        """Keep the leader if it has joined, else elect another joined member; return False if no member has joined."""
+        """Keep the leader if it has joined the rebalance; else elect another member that has. Return False if no member
+        has.
+        """
         leader = self.members.get(self.leader or "")
         if leader is None or leader.awaiting_join is None:
             leader = next((member for member in self.members.values() if member.awaiting_join is not None), None)
@@ -107,14 +109,16 @@ class ClassicState:
         return True
 
     def select_protocol(self) -> str:
-        """Return the common protocol with most votes. Each member votes for the first common protocol in its list; a
-        tie goes to the alphabetically first name."""
+        """Return the common protocol with the most votes.
+
+        Each member votes for the first common protocol in its list. A tie goes to the alphabetically first name.
+        """
         candidates = self.candidates()
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return min(votes, key=lambda name: (-votes[name], name))
 
     def read_subscriptions(self) -> None:
-        """Decode the subscribed topics of the members, if possible."""
+        """Set the subscribed topics from the members' metadata, if it can be decoded."""
         self.subscribed = None
         if self.protocol_type != CONSUMER_PROTOCOL or self.protocol is None:
             return
@@ -127,11 +131,11 @@ class ClassicState:
         self.subscribed = topics
 
     def rebalance_timeout_ms(self) -> int:
-        """Return the longest rebalance timeout of a member, 0 without members."""
+        """Return the longest rebalance timeout of all members in ms, 0 without members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def identity_error(self, member_id: str, instance_id: str | None) -> int:
-        """Return 0 if the member has this id now, else the error code."""
+        """Return 0 if this member id belongs to the group and to this instance id now, else the error code."""
         if instance_id is not None:
             holder = self.static_ids.get(instance_id)
             if holder is None:

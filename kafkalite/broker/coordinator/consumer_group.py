@@ -2,9 +2,9 @@
 
     Empty ──join──▶ Assigning ──assignment──▶ Reconciling ──all members done──▶ Stable       (Dead: deleted, replaced)
 
-A heartbeat computes the target assignment if the existing one is for an earlier group epoch. Then it takes its member
-one step towards the target (`consumer_state.reconciled`). This runs as an operation in a batch (`operation_queue`), and
-the response waits until the change is durable.
+A heartbeat first computes the target assignment, if the existing one is for an earlier group epoch. Then it takes its
+member one step towards the target (`consumer_state.reconciled`). This runs as an operation in a batch
+(`operation_queue`), and the response waits until the change is durable.
 
     ConsumerGroup ─┬─ ConsumerHeartbeats    ConsumerGroupHeartbeat
                    ├─ ClassicMembers        JoinGroup, SyncGroup and Heartbeat of classic members
@@ -16,7 +16,7 @@ the response waits until the change is durable.
                    ├─ ConsumerMemory        members' memory
                    └─ StagedChanges         the state that all of these read and change, and its records
 
-Thread rule: as in `base`. Batches run under the lock, on the thread of a request, or on the I/O pool.
+Thread rule: as in `base`. A batch runs under the lock, on the thread of a request or on the I/O pool.
 """
 
 from __future__ import annotations
@@ -74,8 +74,11 @@ class ConsumerGroup(GroupBase):
         predecessor: GroupBase | None = None,
         preface: Sequence[Record] = (),
     ) -> None:
-        """`preface` has the records that erase the group that this group replaces. The first write of this group begins
-        with them."""
+        """Create an empty group.
+
+        If the group replaces another one, `preface` has the records that erase the old group. The first write of this
+        group begins with them.
+        """
         super().__init__(group_id, environment, predecessor)
         self._consumers = consumers
         self._changes = changes = StagedChanges(group_id, preface)
@@ -107,7 +110,7 @@ class ConsumerGroup(GroupBase):
 
     @property
     def state(self) -> ConsumerState:
-        """The durable state. Read it under the lock, except for a single look-up."""
+        """The durable state. Read it under the lock; one single look-up needs no lock."""
         return self._changes.durable
 
     @property
@@ -133,7 +136,7 @@ class ConsumerGroup(GroupBase):
 
     @property
     def assigns_next(self) -> bool:
-        """Whether the next heartbeat computes a target assignment, which may take a while."""
+        """Whether the next heartbeat computes a target assignment, which may take long."""
         return self._changes.staged.epoch > self._changes.staged.target_epoch
 
     def assignor_locked(self) -> str:
@@ -151,7 +154,7 @@ class ConsumerGroup(GroupBase):
     ) -> int:
         """Return the error code if this member may not commit now, else 0. The generation must be the member's epoch.
 
-        A commit without an epoch comes from an administrator or a consumer without a group membership. It is allowed
+        A commit without an epoch comes from an administrator, or from a consumer that is not a member. It is allowed
         while the group is empty.
         """
         if self._operations.closed:
@@ -199,9 +202,10 @@ class ConsumerGroup(GroupBase):
         caller: HeartbeatCaller,
         again: Callable[[], Deferred[ConsumerGroupHeartbeatResponse]] | None = None,
     ) -> Deferred[ConsumerGroupHeartbeatResponse]:
-        """Handle ConsumerGroupHeartbeat; the handler has checked the fields. The response waits for durable changes.
+        """Handle ConsumerGroupHeartbeat, whose fields the handler has checked. If it changes the group, the response
+        waits until the changes are durable.
 
-        `again`: see `Operation`.
+        `again` sends the request to the group that has replaced this group (see `Operation`).
         """
         answer: Deferred[ConsumerGroupHeartbeatResponse] = Deferred()
         run = partial(self._heartbeats.run, request, caller)
@@ -211,7 +215,10 @@ class ConsumerGroup(GroupBase):
     def join(
         self, request: JoinGroupRequest, caller: Caller, again: Callable[[], Deferred[JoinGroupResponse]] | None = None
     ) -> Deferred[JoinGroupResponse]:
-        """Handle JoinGroup; the response waits until its changes are durable. `again`: see `Operation`."""
+        """Handle JoinGroup; the response waits until its changes are durable.
+
+        `again` sends the request to the group that has replaced this group (see `Operation`).
+        """
         return self._classic.join(request, caller, again)
 
     def sync(self, request: SyncGroupRequest) -> SyncGroupResponse:
@@ -225,9 +232,9 @@ class ConsumerGroup(GroupBase):
     def leave(
         self, leaving: Sequence[tuple[str, str | None]], again: Callable[[], Deferred[list[int]]] | None = None
     ) -> Deferred[list[int]]:
-        """Handle LeaveGroup of members by member id and instance id, or by instance id alone; return a code for each.
+        """Handle LeaveGroup; return a code for each member. `leaving` has (member id or "", instance id) for each.
 
-        `again`: see `Operation`.
+        `again` sends the request to the group that has replaced this group (see `Operation`).
         """
         answer: Deferred[list[int]] = Deferred()
         run = partial(self._membership.leave, leaving)
@@ -254,7 +261,7 @@ class ConsumerGroup(GroupBase):
     # --- from load to stop --------------------------------------------------------------------------------------------
 
     def restore(self, state: ConsumerState) -> None:
-        """Take over the state from the log, before the group is in the table. `wake` starts the sessions."""
+        """Use this state from the log, before the group is in the table. `wake` starts the sessions."""
         with self.changing():
             self._changes.restore(state)
 
@@ -268,9 +275,9 @@ class ConsumerGroup(GroupBase):
         return self._changes.tombstones()
 
     def take_over_locked(self, group: Group, state: ConsumerState) -> None:
-        """Replace a classic group; `state` has its members as `conversion.upgraded` returns them.
+        """Take the place of a classic group; `state` has its members as `conversion.upgraded` returns them.
 
-        The group's records and the change by the heartbeat that caused the upgrade are written together.
+        The group's records are written together with the change by the heartbeat that caused the upgrade.
         """
         self._changes.replace_classic(group, state)
         self._operations.members_changed_locked(ConsumerState())

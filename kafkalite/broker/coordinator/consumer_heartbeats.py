@@ -87,8 +87,10 @@ class ConsumerHeartbeats:
     def _recognised(
         self, request: ConsumerGroupHeartbeatRequest, member_id: str, owned: Assignment | None
     ) -> Recognised:
-        """Return the member that sent a heartbeat, in its state before the request. KafkaError if the member is fenced
-        or unknown."""
+        """Return the member that sent a heartbeat, in its state before the request.
+
+        KafkaError if the member is fenced or unknown.
+        """
         state = self._changes.staged
         joins = request.member_epoch == JOIN_EPOCH
         if request.instance_id is None:
@@ -112,10 +114,11 @@ class ConsumerHeartbeats:
 
     @staticmethod
     def _check_epoch(member: ConsumerMember, epoch: int, owned: Assignment | None) -> None:
-        """Raise FencedMemberEpoch unless the epoch is the member's current epoch, 0 (the member rejoins), or the
-        member's previous epoch (the member lost a response).
+        """Raise FencedMemberEpoch unless the request's member epoch is valid.
 
-        A classic member cannot switch to the consumer protocol under its id, which belongs to another process.
+        Valid are the member's current epoch, 0 (the member rejoins), and the member's previous epoch if the client owns
+        no other partitions (it lost a response). A classic member cannot join with epoch 0: its id belongs to another
+        process.
         """
         if epoch == member.epoch or (epoch == JOIN_EPOCH and member.classic is None):
             return
@@ -129,7 +132,7 @@ class ConsumerHeartbeats:
     def _described(
         self, request: ConsumerGroupHeartbeatRequest, caller: HeartbeatCaller, recognised: Recognised
     ) -> ConsumerMember:
-        """Return the member with the data of a heartbeat; null fields mean no change."""
+        """Return the member with the data of a heartbeat. A null field means that the member's data has not changed."""
         news: dict[str, Any] = {
             "instance_id": request.instance_id,
             "rack_id": request.rack_id,
@@ -157,7 +160,7 @@ class ConsumerHeartbeats:
 
 
 def member_of(response: ConsumerGroupHeartbeatResponse) -> str:
-    """Return the member id in a response."""
+    """Return the member id in a heartbeat's response; empty if it has none."""
     return response.member_id or ""
 
 
@@ -167,7 +170,7 @@ def refusal(code: int, message: str | None = None) -> ConsumerGroupHeartbeatResp
 
 
 def answered(assignment: Assignment) -> AnsweredAssignment:
-    """Return an assignment as a response field; an empty assignment is not null, because null means unchanged."""
+    """Return an assignment as a response field. An empty assignment is an empty list, because null means unchanged."""
     return AnsweredAssignment(
         topic_partitions=[
             ConsumerGroupHeartbeatResponseTopicPartitions(topic_id=topic_id, partitions=sorted(numbers))

@@ -47,8 +47,10 @@ class GroupKey:
 
 @dataclass(slots=True, kw_only=True)
 class MemberKey:
-    """The key of a member (kinds 5, 7 and 8), or of a regular expression (kind 16), which takes the place of the member
-    id."""
+    """The key of a member (kinds 5, 7 and 8), or of a regular expression (kind 16).
+
+    The key of an expression has the expression in the field of the member id.
+    """
 
     group_id: str = ""
     member_id: str = ""
@@ -93,8 +95,8 @@ class ClassicMemberMetadata:
 class MemberValue:
     """The value of kind 5: a member's identity and subscription. Timeout in ms.
 
-    In Kafka's schema the classic metadata defaults to an empty value, not to null. So null is written explicitly.
-    Metadata that is absent or has no protocols is read as null.
+    Kafka's schema defaults the classic metadata to an empty value, not to null, so null is written explicitly. Metadata
+    that is absent or has no protocols is read as null.
     """
 
     instance_id: str | None = None
@@ -150,8 +152,10 @@ class TargetMemberValue:
 
 @dataclass(slots=True, kw_only=True)
 class CurrentPartitions:
-    """Part of CurrentValue. The epochs, one per partition, say in which epoch each was assigned (KIP-1251). Kafka
-    before 4.4 does not write them, and skips them when it reads."""
+    """Part of CurrentValue. There is one epoch per partition: the epoch in which it was assigned (KIP-1251).
+
+    Kafka before 4.4 does not write these epochs, and skips them when it reads.
+    """
 
     topic_id: bytes = ZERO_UUID
     partitions: list[int] = field(default_factory=list)
@@ -185,8 +189,10 @@ class CurrentValue:
 
 @dataclass(slots=True, kw_only=True)
 class ExpressionValue:
-    """The value of kind 16: the topics that an expression matches. In Kafka, `version` is the version of the metadata
-    image, which kafkalite does not have. The timestamp is in ms."""
+    """The value of kind 16: the topics that an expression matches. The timestamp is in ms.
+
+    In Kafka, `version` is the version of the metadata image, which kafkalite does not have.
+    """
 
     topics: list[str] = field(default_factory=list)
     version: int = 0
@@ -224,27 +230,32 @@ def _key(kind: int, group_id: str, member_id: str) -> bytes:
 
 
 def record(group_id: str, member_id: str, value: Value) -> Record:
-    """Return a record; the type of `value` determines its kind. `member_id`: an expression for kind 16, empty for the
-    group."""
+    """Return a record; the type of `value` determines its kind.
+
+    `member_id` is the expression for kind 16, and empty for records of the whole group.
+    """
     message = type(value)
     key = _key(_KINDS_OF[message], group_id, member_id)
     return key, VERSION.to_bytes(2, "big") + _program(message).encode(value)  # type: ignore[arg-type]  # as above
 
 
 def tombstone(kind: int, group_id: str, member_id: str = "") -> Record:
-    """Return the tombstone of a record of a kind."""
+    """Return the tombstone that deletes a record of this kind."""
     return _key(kind, group_id, member_id), None
 
 
 def kind_of(key: bytes) -> int:
-    """Return the kind of any key of the topic; CodecError if the key is too short."""
+    """Return the kind of a key, including kinds that the module does not list; CodecError if the key is too short."""
     if len(key) < 2:
         raise CodecError("the record is shorter than its 2-byte version")
     return int.from_bytes(key[:2], "big", signed=True)
 
 
 def read_key(key: bytes) -> tuple[str, str]:
-    """Return (group id, member id or expression or "") of a key of a kind listed in the module. CodecError."""
+    """Return (group id, second part of the key) of a key of a kind that the module lists. CodecError.
+
+    The second part is a member id, an expression, or "" for a key of the whole group.
+    """
     if kind_of(key) in _OF_A_GROUP:
         return _program(GroupKey).decode(key[2:]).group_id, ""
     decoded = _program(MemberKey).decode(key[2:])
@@ -252,7 +263,7 @@ def read_key(key: bytes) -> tuple[str, str]:
 
 
 def read_value(kind: int, data: bytes) -> Value:
-    """Return the value of a record of any kind listed in the module except 4. CodecError."""
+    """Return the value of a record of a kind that the module lists, except kind 4. CodecError."""
     version = kind_of(data)
     if version != VERSION:
         raise CodecError(f"unsupported version {version} of record type {kind}")
@@ -283,7 +294,9 @@ def assignment_of(rows: Sequence[TopicPartitions | CurrentPartitions]) -> Assign
 
 
 def epochs_of(value: CurrentValue) -> AssignmentEpochs:
-    """Return the assignment epochs of a member's partitions: the member's epoch if the record has none, as in Kafka."""
+    """Return the epoch in which each of a member's partitions was assigned. If the record has none, it is the member's
+    epoch, as in Kafka.
+    """
     epochs: AssignmentEpochs = {}
     for row in (*value.partitions_pending_revocation, *value.assigned_partitions):
         known = row.assignment_epochs or []

@@ -1,7 +1,8 @@
 """Rebuild consumer groups (KIP-848) from their records in `__consumer_offsets`, in the order of the log.
 
-Compaction keeps the newest record of each key at its offset, so a member's current assignment may precede the member's
-own record. Assignments that have no member at the end are dropped: the broker died while it was deleting the group.
+Compaction keeps the newest record of each key at its offset. So a member's current assignment may come before the
+member's own record. An assignment that has no member at the end is dropped: the broker died while it was deleting the
+group.
 
 Thread rule: belongs to the loading thread.
 """
@@ -25,12 +26,14 @@ class ConsumerReplay:
         self._described: set[tuple[str, str]] = set()
 
     def drop(self, group_id: str) -> None:
-        """Drop the consumer group with this id that was read so far: a later record makes it a classic group."""
+        """Drop the consumer group with this id, as read so far, because a later record makes it a classic group."""
         self._states.pop(group_id, None)
         self._described = {(group, member) for group, member in self._described if group != group_id}
 
     def take(self, kind: int, key: bytes, value: bytes | None) -> str | None:
-        """Apply a record of a kind in KINDS; return the group's id if the record shows that it exists. CodecError."""
+        """Apply a record of a kind in KINDS. Return the group's id if the record proves that the group exists.
+        CodecError.
+        """
         group_id, member_id = stored.read_key(key)
         if kind == stored.TOPICS:
             return None

@@ -1,4 +1,4 @@
-"""Hold the state of a consumer group (KIP-848), and reconcile its members with their target assignments.
+"""Keep the state of a consumer group (KIP-848), and reconcile its members with their target assignments.
 
     group epoch          rises when members, subscriptions or their topics change
     assignment epoch     the group epoch for which the target assignment was computed
@@ -11,9 +11,9 @@
 
 A partition has one owner at a time: the member to which it was assigned, until this member revokes it or leaves.
 
-A classic member takes the same steps, one with each JoinGroup; its generation is its member epoch.
+A classic member takes the same steps, one with each JoinGroup. Its generation is its member epoch.
 
-Thread rule: members are immutable; a state belongs to its group and is guarded by the group's lock. `reconciled` is a
+Thread rule: members are immutable. A state belongs to its group and is guarded by the group's lock. `reconciled` is a
 pure function.
 """
 
@@ -48,13 +48,13 @@ class MemberState(IntEnum):
 
 
 class ClassicMember(NamedTuple):
-    """The classic protocol's data about a classic member of a consumer group."""
+    """The data about a classic member that only the classic protocol has."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
 
     def metadata(self) -> stored.ClassicMemberMetadata:
-        """Return the classic metadata for the member's record of kind 5."""
+        """Return the classic metadata for the member's record of kind 5 (identity and subscription)."""
         return stored.ClassicMemberMetadata(
             session_timeout_ms=self.session_timeout_ms,
             supported_protocols=[stored.ClassicProtocol(name=name, metadata=data) for name, data in self.protocols],
@@ -84,11 +84,11 @@ class ConsumerMember:
     """Assignment epochs of the partitions in `assigned` and `revoking`."""
 
     def arrived_at(self, epoch: int) -> bool:
-        """Return whether the member has exactly its target assignment of an epoch."""
+        """Return whether the member has exactly its target assignment of this epoch."""
         return self.state is MemberState.STABLE and self.epoch == epoch
 
     def identity(self) -> stored.MemberValue:
-        """Return the value of the member's record of kind 5."""
+        """Return the value of the member's record of kind 5 (identity and subscription)."""
         return stored.MemberValue(
             instance_id=self.instance_id,
             rack_id=self.rack_id,
@@ -102,7 +102,7 @@ class ConsumerMember:
         )
 
     def position(self) -> stored.CurrentValue:
-        """Return the value of the member's record of kind 8: epoch, state and partitions."""
+        """Return the value of the member's record of kind 8 (current assignment): epoch, state and partitions."""
         return stored.CurrentValue(
             member_epoch=self.epoch,
             previous_member_epoch=self.previous_epoch,
@@ -112,8 +112,10 @@ class ConsumerMember:
         )
 
     def holding(self, assigned: Assignment, revoking: Assignment, epoch: int) -> ConsumerMember:
-        """Return the member with these partitions in place of its own. Newly assigned partitions get assignment epoch
-        `epoch`."""
+        """Return the member with these partitions instead of its present ones.
+
+        Newly assigned partitions get the assignment epoch `epoch`.
+        """
         before, epochs = self.assignment_epochs, {}
         for topic, numbers in assigned.items():
             had = self.assigned.get(topic, frozenset())
@@ -123,8 +125,10 @@ class ConsumerMember:
         return replace(self, assigned=assigned, revoking=revoking, assignment_epochs=epochs)
 
     def away(self) -> ConsumerMember:
-        """Return this static member as a member that has left temporarily: it keeps its partitions, with assignment
-        epoch 0."""
+        """Return this static member as a member that has left for a while.
+
+        It keeps its partitions, with assignment epoch 0.
+        """
         return replace(self, epoch=AWAY_EPOCH, assigned={}).holding(self.assigned, {}, 0)
 
 
@@ -137,7 +141,7 @@ def partitions_in(*assignments: Assignment) -> Iterator[Partition]:
 
 
 def contains(assignment: Assignment, part: Assignment) -> bool:
-    """Return whether `assignment` includes all partitions of `part`."""
+    """Return whether `assignment` includes all partitions of the assignment `part`."""
     return all(numbers <= assignment.get(topic, frozenset()) for topic, numbers in part.items())
 
 
@@ -176,7 +180,7 @@ class ConsumerState:
         return copy
 
     def changes_since(self, before: ConsumerState) -> MemberChanges:
-        """Return the members that differ from an earlier state, or are new."""
+        """Return the members that are new or differ from an earlier state."""
         updated: list[tuple[ConsumerMember | None, ConsumerMember]] = []
         for member_id, member in self.members.items():
             old = before.members.get(member_id)
@@ -219,8 +223,9 @@ class ConsumerState:
         self._subscribed = None
 
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
-        """Return the names of the topics that a member subscribes to, by name or expression; some topics might not
-        exist."""
+        """Return the names of the topics to which a member subscribes, by name or expression. Some of them might not
+        exist.
+        """
         return member.topics | self.expressions.get(member.expression, frozenset())
 
     def subscribed(self) -> frozenset[str]:
@@ -230,23 +235,26 @@ class ConsumerState:
         return self._subscribed
 
     def uses(self, expression: str) -> bool:
-        """Return whether a member subscribes by an expression."""
+        """Return whether any member subscribes by this expression."""
         return any(member.expression == expression for member in self.members.values())
 
     def must_join_again(self, member: ConsumerMember) -> bool:
-        """Return whether a classic member has to rejoin: it has a newer target, has partitions to revoke, or all
-        partitions that it waits for are free."""
+        """Return whether a classic member has to rejoin.
+
+        It has to if there is a newer target, if it has partitions to revoke, or if all partitions for which it waits
+        are free.
+        """
         if member.epoch < self.epoch or member.state is MemberState.UNREVOKED:
             return True
         return member.state is MemberState.UNRELEASED and not self._waits_for_others(member)
 
     def _waits_for_others(self, member: ConsumerMember) -> bool:
-        """Return whether another member has a partition of this member's target."""
+        """Return whether another member still has a partition of this member's target."""
         missing = set(partitions_in(self.targets.get(member.member_id, {}))) - set(partitions_in(member.assigned))
         return not missing.isdisjoint(self.owners)
 
     def assignor(self, default: str) -> str:
-        """Return the assignor that most members request."""
+        """Return the name of the assignor that most members request."""
         votes = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         return min(votes, key=lambda name: (-votes[name], name)) if votes else default
 
@@ -262,7 +270,7 @@ class ConsumerState:
 
 
 def spoken_by(members: Iterable[ConsumerMember]) -> set[str]:
-    """Return the classic protocols that all the classic members in `members` support."""
+    """Return the classic protocols that every classic member in `members` supports."""
     spoken = [{name for name, _ in member.classic.protocols} for member in members if member.classic is not None]
     return set.intersection(*spoken) if spoken else set()
 
@@ -284,8 +292,8 @@ def reconciled(
 ) -> ConsumerMember:
     """Return the member after its next step towards its target; the same object if no step is possible now.
 
-    `owned` has the partitions that the client reports as owned; None if it did not report. `readable` has the ids of
-    the member's subscribed topics: partitions of other topics are revoked at once, even if they are in the target.
+    `owned` has the partitions that the client reports as owned; None if it did not report any. `readable` has the ids
+    of the member's subscribed topics. Partitions of other topics are revoked at once, even if they are in the target.
     """
     if member.state is MemberState.STABLE and member.epoch == target_epoch:
         return _without_unread(member, readable, owned) if subscription_changed else member
@@ -315,7 +323,7 @@ def _moved(member: ConsumerMember, state: MemberState, epoch: int, holder: Consu
 
 
 def _without_unread(member: ConsumerMember, readable: frozenset[bytes], owned: Assignment | None) -> ConsumerMember:
-    """Revoke the partitions of topics that a member no longer subscribes to, before there is a new target."""
+    """Revoke the partitions of topics to which a member no longer subscribes, before there is a new target."""
     unread = {topic: numbers for topic, numbers in member.assigned.items() if topic not in readable}
     if not unread:
         return member

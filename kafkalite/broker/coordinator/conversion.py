@@ -1,13 +1,15 @@
-"""Convert the state of a group between the classic and the consumer protocol while it has members (KIP-848).
+"""Convert a group with members between the classic protocol and the consumer protocol (KIP-848).
 
     upgrade     classic group  ─▶ consumer group    when a first member joins with the consumer protocol
     downgrade   consumer group ─▶ classic group     when the last member with the consumer protocol is gone
 
-An upgrade makes each member's last assignment its target assignment, too. The generation becomes the group epoch and
-the member epochs. A downgrade makes each member's target assignment its assignment. The members get the normal code
-that asks them to rejoin. The new group shares the old group's offsets and commits in flight (`base`).
+In an upgrade, the last assignment of each member becomes its current assignment and its target assignment. The
+generation becomes the group epoch and the epoch of every member. In a downgrade, the target assignment of each member
+becomes its assignment. Afterwards members are asked to rejoin as after any other change.
 
-Thread rule: functions hold no state; they are called under the group's lock.
+The new group has the committed offsets of the old group, and the commits that are still being written (`base`).
+
+Thread rule: the functions have no state. They are called under the group's lock.
 """
 
 from __future__ import annotations
@@ -43,8 +45,9 @@ logger = RepeatLogger(logging.getLogger(__name__), lines=EVENT_LINES)
 
 
 def upgraded(group: Group, topics: Mapping[str, Topic], hashes: MetadataHashes) -> ConsumerState:
-    """Return the state of a consumer group with a classic group's members. GroupIdNotFound if the group cannot be
-    converted."""
+    """Return the state of the consumer group that a classic group becomes. GroupIdNotFound if it cannot be
+    converted.
+    """
     state = ConsumerState()
     state.epoch = state.target_epoch = group.generation
     holding: list[tuple[ConsumerMember, Assignment]] = []
@@ -71,8 +74,11 @@ def not_converted(group: Group, why: str) -> GroupIdNotFound:
 
 
 def _upgraded(member: Member, group: Group, topics: Mapping[str, Topic]) -> tuple[ConsumerMember, Assignment]:
-    """Return (a converted member, the partitions that it reported as owned when it joined). ValueError if its metadata
-    is malformed. A member that joined after the group's protocol was chosen may not support that protocol."""
+    """Return (a classic group's member as a member of a consumer group, the partitions that it reported as owned).
+
+    The member reported them when it joined. If it joined after the group's protocol was chosen, it may not support that
+    protocol; its first protocol is used then. ValueError if its metadata is malformed.
+    """
     spoken = {name for name, _ in member.protocols}
     metadata = member.metadata(group.protocol) if group.protocol in spoken else member.protocols[0][1]
     subscription = decode_subscription(metadata)
@@ -101,7 +107,7 @@ def _without(assignment: Assignment, taken: Collection[Partition]) -> Assignment
 
 
 def by_topic_id(partitions: Iterable[TopicPartition], topics: Mapping[str, Topic]) -> Assignment:
-    """Return topic id → partitions, without topics and partitions that do not exist."""
+    """Return topic id → partitions. Topics and partitions that do not exist are left out."""
     found: dict[bytes, set[int]] = {}
     for name, number in partitions:
         topic = topics.get(name)
@@ -111,7 +117,7 @@ def by_topic_id(partitions: Iterable[TopicPartition], topics: Mapping[str, Topic
 
 
 def encoded(assignment: Assignment, topics: Mapping[str, Topic], metadata: bytes) -> bytes:
-    """Encode an assignment for a classic member, in the version of the member's subscription."""
+    """Encode an assignment for a classic member, in the version that its subscription `metadata` has."""
     names = sorted((topic.name, topic.id) for topic in topics.values() if topic.id in assignment)
     partitions = [TopicPartition(name, number) for name, topic_id in names for number in sorted(assignment[topic_id])]
     try:
@@ -156,9 +162,9 @@ def downgraded(
     environment: Environment,
     topics: Mapping[str, Topic],
 ) -> Group:
-    """Return a classic group with the remaining members of a consumer group, all of which use the classic protocol.
+    """Return the classic group that a consumer group becomes, without the members `gone`.
 
-    The group is Stable and has no timers until `Group.begin_locked`.
+    All remaining members use the classic protocol. The group is Stable and has no timers until `Group.begin_locked`.
     """
     group = Group(predecessor.group_id, environment, predecessor)
     inherited = []

@@ -1,7 +1,8 @@
 """Convert a consumer group (KIP-848) to a classic group when only classic members are left (online downgrade).
 
-The classic group is created when the last member with the consumer protocol leaves. It replaces the consumer group when
-its own records and the tombstones of the consumer group are durable (`conversion`).
+When the last member with the consumer protocol leaves, the classic group is created. Its records and the tombstones of
+the consumer group are written together (`conversion`). When they are durable, the classic group replaces the consumer
+group.
 
 Thread rule: guarded by the group's lock.
 """
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Downgrade:
-    """The conversion of one group."""
+    """The conversion of one consumer group to a classic group."""
 
     __slots__ = ("_changes", "_consumers", "_group")
 
@@ -33,14 +34,14 @@ class Downgrade:
         self._changes = changes
 
     def is_possible(self, gone: Collection[str]) -> bool:
-        """Return whether the group can become a classic group when these members are gone."""
+        """Return whether the group could become a classic group without the members `gone`."""
         left = [member for member_id, member in self._changes.staged.members.items() if member_id not in gone]
         if not left or any(member.classic is None for member in left) or not spoken_by(left):
             return False
         return self._consumers.downgrades and len(left) <= self._group.environment.size_max
 
     def stage(self, gone: Collection[str], generation: int, rebalances: str | None) -> None:
-        """Stage the replacement of the group by a classic group without the members `gone`; the batch of operations
+        """Stage the replacement of the group by a classic group without the members `gone`. The batch of operations
         then ends.
 
         `rebalances` is the reason for the first rebalance of the classic group; None if it does not rebalance.
@@ -50,6 +51,6 @@ class Downgrade:
         self._changes.put_successor(Successor(successor, rebalances))
 
     def complete_locked(self, successor: Successor) -> None:
-        """Let the classic group take over, now that its records are durable."""
+        """Let the classic group replace the consumer group, now that its records are durable."""
         self._consumers.succeed(self._group, successor.group)
         successor.group.begin_locked(successor.rebalances)

@@ -1,5 +1,4 @@
-"""Limit the log lines for a repeated failure: one at first, more at growing intervals, and one when the failure is
-over.
+"""Limit the log lines for a repeated failure: one at first, more at growing intervals, and one when it ends.
 
 Thread rule: any thread; the lock is a leaf.
 """
@@ -19,7 +18,7 @@ INTERVAL_S_MAX: Final = 3600.0
 
 
 class Trouble(NamedTuple):
-    """The number of failures so far, and the time in seconds since the first failure."""
+    """What to log about a failure: how often it happened, and the seconds since it first did."""
 
     failures: int
     seconds: float
@@ -35,7 +34,7 @@ class _Row:
 
 
 class Troubles:
-    """The current failures by key."""
+    """The failures that have not ended, by key."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -56,7 +55,7 @@ class Troubles:
             return Trouble(row.count, now - row.since)
 
     def over(self, key: Hashable) -> Trouble | None:
-        """Forget a failure that is over; return what to log, or None if the key had no failure."""
+        """Note the end of a failure; return what to log, or None if there was no failure with this key."""
         with self._lock:
             row = self._rows.pop(key, None)
         return None if row is None else Trouble(row.count, self._clock.monotonic() - row.since)

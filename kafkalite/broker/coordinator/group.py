@@ -10,10 +10,11 @@
 Metadata and assignments are the clients' opaque bytes. The broker reads only the subscribed topics from them, and only
 for protocol type `consumer`: offsets of subscribed topics do not expire.
 
-A member with a group.instance.id is *static*, any other one *dynamic*. A static member that returns takes its old place
-without a rebalance, and an older client with the same instance id is fenced. A member id that was issued
-(MEMBER_ID_REQUIRED) is *pending* until its client joins. It is dropped after a session timeout, or when the connection
-that it was issued on closes.
+A member with a group.instance.id is *static*, any other one *dynamic*. When the client of a static member returns, it
+becomes this member again without a rebalance, and an older client with the same instance id is fenced.
+
+A member id that was issued (MEMBER_ID_REQUIRED) is *pending* until its client joins. The id is dropped after a session
+timeout, or when the connection closes on which it was issued.
 
     Group ─┬─ Joins ── StaticMembers        JoinGroup
            ├─ Syncs                         SyncGroup
@@ -25,7 +26,7 @@ that it was issued on closes.
 
 Thread rule: the group's lock, which `changing()` takes, guards everything; methods ending in `_locked` need it.
 Responses are collected in an outbox and delivered when the lock is released. Writes are queued under the lock, so they
-are in the order of the changes; their callbacks take the lock again.
+are in the order of the changes. Callbacks of writes take the lock again.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 
 
 class Inherited(NamedTuple):
-    """A member taken over from the consumer group that became this classic group. Timeouts in ms."""
+    """A member of the consumer group that became this classic group. Timeouts in ms."""
 
     member_id: str
     instance_id: str | None
@@ -129,7 +130,7 @@ class Group(GroupBase):
 
     @property
     def protocol(self) -> str | None:
-        """The protocol that the members chose; for protocol type `consumer`, an assignor."""
+        """The protocol that the members chose. For protocol type `consumer` it is the name of an assignor."""
         return self._classic.protocol
 
     @property
@@ -150,7 +151,7 @@ class Group(GroupBase):
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def join(self, request: JoinGroupRequest, caller: Caller) -> Deferred[JoinGroupResponse]:
-        """Handle JoinGroup; the response waits until every member has joined."""
+        """Handle JoinGroup; the response waits until all members have joined."""
         return self._joins.join(request, caller)
 
     def sync(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
@@ -158,7 +159,7 @@ class Group(GroupBase):
         return self._syncs.request(request)
 
     def heartbeat(self, member_id: str, instance_id: str | None, generation: int) -> int:
-        """Handle Heartbeat: extend the session; return a code that may ask the member to rejoin."""
+        """Handle Heartbeat: extend the session. Return a code, which may ask the member to rejoin."""
         with self.changing():
             code = self._classic.member_error(member_id, instance_id, generation)
             if code:
@@ -169,7 +170,7 @@ class Group(GroupBase):
             return ErrorCode.REBALANCE_IN_PROGRESS if self.state is State.PREPARING else 0
 
     def leave(self, member_id: str, instance_id: str | None) -> int:
-        """Handle LeaveGroup for one member, by member id, or by instance id alone."""
+        """Handle LeaveGroup for one member, which is named by member id, or by instance id alone."""
         with self.changing():
             if self.state is State.DEAD:
                 return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -184,7 +185,7 @@ class Group(GroupBase):
             return code
 
     def forget_pending(self, member_id: str) -> None:
-        """Drop a member id that was issued to a client that has not joined."""
+        """Drop a member id that was issued and whose client has not joined."""
         with self.changing():
             self._forget_pending_locked(member_id)
 
@@ -206,10 +207,11 @@ class Group(GroupBase):
         """Return the error code if this member may not commit now, else 0. A commit extends the session like a
         heartbeat.
 
-        A commit without generation, member id and instance id comes from an administrator or a consumer without a group
-        membership. It is allowed while the group is empty. In a transaction it is always allowed, since older producers
-        do not send the member id. A transactional commit is allowed during a rebalance, and does not extend the
-        session.
+        A commit without generation, member id and instance id comes from an administrator, or from a consumer that is
+        not a member. It is allowed while the group is empty.
+
+        In a transaction such a commit is always allowed, since older producers do not send the member id. A
+        transactional commit is also allowed during a rebalance, and does not extend the session.
         """
         if self.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -226,7 +228,7 @@ class Group(GroupBase):
         return 0
 
     def fetch_error_locked(self, member_id: str | None, member_epoch: int) -> int:  # noqa: ARG002 - see below
-        """Return 0: the classic protocol has no check."""
+        """Return 0: in the classic protocol every client may fetch offsets."""
         return 0
 
     def offset_delete_error_locked(self) -> int:
@@ -235,7 +237,7 @@ class Group(GroupBase):
         return 0 if self.empty or self.protocol_type == CONSUMER_PROTOCOL else ErrorCode.NON_EMPTY_GROUP
 
     def subscribes_locked(self, topic: str) -> bool:
-        """Return whether members subscribe to a topic; True for every topic if subscriptions cannot be decoded."""
+        """Return whether members subscribe to a topic. True for every topic if the subscriptions cannot be decoded."""
         if self.empty:
             return False
         if self._classic.subscribed is None:
@@ -254,9 +256,9 @@ class Group(GroupBase):
     # --- what outlives the broker -------------------------------------------------------------------------------------
 
     def inherit_locked(self, generation: int, members: Iterable[Inherited]) -> None:
-        """Take over the members of a consumer group, before this group is in the table; the state is then Stable.
+        """Use the members of the consumer group that this group replaces, before this group is in the table.
 
-        The caller fills in the assignments. `begin_locked` starts the sessions.
+        The state is then Stable. The caller sets the assignments; `begin_locked` starts the sessions.
         """
         self._classic.generation = generation
         self._classic.protocol_type = CONSUMER_PROTOCOL
@@ -277,12 +279,14 @@ class Group(GroupBase):
         self._classic.enter(State.STABLE)
 
     def inherited_record_locked(self) -> Record:
-        """Return the group's record, with the members that were taken over from the consumer group."""
+        """Return the group's record with the members from the consumer group."""
         return self._classic.record({member.member_id: member.assignment for member in self.members.values()})
 
     def begin_locked(self, rebalances: str | None) -> None:
-        """Start the members' sessions once their record is durable; start a rebalance if `rebalances` has a reason for
-        it."""
+        """Start the members' sessions, when the group's record is durable.
+
+        If `rebalances` has a reason, also start a rebalance.
+        """
         if self.dead:
             return  # it was dropped meanwhile
         for member in self.members.values():
@@ -296,7 +300,7 @@ class Group(GroupBase):
             self._sessions.end_waits_locked(member, ErrorCode.REBALANCE_IN_PROGRESS)
 
     def restore(self, value: GroupMetadataValue) -> None:
-        """Take over the state from the log, before the group is in the table. `wake` starts the sessions."""
+        """Use this state from the log, before the group is in the table. `wake` starts the sessions."""
         with self.changing():
             self._classic.generation = value.generation
             self._classic.protocol_type = value.protocol_type or None

@@ -3,9 +3,9 @@
     commit ─▶ written to `__consumer_offsets` ─▶ durable ─▶ apply ─▶ visible to OffsetFetch
     in a transaction ─▶ written ─▶ durable ─▶ pending ─▶ its marker is durable ─▶ apply, or dropped
 
-Only durable offsets are visible, so no response contradicts an earlier one. Of two commits for a partition the later
-one in the log wins, even if the earlier one is transactional and its marker follows both. `order` compares their
-positions in the log.
+Only durable offsets are visible, so no response contradicts an earlier one. If a partition has two commits, the later
+one in the log wins. That holds even if the earlier one is transactional and its marker follows both; `order` compares
+their positions in the log.
 
 Thread rule: belongs to its group and is guarded by the group's lock.
 """
@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 
 class Committed(NamedTuple):
-    """One partition's committed offset. Times in ms since 1970; expire_ms is -1 unless the client set it; `order`
-    rises with the log position, within a group."""
+    """One partition's committed offset. Times in ms since 1970; `expire_ms` is -1 unless the client set it.
+
+    Within a group, `order` rises with the position in the log.
+    """
 
     offset: int
     leader_epoch: int
@@ -60,8 +62,11 @@ class Committed(NamedTuple):
         )
 
     def belongs_to(self, topic_id: bytes | None) -> bool:
-        """Return False if the offset belongs to a deleted topic with the same name. `topic_id` is None if no topic has
-        this name now."""
+        """Return whether the offset belongs to the current topic of its name, and not to a deleted topic of the same
+        name.
+
+        `topic_id` is the current topic's id; None if no topic has this name.
+        """
         return topic_id is None or self.topic_id in (ZERO_UUID, topic_id)
 
 
@@ -70,7 +75,7 @@ UNSTABLE: Final = Committed(-1, -1, "", -1)
 
 
 class GroupOffsets:
-    """Partition → committed offset, and the pending offsets of open transactions."""
+    """The committed offsets of one group by partition, and the pending offsets of open transactions."""
 
     def __init__(self) -> None:
         self._committed: dict[str, dict[int, Committed]] = {}
@@ -98,7 +103,7 @@ class GroupOffsets:
         return list(self._committed.get(topic, ()))
 
     def producers(self) -> list[int]:
-        """Return the ids of producers with pending offsets."""
+        """Return the ids of producers whose open transactions have pending offsets."""
         return list(self._pending)
 
     def pending(self) -> list[TopicPartition]:
@@ -129,8 +134,10 @@ class GroupOffsets:
         partitions[partition] = committed
 
     def end(self, producer_id: int, *, commit: bool) -> None:
-        """Make a producer's pending offsets visible, except where a later commit exists; after an abort drop all
-        pending offsets."""
+        """End a producer's transaction: make its pending offsets visible, except where a later commit exists.
+
+        After an abort, drop all its pending offsets instead.
+        """
         for partition, committed in self._pending.pop(producer_id, {}).items():
             self._uncount(partition)
             there = self.get(*partition)
@@ -152,7 +159,7 @@ class GroupOffsets:
                     del self._pending[producer_id]
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget committed and pending offsets whose tombstones are written."""
+        """Forget committed and pending offsets, after their tombstones were written."""
         for topic, partition in partitions:
             self._drop_pending(TopicPartition(topic, partition))
             left = self._committed.get(topic)
@@ -162,8 +169,11 @@ class GroupOffsets:
     def expired(
         self, now_ms: int, retention_ms: int, since_ms: Callable[[str, Committed], int | None]
     ) -> list[TopicPartition]:
-        """Return expired offsets. An offset expires at the time that the client set, or else `retention_ms` after the
-        time that `since_ms` returns (None: keep the offset)."""
+        """Return the expired offsets.
+
+        An offset expires at the time that the client set. Without such a time, it expires `retention_ms` after the time
+        that `since_ms` returns (None: keep the offset).
+        """
         gone = []
         for partition, committed in self:
             if partition in self._pending_count:

@@ -33,9 +33,9 @@ OFFSET_PREFIXES: Final = frozenset(kind.to_bytes(2, "big") for kind in OFFSET_KI
 class GroupReplay:
     """The state of one partition while it is replayed.
 
-    In a log that was not compacted lately, most records are commits that a later commit with the same key replaces.
-    They are not decoded: only the newest commit of each key is kept, and decoded when a transactional commit, a marker
-    or the end of the log comes.
+    Most records of a log that was not compacted lately are commits that a later commit with the same key replaces. So
+    commits are not decoded at once: only the newest commit of each key is kept. It is decoded when a transactional
+    commit, a marker or the end of the log is reached.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class GroupReplay:
             self.consumers.drop(key.group)
 
     def settle(self) -> None:
-        """Decode the deferred commits; call it once more at the end. CodecError."""
+        """Decode the commits that were kept undecoded. Call this once more at the end. CodecError."""
         newest, self._newest = self._newest, {}
         for entry in newest.values():
             key = read_key(entry.key)

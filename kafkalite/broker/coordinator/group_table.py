@@ -1,7 +1,7 @@
-"""Keep the groups of this broker in memory: find them, create them within max.groups, and forget them.
+"""Keep the groups of this broker in memory: find them, create them up to max.groups, and forget them.
 
-Thread rule: any thread. `lock` guards the table, and state of other modules that must be consistent with it. It is a
-leaf: it may be taken under a group's lock, never the other way round.
+Thread rule: any thread. `lock` guards the table, and state of other modules that must be consistent with the table. It
+is a leaf: it may be taken under a group's lock, never the other way round.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class GroupTable:
         return self.groups.get(group_id)
 
     def all(self) -> list[GroupBase]:
-        """Return every group, in no order."""
+        """Return every group, in no particular order."""
         with self.lock:
             return list(self.groups.values())
 
     def lookup(self, group_id: str, *, may_be_empty: bool = False) -> tuple[GroupBase | None, int]:
-        """Return (a group or None, the error code if it cannot be served now, else 0)."""
+        """Return (the group or None, the error code if the group cannot be served now, else 0)."""
 
         def ask() -> tuple[GroupBase | None, int]:
             code = int(self.error_of(group_id, may_be_empty=may_be_empty))
@@ -62,11 +62,12 @@ class GroupTable:
     def lookup_or_new(
         self, group_id: str, holder: Holder | None, make: Callable[[str, Environment], GroupBase]
     ) -> tuple[GroupBase | None, int]:
-        """Return (the group, created if needed; 0), or (None, error code).
+        """Return (the group, 0), creating the group if it does not exist; or (None, error code).
 
         An error means that the group is not served, or that max.groups leaves no room for another group of this holder.
-        Without room, the code is GROUP_MAX_SIZE_REACHED, which ends consumers of both protocols at once, with a
-        message."""
+        The code for the latter is GROUP_MAX_SIZE_REACHED, which ends consumers of both protocols at once, with a
+        message.
+        """
         with self.lock:
             group = self.groups.get(group_id)
             if group is not None:
@@ -84,7 +85,7 @@ class GroupTable:
         return None, int(ErrorCode.GROUP_MAX_SIZE_REACHED)
 
     def environment_in(self, home: ShardEpoch | None) -> Environment:
-        """Return the environment of the groups of one shard epoch."""
+        """Return the environment of the groups in one shard epoch (a partition in one leader epoch)."""
         if home is None:
             return self._environment
         return replace(self._environment, write=partial(self._shards.log.write, home=home), home=home)
@@ -110,6 +111,6 @@ class GroupTable:
         self._shares.remove(group.holder)
 
     def of_partition_locked(self, number: int) -> list[GroupBase]:
-        """Return, in a cluster, the groups of a partition of `__consumer_offsets`."""
+        """Return the groups in a partition of `__consumer_offsets`. In a cluster only."""
         homes = ((group, group.environment.home) for group in self.groups.values())
         return [group for group, home in homes if home is not None and home.partition == number]

@@ -4,12 +4,12 @@
                       ├─▶ CommittedOffsets   their committed offsets
                       └─▶ Shards             the partitions that are served
 
-If a partition of `__consumer_offsets` cannot be read, its groups are not served (`shards`): an error is better than a
+If a partition of `__consumer_offsets` cannot be read, its groups are not served (`shards`). An error is better than a
 response that ignores committed offsets.
 
-Offsets expire offsets.retention.minutes after this moment:
+An offset expires when offsets.retention.minutes have passed since:
 
-    empty group                           when it became empty
+    empty group                           the group became empty
     group that never had members          the commit
     Stable group of protocol `consumer`   the commit; only offsets of topics without a subscription expire
 
@@ -103,7 +103,7 @@ class GroupCoordinator:
         executors: Executors = THREADS,
         memory: MemoryCeiling | None = None,
     ) -> None:
-        """`memory` is the memory ceiling for members."""
+        """Create the coordinator, which serves groups after `start`. `memory` limits the memory for members."""
         self._config = config
         self._logs = logs
         self._clock = clock
@@ -148,7 +148,7 @@ class GroupCoordinator:
     # --- start and stop -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start loading; groups are served as soon as loading is done."""
+        """Start loading; groups are served when loading is done."""
         self._logs.on_topic_deleted = self.offsets.topic_deleted
         self._logs.topic_listeners.append(self.topic_changed)
         self._expiry.set(self._config.offsets_retention_check_interval_ms / 1000)
@@ -156,7 +156,7 @@ class GroupCoordinator:
             self.shards.start_loading("kafkalite-group-loader", self._load)
 
     def stop(self) -> None:
-        """Answer all waiting requests; nothing is served afterwards."""
+        """Refuse all waiting requests; nothing is served afterwards."""
         self.shards.stop()
         self._logs.on_topic_deleted = None
         if self.topic_changed in self._logs.topic_listeners:
@@ -170,7 +170,7 @@ class GroupCoordinator:
         return self.table.error_of(group_id, may_be_empty=may_be_empty)
 
     def lookup(self, group_id: str, *, may_be_empty: bool = False) -> tuple[GroupBase | None, int]:
-        """Return (a group or None, the error code if it cannot be served now, else 0)."""
+        """Return (the group or None, the error code if the group cannot be served now, else 0)."""
         return self.table.lookup(group_id, may_be_empty=may_be_empty)
 
     # --- members ------------------------------------------------------------------------------------------------------
@@ -178,8 +178,9 @@ class GroupCoordinator:
     def join(
         self, request: JoinGroupRequest, caller: Caller, connection: Hashable = None
     ) -> Deferred[JoinGroupResponse]:
-        """Handle JoinGroup. If it issues a member id, the id is dropped when the connection closes before the client
-        joins."""
+        """Handle JoinGroup. If it issues a member id and the connection closes before the client joins, the id is
+        dropped.
+        """
         code = self.table.error_of(request.group_id)
         config = self._config
         shortest, longest = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
@@ -198,8 +199,11 @@ class GroupCoordinator:
         return group.join(request, replace(caller, promised=promised))
 
     def _size_error(self, request: JoinGroupRequest, caller: Caller) -> int:
-        """Return the error code if a member's metadata exceeds the log's maximum record size, else 0. Kafka returns
-        this code only to the SyncGroup, and keeps the metadata for a session timeout before that."""
+        """Return the error code if a member's metadata exceeds the log's maximum record size, else 0.
+
+        Kafka returns this code only in response to the SyncGroup, and until then keeps the metadata for a session
+        timeout.
+        """
         size = sum(len(protocol.name) + len(protocol.metadata) for protocol in request.protocols)
         size_max = self.log.record_size_max()
         if size <= size_max:
@@ -215,7 +219,10 @@ class GroupCoordinator:
 
     def sync(self, request: SyncGroupRequest) -> Deferred[SyncGroupResponse]:
         """Handle SyncGroup. While the group is loading, members have to rejoin, as in Kafka until 3.9
-        (GroupCoordinator.scala); GroupCoordinatorService.syncGroup of 4.x returns COORDINATOR_LOAD_IN_PROGRESS."""
+        (GroupCoordinator.scala).
+
+        In that case GroupCoordinatorService.syncGroup of Kafka 4.x returns COORDINATOR_LOAD_IN_PROGRESS instead.
+        """
         group, code = self.table.lookup(request.group_id)
         if code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             code = ErrorCode.REBALANCE_IN_PROGRESS  # clients do not expect the loading error here
@@ -248,7 +255,7 @@ class GroupCoordinator:
         return completed([int(code or ErrorCode.UNKNOWN_MEMBER_ID)] * len(leaving))
 
     def _timing(self, group_id: str) -> Timing:
-        """Return a group's heartbeat interval and session timeout: its own settings, or the broker's."""
+        """Return a group's heartbeat interval and session timeout: the group's settings, or else the broker's."""
         own, config = self._logs.metadata.group_configs.get(group_id), self._config
         if own is not None:
             return Timing(own.consumer_heartbeat_interval_ms, own.consumer_session_timeout_ms)
@@ -257,8 +264,9 @@ class GroupCoordinator:
     def _to_join(
         self, group_id: str, holder: Holder | None, *, may_be_new: bool
     ) -> tuple[Group | ConsumerGroup | None, int]:
-        """Return the group that a client may join in the classic protocol, or an error; an empty consumer group is
-        converted to a classic group."""
+        """Return the group for a join with the classic protocol, or an error. An empty consumer group is converted to a
+        classic group.
+        """
         group, code = self.table.lookup_or_new(group_id, holder, Group) if may_be_new else self.table.lookup(group_id)
         if group is None:
             return None, code or ErrorCode.UNKNOWN_MEMBER_ID
@@ -280,7 +288,9 @@ class GroupCoordinator:
         return successor, 0
 
     def _succeed_locked(self, group: GroupBase, successor: GroupBase) -> None:
-        """Let `successor` take over a group's id, offsets and transactions, under the lock that both share."""
+        """Let `successor` replace a group in the table and in its open transactions. Both groups have the same lock,
+        which is held.
+        """
         group.bury_locked()
         with self.table.lock:
             if self.table.groups.get(group.group_id) is not group:
@@ -315,13 +325,17 @@ class GroupCoordinator:
         return isinstance(group, ConsumerGroup) and group.assigns_next
 
     def is_of_newer_protocol(self, group_id: str) -> bool:
-        """Return whether the group uses the consumer protocol (KIP-848), in which a join computes an assignment, which
-        may take long."""
+        """Return whether the group uses the consumer protocol (KIP-848).
+
+        In such a group, a join computes an assignment, which may take long.
+        """
         return isinstance(self.table.get(group_id), ConsumerGroup)
 
     def _to_consume(self, request: ConsumerGroupHeartbeatRequest, holder: Holder | None) -> ConsumerGroup:
-        """Return the consumer group for a heartbeat; KafkaError if no such group exists. A classic group is converted
-        if it is empty or may be upgraded."""
+        """Return the consumer group for a heartbeat; KafkaError if there is none.
+
+        A classic group is converted first, if it is empty or may be upgraded.
+        """
         group_id, may_be_new = request.group_id, request.member_epoch == JOIN_EPOCH
         if may_be_new:
             group, code = self.table.lookup_or_new(group_id, holder, self._new_consumers)
@@ -350,7 +364,9 @@ class GroupCoordinator:
         return successor
 
     def _upgrade_locked(self, group: Group, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:
-        """Convert a classic group with members, because a member of the consumer protocol joins (KIP-848)."""
+        """Convert a classic group with members to a consumer group, because a member joins with the consumer protocol
+        (KIP-848).
+        """
         size_max, count = self._consumers.size_max, len(group.members)
         policy = self._config.group_consumer_migration_policy
         if policy not in UPGRADING:
@@ -384,7 +400,7 @@ class GroupCoordinator:
                 group.topic_changed(name)
 
     def connection_closed(self, connection: Hashable) -> None:
-        """Drop the pending ids of a client that disconnected."""
+        """Drop the pending member ids that were issued on a connection that has closed."""
         if connection not in self._promised:
             return
         with self._lock:
@@ -407,7 +423,7 @@ class GroupCoordinator:
         return len(self.table.groups)
 
     def groups(self) -> list[GroupBase]:
-        """Return every group, in no order."""
+        """Return every group, in no particular order."""
         return self.table.all()
 
     def find(self, group_id: str) -> GroupBase | None:
@@ -415,7 +431,7 @@ class GroupCoordinator:
         return self.table.get(group_id)
 
     def delete(self, group_id: str) -> Deferred[int]:
-        """Handle DeleteGroups for one group. The Deferred gets a code when the deletion is durable."""
+        """Handle DeleteGroups for one group. The Deferred gets an error code, or 0 when the deletion is durable."""
         group, code = self.table.lookup(group_id, may_be_empty=True)
         if group is None:
             return completed(code or int(ErrorCode.GROUP_ID_NOT_FOUND))
@@ -432,8 +448,9 @@ class GroupCoordinator:
         return answer
 
     def _bury_locked(self, group: GroupBase, callback: Callable[[int], object]) -> None:
-        """Delete an empty group with its offsets. It is Dead at once, and removed from the table when the deletion is
-        durable."""
+        """Delete an empty group with its offsets. It is Dead at once. It is removed from the table when the deletion is
+        durable.
+        """
         partitions = {partition for partition, _ in group.offsets} | group.open_commits.keys()
         partitions.update(group.offsets.pending())
         records: list[Record] = [offset_record(group.group_id, *partition, None) for partition in sorted(partitions)]
@@ -498,7 +515,9 @@ class GroupCoordinator:
         )
 
     def read_log(self, log: PartitionLog, home: ShardEpoch | None) -> Callable[[], object]:
-        """Replay a partition of `__consumer_offsets`; return a function that installs its groups. May block."""
+        """Replay a partition of `__consumer_offsets`; return a function that puts its groups into the table. May
+        block.
+        """
         groups = self._read(log, self.table.environment_in(home))
         return lambda: self._install(groups)
 
@@ -547,7 +566,7 @@ class GroupCoordinator:
         return groups
 
     def _install(self, groups: Iterable[GroupBase]) -> None:
-        """Add groups to the table, once their whole partition was read."""
+        """Add groups to the table, after their whole partition was read."""
         for group in groups:
             early = self.table.put(group)
             if early is not None:

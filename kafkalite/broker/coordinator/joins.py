@@ -39,7 +39,7 @@ class Joins:
         self._static = StaticMembers(parts, rebalance)
 
     def join(self, request: JoinGroupRequest, caller: Caller) -> Deferred[JoinGroupResponse]:
-        """Handle JoinGroup; the response waits until every member has joined."""
+        """Handle JoinGroup; the response waits until all members have joined."""
         answer: Deferred[JoinGroupResponse] = Deferred()
         with self._parts.changing():
             code = self._join_locked(request, caller, answer)
@@ -49,7 +49,7 @@ class Joins:
         return answer
 
     def _join_locked(self, request: JoinGroupRequest, caller: Caller, answer: Deferred[JoinGroupResponse]) -> int:
-        """Return 0, or the error code with which to answer."""
+        """Handle JoinGroup; return 0, or the error code with which to answer it."""
         if self._classic.state is State.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not self._has_room_locked(request.member_id):
@@ -85,13 +85,15 @@ class Joins:
         return member is not None or len(self._classic.members) < size_max
 
     def _admits_locked(self, request: JoinGroupRequest, protocols: Protocols, caller: Caller) -> bool:
-        """Return whether there is memory for a joining member's metadata."""
+        """Return whether there is enough memory for the metadata of a joining member."""
         member_id = request.member_id or self._classic.static_ids.get(request.group_instance_id or "", "")
         return self._parts.memory.admits(member_id, MEMBER_SIZE + protocols_size(protocols), caller.holder)
 
     def _fits_locked(self, request: JoinGroupRequest, protocols: Protocols) -> bool:
-        """Return whether the group with the joining member would fit in one record if each member used its smallest
-        metadata."""
+        """Return whether the group, with the joining member, would fit in one record.
+
+        It is assumed that each member uses its smallest metadata.
+        """
         replaced = request.member_id or self._classic.static_ids.get(request.group_instance_id or "")
         others = (member.protocols for member in self._classic.members.values() if member.member_id != replaced)
         size = sum(min(len(metadata) for _, metadata in each) for each in (protocols, *others))

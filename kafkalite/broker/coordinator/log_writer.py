@@ -3,19 +3,22 @@
     write(append, callback) ─▶ queue ─▶ one job on the I/O pool does all queued appends
                                   └─▶ safe ─▶ callbacks, in the order of the writes
 
-A write is *safe* when it is on this disk. If there are other in-sync replicas, it is safe when all of them have it: the
-high watermark has passed the write in the leader epoch of the append. If another leader is elected first, the outcome
-is unknown and the code is NOT_LEADER_OR_FOLLOWER. There is no timeout, because an appended record may take effect at
-any time.
+If no other replica is in sync, a write is *safe* when it is on this disk. Otherwise it is safe when all in-sync
+replicas have it: the high watermark has passed the write in the leader epoch of the append. If another leader is
+elected before that, the outcome is unknown and the code is NOT_LEADER_OR_FOLLOWER. There is no timeout, because an
+appended record may take effect at any time.
 
-A failed append is reported to its own callback. Later appends are still tried, since only this record may be too large.
-A refusal that depends on the contents of the log waits for a flush, too. For example, a marker is refused if the log
-has a newer one, which a killed process may have left unsynced; it must be durable before the refusal is reported. Other
-refusals, such as too few in-sync replicas or another leader, are reported at once.
+A failed append is reported to its own callback. Later appends are still tried, since perhaps only this record is too
+large.
+
+If an append is refused because of the contents of the log, the refusal waits for a flush, too. For example, a marker is
+refused if the log has a newer one. A killed process may have left the newer marker unsynced, and it must be durable
+before the refusal is reported. Other refusals, such as too few in-sync replicas or another leader, are reported at
+once.
 
 Thread rule: `write` from any thread, without waiting. Callbacks run on the flusher, on the I/O pool, or on the thread
-that serves a follower's fetch, one at a time and in order, without any lock of this module; they must not block. The
-writer's lock is a leaf.
+that serves a follower's fetch. They run one at a time and in order, without any lock of this module, and must not
+block. The writer's lock is a leaf.
 """
 
 from __future__ import annotations
@@ -58,9 +61,9 @@ class _Write:
 class LogWriter:
     """The writes of one partition. `find` returns the partition's log or raises an error; it runs on the I/O pool.
 
-    `flush`: if the partition has no other replicas, a record is synced before its callback. `in_sync`: as for a
-    producer with acks=all, appends are refused with NOT_ENOUGH_REPLICAS if fewer than min.insync.replicas replicas are
-    in sync.
+    With `flush`, a record of a partition without other in-sync replicas is synced before its callback. With `in_sync`,
+    appends are refused with NOT_ENOUGH_REPLICAS if fewer than min.insync.replicas replicas are in sync, as for a
+    producer with acks=all.
     """
 
     def __init__(
@@ -79,13 +82,15 @@ class LogWriter:
 
     @property
     def idle(self) -> bool:
-        """Return whether every write has been reported."""
+        """Return whether the result of every write was reported."""
         return not self._in_order
 
     def write(self, append: Callable[[PartitionLog], int], callback: Callable[[int], object]) -> None:
-        """Queue an append. `append` gets the log and returns its end offset after the append. When the write is safe,
-        call callback(0); after a failure, call callback with the code of the append's KafkaError or of the failed
-        flush."""
+        """Queue an append. `append` gets the log and returns the log's end offset after the append.
+
+        When the write is safe, `callback` gets 0. After a failure it gets the code of the append's KafkaError or of the
+        failed flush.
+        """
         write = _Write(append, callback)
         with self._lock:
             self._waiting.append(write)
@@ -102,7 +107,7 @@ class LogWriter:
             logger.info("dropped records that arrived while the broker was stopping", extra=fields(log=self.name))
 
     def _append_waiting(self) -> None:
-        """Do all queued appends and flush once; schedule another run if more have arrived."""
+        """Do all queued appends, and flush once. If more have arrived meanwhile, schedule another run."""
         with self._lock:
             writes, self._waiting = self._waiting, []
         end_offset = epoch = -1
@@ -135,7 +140,9 @@ class LogWriter:
         self._schedule()
 
     def _finish(self, writes: list[_Write], code: int) -> None:
-        """Call back for all completed writes, in order, on the thread that completed the last write."""
+        """Report all completed writes to their callbacks, in order. This runs on the thread that completed the last
+        write.
+        """
         with self._lock:
             for write in writes:
                 write.code = code or write.code
@@ -178,10 +185,10 @@ def check_in_sync(log: PartitionLog) -> None:
 def when_safe(
     log: PartitionLog, end_offset: int, leader_epoch: int, callback: Callable[[int], object], *, flush: bool
 ) -> None:
-    """Call callback(0) when the records below `end_offset`, appended in this leader epoch, are safe; else
-    callback(code).
+    """Call callback(0) when the records below `end_offset` are safe; callback(code) if that fails.
 
-    Replicas that leave the in-sync set later do not matter, since enough replicas had the records at that time.
+    The records were appended in the leader epoch `leader_epoch`. Replicas that leave the in-sync set later do not
+    matter, since enough replicas had the records at that time.
     """
 
     def flush_alone(code: int) -> None:

@@ -1,7 +1,7 @@
 """Define the requests between a transaction coordinator and a partition leader.
 
-The coordinator sends the leader a marker, which ends a transaction in the partition. The leader asks the coordinator
-whether a transaction may write to the partition.
+The coordinator sends a marker to the leader; a marker ends a transaction in the partition. The leader asks the
+coordinator whether a transaction may write to the partition.
 
 Thread rule: the objects are immutable. Their methods that append to a log follow the thread rule of PartitionLog.
 """
@@ -27,7 +27,7 @@ class RemoteMarker(NamedTuple):
     transaction_version: int
 
     def append(self, log: PartitionLog) -> int:
-        """Append the marker; return the log's end offset. Raises what `PartitionLog.append_marker` raises."""
+        """Append the marker to a log; return the log's end offset. Raises what `PartitionLog.append_marker` raises."""
         return log.append_marker(
             self.producer_id,
             self.producer_epoch,
@@ -37,7 +37,10 @@ class RemoteMarker(NamedTuple):
         )
 
     def append_as_only_coordinator(self, log: PartitionLog) -> int:
-        """Append the marker. If the partition has seen a later coordinator epoch, the marker gets that epoch."""
+        """Append the marker, as a broker that is the only coordinator; return the log's end offset.
+
+        If the partition has seen a later coordinator epoch, the marker gets that epoch.
+        """
         try:
             return self.append(log)
         except TransactionCoordinatorFenced:
@@ -46,7 +49,7 @@ class RemoteMarker(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """A request to add a partition to a transaction, or, with `only_verify`, to check that it was added."""
+    """A request to add a partition to a transaction; with `only_verify`, to check that the partition was added."""
 
     transactional_id: str
     producer_id: int

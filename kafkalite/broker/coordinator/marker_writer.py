@@ -1,14 +1,17 @@
-"""Write a transaction's outcome to its partitions, one marker each, and retry until all are durable.
+"""Write a transaction's outcome to its partitions, one marker each, and retry until all markers are durable.
 
     write(marker, partitions, done) ─┬─▶ writer of a partition ─▶ append, flush ─┬─▶ all of them durable ─▶ done()
                                      └─▶ the groups, for __consumer_offsets     ─┘
                                             a failure ─▶ once more, after a delay
 
-A partition needs no marker if its topic is deleted, or if it has seen a later epoch of the producer, since that epoch
-ended the open transaction. A partition whose files come from a Kafka cluster may have seen a later coordinator epoch. A
-standalone broker is the only coordinator, so it writes the marker with that later epoch. All other failures, such as a
-full disk or an offline partition, are retried with increasing delays until they succeed. A failure that repeats is
-logged at first, then at growing intervals, and once more when it ends.
+A partition needs no marker if its topic is deleted. It needs none either if it has seen a later epoch of the producer,
+since that epoch ended the open transaction.
+
+A partition whose files come from a Kafka cluster may have seen a later coordinator epoch. A standalone broker is the
+only coordinator, so it writes the marker with that later epoch.
+
+All other failures, such as a full disk or an offline partition, are retried with increasing delays until they succeed.
+A repeated failure is logged at first, then at growing intervals, and once more when it ends.
 
 In a cluster, a marker for a partition with another leader is sent to that leader. If a partition has seen a later
 coordinator epoch, the marker is dropped, since the later coordinator writes it.
@@ -77,7 +80,7 @@ class MarkerWriter:
         """In a cluster: sends markers to other leaders."""
 
     def write(self, mark: RemoteMarker, partitions: Iterable[TopicPartition], done: Callable[[], object]) -> None:
-        """Write a marker to each partition, and call `done` once when every partition is done."""
+        """Write a marker to each partition. When all partitions are done, call `done` once."""
         wanted = sorted(partitions)  # a set of them has another order in each process
         left = len(wanted)
 
@@ -123,8 +126,10 @@ class MarkerWriter:
             self.remote.write_marker(leader, mark, partition, written)
 
     def _led_elsewhere(self, partition: TopicPartition) -> int | None:
-        """Return the id of the other broker that leads a partition; -1 if the partition has no leader; None if this
-        broker leads it or it was deleted."""
+        """Return the id of the other broker that leads a partition; -1 if the partition has no leader.
+
+        None if this broker leads the partition, or if it was deleted.
+        """
         topic = self._logs.topics.get(partition.topic)
         if topic is None or not 0 <= partition.partition < len(topic.partitions):
             return None
@@ -135,14 +140,15 @@ class MarkerWriter:
         """Return the error codes after which a marker is not retried in a cluster.
 
         They mean that the partition has seen a later epoch of the producer or of the coordinator.
-        UNKNOWN_TOPIC_OR_PARTITION is included only if this broker knows of no such partition: another broker might not
-        know a new topic yet."""
+        UNKNOWN_TOPIC_OR_PARTITION is included only if this broker does not know the partition either: the other broker
+        might not know a new topic yet.
+        """
         topic = self._logs.topics.get(partition.topic)
         gone = topic is None or partition.partition >= len(topic.partitions)  # or created again with fewer partitions
         return _OUTDATED | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION} if gone else _OUTDATED
 
     def write_one(self, mark: RemoteMarker, partition: TopicPartition, callback: Callable[[int], object]) -> None:
-        """Write a marker once; callback(0) when it is durable, or an error code."""
+        """Write a marker once; call callback(0) when it is durable, or callback(code) after a failure."""
         self._append(mark, mark.append, partition, callback)
 
     def _append(

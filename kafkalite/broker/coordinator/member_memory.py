@@ -1,8 +1,8 @@
-"""Charge the memory of each member to the client that sent its metadata.
+"""Charge the memory of each group member to the client that sent its metadata.
 
-Metadata and subscriptions stay in memory until the member leaves, so a join does not wait for free memory. If it does
-not fit, it is refused with GROUP_MAX_SIZE_REACHED, like other group limits. Members that are loaded from the log are
-charged to no client.
+Metadata and subscriptions stay in memory until the member leaves, so a join does not wait for free memory. If there is
+not enough, the join is refused with GROUP_MAX_SIZE_REACHED, like other group limits. Members that are loaded from the
+log are charged to no client.
 
 Thread rule: guarded by the lock of the members' group.
 """
@@ -40,8 +40,10 @@ class MemberMemory:
     __slots__ = ("_ceiling", "_charges", "_known")
 
     def __init__(self, ceiling: MemoryCeiling | None, before: MemberMemory | None = None) -> None:
-        """If `ceiling` is None, nothing is counted. `before` has the charges of the group whose members this group
-        takes over."""
+        """Begin without charges. If `ceiling` is None, nothing is counted.
+
+        If this group replaces another one and gets its members, `before` has the charges of the other group.
+        """
         self._ceiling = ceiling
         self._charges: dict[str, tuple[Charge, Holder | None]] = {}
         self._known = {} if before is None else before.holders()
@@ -51,7 +53,7 @@ class MemberMemory:
         return {member_id: holder for member_id, (_, holder) in self._charges.items()}
 
     def admits(self, member_id: str, size: int, holder: Holder | None) -> bool:
-        """Return whether a member may take `size` bytes; a refusal is logged, at most once a minute."""
+        """Return whether there is room for a member of `size` bytes. A refusal is logged, at most once a minute."""
         if self._ceiling is None:
             return True
         found = self._charges.get(member_id)
@@ -93,15 +95,17 @@ class MemberMemory:
         self._charges.pop(member_id, None)
 
     def keep(self, member_ids: Iterable[str]) -> None:
-        """Keep the charges of these members, and release the charges of all other members."""
+        """Keep the charges of these members, and release all others."""
         kept = frozenset(member_ids)
         for member_id in [known for known in self._charges if known not in kept]:
             self.drop(member_id)
 
 
 class ConsumerMemory:
-    """The charges of a consumer group's members. Charges are adjusted before a change of the group is staged, and when
-    the change is durable or discarded."""
+    """The charges of a consumer group's members.
+
+    Charges are adjusted before a change of the group is staged, and again when the change is durable or discarded.
+    """
 
     __slots__ = ("_memory",)
 
@@ -109,7 +113,7 @@ class ConsumerMemory:
         self._memory = memory
 
     def charge(self, member: ConsumerMember, holder: Holder | None) -> None:
-        """Charge a member that is about to be staged; raise GroupMaxSizeReached if there is no memory for it."""
+        """Charge a member before it is staged; raise GroupMaxSizeReached if there is no memory for it."""
         size = consumer_size(member)
         if not self._memory.admits(member.member_id, size, holder):
             raise GroupMaxSizeReached(
@@ -136,7 +140,7 @@ class ConsumerMemory:
 
 
 def protocols_size(protocols: Protocols) -> int:
-    """Return roughly how many bytes of memory a classic member's metadata takes."""
+    """Return roughly how many bytes of memory the metadata of a classic member takes."""
     return sum(NAME_SIZE + len(name) + len(metadata) for name, metadata in protocols)
 
 

@@ -1,5 +1,6 @@
-"""Track the members of a classic group from the first JoinGroup until they leave: ids, sessions, waiting requests,
-memory.
+"""Track the members of a classic group from the first JoinGroup until they leave.
+
+A member has an id, a session timeout, waiting requests and charged memory.
 
 Thread rule: `make` and methods ending in `_locked` need the group's lock; the sessions' timers take it.
 """
@@ -44,7 +45,7 @@ class MemberSessions:
         changing: Callable[[], AbstractContextManager[None]],
         timed_out: Callable[[Member], None],
     ) -> None:
-        """`timed_out` is called under the lock for a member whose session has ended."""
+        """Begin without members. `timed_out` is called under the lock with a member whose session has ended."""
         self._classic = classic
         self._answers = answers
         self._memory = memory
@@ -64,8 +65,10 @@ class MemberSessions:
         protocols: Protocols,
         holder: Holder | None = None,
     ) -> Member:
-        """Return a new member that is charged to `holder`; its session has not begun. `ClassicState.enlist` adds it to
-        the group."""
+        """Return a new member whose memory is charged to `holder`. Its session has not begun.
+
+        `ClassicState.enlist` adds it to the group.
+        """
         member = Member(
             member_id=member_id,
             instance_id=instance_id,
@@ -82,7 +85,7 @@ class MemberSessions:
     def await_join_locked(
         self, member: Member, request: JoinGroupRequest, protocols: Protocols, answer: Deferred[JoinGroupResponse]
     ) -> None:
-        """Let a member's JoinGroup wait, with its new metadata; refuse an earlier JoinGroup of the member."""
+        """Let a member's JoinGroup wait, and store its new metadata. An earlier JoinGroup of the member is refused."""
         if member.awaiting_join is not None:
             self._answers.refuse_join(member.awaiting_join, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         member.protocols = protocols

@@ -1,11 +1,13 @@
-"""Fence members of a consumer group (KIP-848) that miss a timeout. Each timeout is for one request of the member:
+"""Fence members of a consumer group (KIP-848) that miss a timeout.
+
+Each timeout is for one request of the member:
 
     session      a heartbeat, within group.consumer.session.timeout.ms or a classic member's own session timeout
     revocation   a heartbeat that no longer reports the revoked partitions, within the member's rebalance timeout
     join, sync   a JoinGroup or SyncGroup of a classic member, within its rebalance timeout
 
-An expired timer adds an operation to the queue (`operation_queue`), which fences the member unless its request has
-arrived meanwhile. If the fencing cannot be written, the timer is set again.
+An expired timer adds an operation to the queue (`operation_queue`). The operation fences the member, unless the
+member's request has arrived meanwhile. If the fencing cannot be written, the timer is set again.
 
 Thread rule: guarded by the group's lock; the timers' thread calls without the lock.
 """
@@ -55,7 +57,9 @@ class MemberTimers:
         changes: StagedChanges,
         timed_out: Callable[[Overdue, str], None],
     ) -> None:
-        """`timed_out` is called without the lock. Its arguments are a function that finds the member, and a reason."""
+        """Begin without timers. `timed_out` is called without the lock, with a function that finds the member, and a
+        reason.
+        """
         self._group_id = group_id
         self._timer = partial(timers.timer, awaits_client=True)
         self._timing = timing
@@ -86,7 +90,7 @@ class MemberTimers:
             self._end_waits()
 
     def rearm(self) -> None:
-        """Set expired timers again, after their members could not be fenced."""
+        """Set expired timers again, because their members could not be fenced."""
         for member_id, timer in self._sessions.items():
             if not timer.armed:
                 self.touch(member_id)

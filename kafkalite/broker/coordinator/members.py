@@ -1,4 +1,4 @@
-"""Hold one member of a classic group, and the client of a JoinGroup request.
+"""Define a member of a classic group (`Member`), and the client of a JoinGroup request (`Caller`).
 
 Thread rule: belongs to its group and is guarded by the group's lock.
 """
@@ -49,7 +49,7 @@ class Member:
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: set[str]) -> str:
-        """Return the candidate protocol that the member prefers."""
+        """Return the protocol in `candidates` that the member prefers."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def stored(self, protocol: str | None, assignment: bytes) -> MemberMetadata:
@@ -68,7 +68,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A client that sends JoinGroup, and what its version of the request supports."""
+    """The client that sends a JoinGroup, and what its version of the request supports."""
 
     client_id: str
     client_host: str
@@ -83,14 +83,17 @@ class Caller:
 
 
 def rebalance_timeout_ms(request: JoinGroupRequest) -> int:
-    """Return the rebalance timeout in a request; in version 0, which has none, the session timeout."""
+    """Return the rebalance timeout in a JoinGroup, in ms. Version 0 of the request has none, so its session timeout is
+    used.
+    """
     return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
 
 
 def subscribed_topics(metadata: bytes) -> set[str] | None:
-    """Return the topics in a consumer's subscription (protocol type `consumer`): int16 version, then a string array.
+    """Return the topics in a consumer's subscription (protocol type `consumer`).
 
-    Return None if the metadata cannot be decoded. Bytes after the topics are ignored.
+    The format is: int16 version, then a string array. Bytes after the topics are ignored. None if the metadata cannot
+    be decoded.
     """
     try:
         (count,) = struct.unpack_from(">i", metadata, 2)

@@ -2,7 +2,8 @@
 
     update ─▶ subscription changed? ─▶ bump the group epoch ─▶ compute the target assignment ─▶ reconcile the member
 
-A ConsumerGroupHeartbeat takes these steps, and so does a classic member's JoinGroup (`classic_members`).
+A ConsumerGroupHeartbeat takes these steps, and so does a classic member's JoinGroup (`classic_members`). To reconcile a
+member is to take it one step towards its target assignment.
 
 Thread rule: guarded by the group's lock.
 """
@@ -76,8 +77,10 @@ class Membership:
         return member
 
     def find_static(self, state: ConsumerState, instance_id: str, member_id: str) -> ConsumerMember:
-        """Return the member with a group.instance.id. UnknownMemberId if no member has it; FencedInstanceId if the
-        member has another member id."""
+        """Return the member with a group.instance.id.
+
+        UnknownMemberId if there is none; FencedInstanceId if that member has another member id.
+        """
         holder = state.members.get(state.static_ids.get(instance_id, ""))
         if holder is None:
             raise UnknownMemberId(f"group {self._group_id} has no member with instance id {instance_id}")
@@ -90,10 +93,10 @@ class Membership:
     def update(
         self, before: Recognised, after: ConsumerMember, owned: Assignment | None
     ) -> tuple[ConsumerMember, bool]:
-        """Update a member with the data of a request and reconcile it; return (the member, whether its subscription
+        """Update a member with the data of a request, and reconcile it. Return (the member, whether its subscription
         changed).
 
-        `owned` has the partitions that the client reports as owned; None if it did not report.
+        `owned` has the partitions that the client reports as owned; None if it did not report any.
         """
         changed = self._put(before.member, after, before.replaces)
         staged = self._changes.staged
@@ -102,7 +105,9 @@ class Membership:
         return self._reconcile(after.member_id, owned, subscription_changed=changed), changed
 
     def leave(self, leaving: Sequence[tuple[str, str | None]]) -> list[int]:
-        """Fence members by member id and instance id, or by instance id alone; return an error code for each."""
+        """Remove the members that leave; return a code for each. `leaving` has (member id or "", instance id) for
+        each.
+        """
         codes: list[int] = []
         gone: dict[str, ConsumerMember] = {}
         for member_id, instance_id in leaving:
@@ -120,7 +125,7 @@ class Membership:
         return codes
 
     def fence(self, members: Sequence[ConsumerMember], why: str) -> None:
-        """Remove members and bump the group epoch; if only classic members are left, downgrade the group instead."""
+        """Remove members and bump the group epoch. If only classic members are left, downgrade the group instead."""
         for member in members:
             logger.info("member removed", extra=fields(group=self._group_id, member=member.member_id, why=why))
         gone = {member.member_id for member in members}

@@ -1,16 +1,20 @@
-"""Compute Kafka's hash of the topics that a consumer group reads (KIP-1101). When it changes, the group is assigned
-again.
+"""Compute Kafka's hash of the topics that a consumer group reads (KIP-1101).
+
+When the hash changes, the group is assigned again.
 
     topic   XXH3 of a zero byte, the id, the name and the number of partitions; then, for each partition, its number and
             the racks of its replicas, sorted
     group   XXH3 of the hashes of its existing topics, in the order of their names; 0 without any
 
-Numbers are little-endian. The topic id is written as two numbers of 64 bits, a string as its UTF-16 code units followed
-by their count; a rack has the count in front as well. Java brokers compute the same hash. So a group keeps its
-assignment if its coordinator moves between a Java and a kafkalite broker.
+Numbers are little-endian. A topic id is written as two numbers of 64 bits. A string is written as its UTF-16 code units
+followed by their count; a rack has the count in front as well.
 
-Source: computeTopicHash and computeGroupHash of org.apache.kafka.coordinator.group.Utils, Kafka 4.1 and 4.4. Thread
-rule: any thread. The cache has no lock: an entry is valid only for the topic state that it was computed from.
+Java brokers compute the same hash. So a group keeps its assignment if its coordinator moves between a Java broker and a
+kafkalite broker.
+
+Source: computeTopicHash and computeGroupHash of org.apache.kafka.coordinator.group.Utils, Kafka 4.1 and 4.4.
+
+Thread rule: any thread. The cache has no lock: an entry is valid only for the topic state from which it was computed.
 """
 
 from __future__ import annotations
@@ -27,18 +31,19 @@ _VERSION: Final = 0
 
 
 class Racks(Protocol):
-    """The racks of a topic's replicas."""
+    """Looks up the racks of a topic's replicas."""
 
     def state_of(self, topic: Topic) -> object:
-        """Return an object that represents the topic's current state; every change of the topic leads to a different
-        object."""
+        """Return an object that represents the topic's current state. After every change of the topic, it is a
+        different object.
+        """
 
     def racks_of(self, topic: Topic) -> Sequence[Collection[str]]:
-        """Return the racks of each partition's replicas, leaving out brokers without a rack."""
+        """Return the racks of each partition's replicas. A broker without a rack is left out."""
 
 
 class OwnRack:
-    """The racks of a broker outside a cluster, which has every replica."""
+    """The racks of a standalone broker, which has every replica."""
 
     def __init__(self, rack: str | None) -> None:
         self._racks = () if rack is None else (rack,)
@@ -76,8 +81,7 @@ class MetadataHashes:
 
 
 def topic_hash(name: str, topic_id: bytes, racks: Sequence[Collection[str]]) -> int:
-    """Return the hash of a topic as a signed 64-bit number. `racks` has, for each partition, the racks of its
-    replicas."""
+    """Return the hash of a topic as a signed 64-bit number. `racks` has the racks of each partition's replicas."""
     parts = [struct.pack("<bqq", _VERSION, *struct.unpack(">qq", topic_id)), _string(name), _int(len(racks))]
     for number, found in enumerate(racks):
         parts.append(_int(number))
@@ -88,8 +92,10 @@ def topic_hash(name: str, topic_id: bytes, racks: Sequence[Collection[str]]) -> 
 
 
 def group_hash(hashes: Sequence[int]) -> int:
-    """Return the hash of a group as a signed 64-bit number; `hashes` are the hashes of its topics, in the order of the
-    topic names."""
+    """Return the hash of a group as a signed 64-bit number.
+
+    `hashes` are the hashes of the group's topics, in the order of the topic names.
+    """
     return _xxh3(struct.pack(f"<{len(hashes)}q", *hashes)) if hashes else 0
 
 

@@ -1,10 +1,14 @@
-"""Convert a standalone broker's groups and transactions for a cluster, in which its topics have other topic ids.
+"""Convert the groups and transactions of a standalone broker that becomes a member of a cluster.
 
-The module appends converted records to the logs of `__consumer_offsets`; of `__transaction_state` it only counts the
-transactional ids. With its old topic id a committed offset would count as one of a deleted topic, so it is written
-again without an id. The assignments of consumer groups (KIP-848) contain topic ids, so their members are removed as if
-their sessions had timed out, and rejoin. The groups keep their epochs and offsets. Classic groups refer to topics by
-name only.
+In the cluster, the topics have other topic ids:
+
+- A committed offset with the old topic id would count as one of a deleted topic. So it is written again without an id.
+- The assignments of consumer groups (KIP-848) contain topic ids. So the members of these groups are removed, as if
+  their sessions had timed out, and rejoin. The groups keep their epochs and offsets.
+- Classic groups refer to topics by name only. They do not change.
+
+Converted records are appended to the logs of `__consumer_offsets`. In `__transaction_state`, transactional ids are only
+counted.
 
 Everything here blocks. These logs must have no other writer.
 """
@@ -44,7 +48,7 @@ UNDER_WAY: Final = frozenset(
 
 @dataclass(slots=True)
 class Groups:
-    """The content of `__consumer_offsets`."""
+    """What the logs of `__consumer_offsets` contain."""
 
     names: set[str] = field(default_factory=set)
     positions: int = 0
@@ -53,7 +57,7 @@ class Groups:
 
 @dataclass(slots=True)
 class Transactions:
-    """The content of `__transaction_state`."""
+    """What the logs of `__transaction_state` contain."""
 
     ids: int = 0
     """Number of transactional ids."""
@@ -63,7 +67,7 @@ class Transactions:
 
 
 def look_at_groups(partitions: Iterable[PartitionLog]) -> Groups:
-    """Count groups and offsets. KafkaError or StartupError if a log cannot be read."""
+    """Return how many groups and offsets there are. KafkaError or StartupError if a log cannot be read."""
     found = Groups()
     for log in partitions:
         with _readable(log):
@@ -73,7 +77,7 @@ def look_at_groups(partitions: Iterable[PartitionLog]) -> Groups:
 
 
 def fit_groups(partitions: Iterable[PartitionLog], now_ms: int) -> None:
-    """Convert the groups, durably; a repeated call writes nothing. KafkaError, StartupError."""
+    """Convert the groups, durably. A second call writes nothing. KafkaError, StartupError."""
     for log in partitions:
         with _readable(log):
             changes = _changes(_latest(log))
@@ -83,7 +87,7 @@ def fit_groups(partitions: Iterable[PartitionLog], now_ms: int) -> None:
 
 
 def look_at_transactions(partitions: Iterable[PartitionLog]) -> Transactions:
-    """Count transactional ids. KafkaError or StartupError if a log cannot be read."""
+    """Return how many transactional ids there are. KafkaError or StartupError if a log cannot be read."""
     found = Transactions()
     for log in partitions:
         with _readable(log):

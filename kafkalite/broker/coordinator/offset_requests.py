@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Offset(NamedTuple):
-    """One partition of a commit."""
+    """An offset to commit, for one partition."""
 
     partition: TopicPartition
     offset: int
@@ -79,12 +79,13 @@ class CommittedOffsets:
         watch: Watch | None = None,
         holder: Holder | None = None,
     ) -> Deferred[list[int]]:
-        """Commit offsets. The Deferred gets a code for each of `offsets`, in their order, when the commit is durable.
+        """Commit offsets. When the commit is durable, the Deferred gets a code for each of `offsets`, in their order.
 
         Partitions that do not exist are refused before the group is checked. `version` is the version of OffsetCommit.
-        With a producer, the offsets belong to its transaction and take effect when the transaction commits. In that
-        case the caller has checked that the transaction is open, or was open when `watch` began. A new group is charged
-        to `holder`.
+        If the group is new, it is charged to `holder`.
+
+        With `producer`, the offsets belong to the producer's transaction and take effect when it commits. In that case
+        the caller has checked that the transaction is open, or was open when `watch` began.
         """
         codes = self._unknown(offsets)
         if all(codes):
@@ -138,7 +139,7 @@ class CommittedOffsets:
     def _acceptable(
         self, offsets: Sequence[Offset], codes: list[int], retention_ms: int, *, rests: bool
     ) -> tuple[dict[TopicPartition, Committed], list[int]]:
-        """Return the offsets that may be committed, whose `order` is not set yet, and a code for each of `offsets`.
+        """Return (the offsets that may be committed, a code for each of `offsets`). Their field `order` is not set yet.
 
         With `rests`, other requests can run while a long list is checked.
         """
@@ -171,7 +172,9 @@ class CommittedOffsets:
         producer: Producer | None,
         watch: Watch | None,
     ) -> None:
-        """Write a commit. The group's lock is held, so commits are written in the order in which they were allowed."""
+        """Write a commit under the group's lock, so that commits are written in the order in which they were
+        allowed.
+        """
         overdue = self._answer_later(codes, answer) if self._log.waits_for_others(group.group_id) else None
         group.open_commits.update(accepted.keys())
         if producer is not None:
@@ -200,7 +203,7 @@ class CommittedOffsets:
         group.environment.write(group.group_id, records, stored, producer, watch)
 
     def _answer_later(self, codes: list[int], answer: Deferred[list[int]]) -> Timer:
-        """Start a timer that answers the commit with a retriable error if the replicas take too long.
+        """Start a timer that answers the commit with a retriable error if the other replicas take too long.
 
         The commit may still take effect. Source: offsets.commit.timeout.ms of Kafka 4.1 (GroupCoordinatorService).
         """
@@ -223,7 +226,9 @@ class CommittedOffsets:
                 groups.add(successor)
 
     def drop_partition_locked(self, number: int) -> None:
-        """Forget the transactions of an unloaded partition of `__consumer_offsets`. The table's lock is held."""
+        """Forget the open transactions of a partition of `__consumer_offsets` that was unloaded. The table's lock is
+        held.
+        """
         for key in [key for key in self._in_transactions if key[0] == number]:
             del self._in_transactions[key]
 
@@ -236,10 +241,12 @@ class CommittedOffsets:
                 self._in_transactions.setdefault(key, set()).add(present)
 
     def watch(self, partition: int, producer_id: int, ended_by: int) -> Watch:
-        """Watch, in a cluster, for a marker that ends a producer's transaction in a partition of `__consumer_offsets`.
+        """Watch for a marker that ends a producer's transaction in a partition of `__consumer_offsets`. In a cluster
+        only.
 
         Only a marker with producer epoch `ended_by` or later counts. The watch ends with the first commit that uses it,
-        or with `unwatch`."""
+        or with `unwatch`.
+        """
         assert self._log.led is not None, "in a cluster alone"
         watch = Watch(self._log.led.home(partition), producer_id, ended_by)
         with self._table.lock:
@@ -247,7 +254,7 @@ class CommittedOffsets:
         return watch
 
     def unwatch(self, watch: Watch | None) -> None:
-        """Stop watching."""
+        """End a watch, if there is one."""
         if watch is None:
             return
         key = watch.home.partition, watch.producer_id
@@ -270,9 +277,10 @@ class CommittedOffsets:
     ) -> None:
         """End a producer's transaction in a partition of `__consumer_offsets`.
 
-        `append` writes the marker, after all commits that are already queued. When the marker is durable, it commits or
-        drops the pending offsets; then callback(0). If the partition is not served, callback(NOT_LEADER_OR_FOLLOWER):
-        the marker would miss offsets that are still being read."""
+        `append` appends the marker, after all commits that are already queued. When the marker is durable, it commits
+        or drops the pending offsets; then `callback` gets 0. If the partition is not served, `callback` gets
+        NOT_LEADER_OR_FOLLOWER, because the marker would miss offsets that are still being read.
+        """
         led = self._log.led
         home = ShardEpoch(partition, NO_EPOCH) if led is None else led.home(partition)
         if led is not None and home.epoch == NO_EPOCH:
@@ -311,9 +319,10 @@ class CommittedOffsets:
     def fetch(
         self, group_id: str, topic: str, partitions: Iterable[int], *, stable: bool = False
     ) -> list[Committed | None]:
-        """Return a group's committed offsets for `partitions` of a topic. Check `error_of` first.
+        """Return a group's committed offsets for `partitions` of a topic, None for each without one. Check `error_of`
+        first.
 
-        With `stable`, offsets that an open transaction may replace are UNSTABLE (KIP-447).
+        With `stable`, an offset that an open transaction may replace is UNSTABLE (KIP-447).
         """
         group = self._table.get(group_id)
         if group is None:
@@ -338,8 +347,10 @@ class CommittedOffsets:
             return {topic: group.offsets.of_topic(topic) for topic in group.offsets.topics()}
 
     def delete(self, group_id: str, partitions: list[TopicPartition]) -> Deferred[tuple[int, dict[str, int]]]:
-        """Handle OffsetDelete; the result is (code for the request, topic → code). Offsets of subscribed topics are not
-        deleted."""
+        """Handle OffsetDelete. The result is (code for the request, topic → code).
+
+        Offsets of topics to which the group subscribes are not deleted; these topics get GROUP_SUBSCRIBED_TO_TOPIC.
+        """
         group, code = self._table.lookup(group_id)
         if group is None:
             return completed((code or int(ErrorCode.GROUP_ID_NOT_FOUND), {}))
@@ -366,8 +377,10 @@ class CommittedOffsets:
     def erase_locked(
         self, group: GroupBase, partitions: list[TopicPartition], callback: Callable[[int], object] | None = None
     ) -> None:
-        """Write tombstones, and drop the offsets when the tombstones are durable; then call callback(code), without the
-        lock."""
+        """Write tombstones for offsets, and drop the offsets when the tombstones are durable.
+
+        Then call callback(code), without the lock.
+        """
 
         def erased(code: int) -> None:
             if code == 0:
@@ -389,8 +402,10 @@ class CommittedOffsets:
                     self.erase_locked(group, [TopicPartition(name, number) for number in sorted(numbers)])
 
     def erase_foreign(self, group: GroupBase) -> None:
-        """Delete offsets that, by their topic id, belong to an earlier topic of the same name. Such offsets remain if a
-        crash prevented the write of their tombstones."""
+        """Delete offsets whose topic id is that of an earlier topic of the same name.
+
+        Such offsets remain if a crash prevented the write of their tombstones.
+        """
         topics = self._logs.topics
         with group.changing():
             foreign = [

@@ -1,4 +1,4 @@
-"""Run the operations of a consumer group (KIP-848) in batches, each of them one write.
+"""Run the operations of a consumer group (KIP-848) in batches; each batch is one write.
 
     a request, a timeout, a changed topic ─▶ queue ─▶ batch: runs all queued operations on the staged state
                                                                 │ one write of what changed
@@ -10,7 +10,7 @@ is durable, so a crash never undoes a change that a client knows of. Operations 
 next batch, so many joins at once need few writes. If the write fails, nothing has changed, and the requests of the
 batch are answered with an error.
 
-Thread rule: guarded by the group's lock. Batches run on the thread of a request, or on the I/O pool.
+Thread rule: guarded by the group's lock. A batch runs on the thread of a request or on the I/O pool.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class OperationQueue:
         return bool(self._queued or self._writing)
 
     def ask(self, operation: Operation) -> None:
-        """Run a request in the next batch, and answer it."""
+        """Run a request in the next batch; its operation has the Deferred for the response."""
         with self._group.changing():
             if self.closed:
                 self._refuse(operation, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -111,7 +111,7 @@ class OperationQueue:
                 self.submit_locked(operation)
 
     def submit(self, run: Callable[[], None]) -> None:
-        """Run internal work in the next batch, unless the queue is closed."""
+        """Run internal work in the next batch. Do nothing if the queue is closed."""
         with self._group.changing():
             if not self.closed:
                 self.submit_locked(Operation(run))
@@ -129,7 +129,7 @@ class OperationQueue:
         self._end(operations, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def members_changed_locked(self, before: ConsumerState) -> None:
-        """Update the members' charges and timers, after the durable state changed."""
+        """Adjust the charged memory and the timers of the members, after the durable state changed."""
         changes = self._changes.durable.changes_since(before)
         self._memory.update(changes)
         self._timers.update(changes)

@@ -1,4 +1,4 @@
-"""Collect responses under a lock and deliver them after its release, so that their callbacks may take any lock.
+"""Collect responses under a lock, and deliver them after its release so that their callbacks may take any lock.
 
 Thread rule: any thread; `later_locked` needs the lock.
 """
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 
 class Outbox:
-    """A lock with deferred calls, for a group or a transactional id. `same` is another Outbox that shares its lock with
-    this Outbox."""
+    """A lock with deferred calls, for a group or a transactional id.
+
+    If `same` is given, this Outbox has the same lock as the Outbox `same`.
+    """
 
     def __init__(self, same: Outbox | None = None) -> None:
         self._lock: threading.Lock = threading.Lock() if same is None else same._lock  # noqa: SLF001 - of this class
@@ -23,7 +25,7 @@ class Outbox:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Hold the lock; then run the deferred calls."""
+        """Hold the lock for the block; after its release, run the deferred calls."""
         self._lock.acquire()
         try:
             yield

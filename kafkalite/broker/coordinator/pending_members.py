@@ -1,4 +1,4 @@
-"""Track member ids that were issued (MEMBER_ID_REQUIRED, KIP-394) but whose clients have not joined yet.
+"""Track member ids that were issued (MEMBER_ID_REQUIRED, KIP-394) and whose clients have not joined yet.
 
 Thread rule: guarded by the group's lock; its timers call `forget` without it.
 """
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 
 class PendingMembers:
-    """The pending member ids of one group: at most group.max.pending.members, shared fairly among clients."""
+    """The pending member ids of one group, at most group.max.pending.members.
+
+    The last tenth of this limit is reserved for clients with few ids (`kafkalite.broker.limits.shares`).
+    """
 
     __slots__ = ("_environment", "_forget", "_ids", "_shares")
 
     def __init__(self, environment: Environment, forget: Callable[[str], None]) -> None:
-        """`forget` is called with an id that did not join within its session timeout."""
+        """Begin without ids. `forget` is called with an id whose client did not join within its session timeout."""
         self._environment = environment
         self._forget = forget
         self._ids: dict[str, tuple[Timer, Holder | None]] = {}
@@ -36,7 +39,7 @@ class PendingMembers:
         return len(self._ids)
 
     def admits(self, holder: Holder | None) -> bool:
-        """Return whether a client may get another pending id; a refusal is logged."""
+        """Return whether this client may get another pending id. A refusal is logged."""
         limit = self._environment.pending_max
         if self._shares.admits(holder, len(self._ids), limit):
             return True

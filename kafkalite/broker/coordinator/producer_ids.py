@@ -1,10 +1,10 @@
 """Allocate unique producer ids for InitProducerId.
 
-Ids are taken from a block. The block is recorded durably before its first id is used. A stop loses the rest of the
-block, which is harmless.
+Ids are taken from a block, which is recorded durably before its first id is used. A stop loses the rest of the block,
+which is harmless.
 
 Thread rule: any thread. `next` may wait for the disk once in BLOCK_SIZE calls; `take` never waits. The lock is held
-while a block is made durable. It is never taken while another lock is held.
+while a block is made durable, and never taken while another lock is held.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class IdSource(Protocol):
 
 
 class ProducerIds:
-    """The ids of one data directory."""
+    """The producer ids of one data directory."""
 
     def __init__(self, logs: LogManager) -> None:
         self._logs = logs
@@ -38,7 +38,7 @@ class ProducerIds:
         self._block = range(0)  # replaced as a whole, under the lock
 
     def next(self) -> int:
-        """Return a unique id. May block to make a new block of ids durable; StorageError if the write fails."""
+        """Return a unique id. May block to make a new block of ids durable. StorageError if the write fails."""
         with self._lock:
             if not self._block:
                 first = self._logs.metadata.allocate_producer_ids(BLOCK_SIZE)

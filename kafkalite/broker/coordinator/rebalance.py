@@ -2,7 +2,8 @@
 
     start ─▶ PreparingRebalance ──all joined, or the timeout──▶ next generation: CompletingRebalance ─▶ `syncs`
 
-A group that was empty waits for group.initial.rebalance.delay.ms instead, and longer while members join (KIP-134).
+A rebalance normally ends when all members have joined. In a group that was empty, it ends after
+group.initial.rebalance.delay.ms, and later if members still join (KIP-134).
 
 Thread rule: methods ending in `_locked` need the group's lock; the timers and callbacks of writes take it.
 """
@@ -39,7 +40,7 @@ class Rebalance:
         self._sync_timer = parts.environment.timers.timer(self._sync_due, awaits_client=True)
 
     def start_locked(self, reason: str) -> None:
-        """Ask all members to rejoin, unless a rebalance already waits for the members."""
+        """Ask all members to rejoin, unless a rebalance is already waiting for them."""
         if self._classic.state not in {State.EMPTY, State.COMPLETING, State.STABLE}:
             return
         if self._classic.state is State.COMPLETING:
@@ -59,11 +60,13 @@ class Rebalance:
         )
 
     def member_came_locked(self) -> None:
-        """Extend the group's initial delay because a new member has joined; no effect after the delay."""
+        """Extend the initial delay of a group that was empty, because a new member has joined. No effect after the
+        delay.
+        """
         self._more_came = self._initial_left_ms is not None
 
     def try_complete_locked(self) -> None:
-        """Complete the join phase when all members have joined; a group that was empty waits for its initial delay."""
+        """End the wait if all members have joined. A group that was empty waits for its initial delay, too."""
         if self._classic.state is not State.PREPARING:
             return
         if self._initial_left_ms is not None:
@@ -73,7 +76,7 @@ class Rebalance:
             self._complete_locked()
 
     def member_gone_locked(self, member: Member, why: str) -> None:
-        """Remove a member and rebalance the others."""
+        """Remove a member, and rebalance the others."""
         self._parts.sessions.drop_locked(member)
         if self._classic.state in {State.STABLE, State.COMPLETING}:
             self.start_locked(f"{member.member_id} {why}")
@@ -92,7 +95,9 @@ class Rebalance:
             self._complete_locked()
 
     def _complete_locked(self) -> None:
-        """Form the next generation from the members that have joined and the static members that have not joined."""
+        """Form the next generation. Its members are those that have joined, and static members even if they have
+        not.
+        """
         self._join_timer.cancel()
         self._initial_left_ms = None
         for member in list(self._classic.members.values()):

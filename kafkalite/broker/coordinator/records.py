@@ -1,4 +1,5 @@
-"""Encode and decode the classic records of `__consumer_offsets`, in Kafka's own schemas.
+"""Encode and decode the records of classic groups and committed offsets in `__consumer_offsets`, in Kafka's own
+schemas.
 
     key      int16 kind, then the key's fields
     value    int16 version, then the value's fields; null (a tombstone) deletes the key
@@ -81,7 +82,7 @@ class GroupMetadataKey:
 
 @dataclass(slots=True, kw_only=True)
 class MemberMetadata:
-    """Part of GroupMetadataValue. Timeouts in ms; subscription and assignment are the clients' own bytes."""
+    """Part of GroupMetadataValue. Timeouts in ms. Subscription and assignment are the clients' own bytes."""
 
     member_id: str = ""
     group_instance_id: str | None = None
@@ -142,7 +143,7 @@ def _encode(message: object, version: int, kind: int | None = None) -> bytes:
 
 
 def offset_record(group: str, topic: str, partition: int, value: OffsetCommitValue | None) -> Record:
-    """Return the record of a committed offset; with `value` None its tombstone."""
+    """Return the record of a committed offset. If `value` is None, return its tombstone."""
     key = _encode(OffsetCommitKey(group=group, topic=topic, partition=partition), 0, OFFSET_KIND)
     if value is None:
         return key, None
@@ -150,7 +151,7 @@ def offset_record(group: str, topic: str, partition: int, value: OffsetCommitVal
 
 
 def group_record(group: str, value: GroupMetadataValue | None) -> Record:
-    """Return the record of a group's metadata; with `value` None its tombstone."""
+    """Return the record of a group's metadata. If `value` is None, return its tombstone."""
     key = _encode(GroupMetadataKey(group=group), 0, GROUP_KIND)
     return key, None if value is None else _encode(value, GROUP_VERSION)
 

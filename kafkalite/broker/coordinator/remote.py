@@ -4,12 +4,13 @@
     ask            asks a transaction's coordinator to add a partition,        AddPartitionsToTxn 4-5 (KIP-890)
                    or whether the transaction has it
 
-While a request to a broker is in flight, the next markers or questions for that broker are queued (`Lane`) and then
-sent together in one request. If a broker cannot be reached, the callback gets an error code that makes the client
-retry.
+Each other broker has one request per API in flight. Markers or questions that arrive meanwhile are queued (`Lane`) and
+then sent together in the next request. If a broker cannot be reached, the callback gets an error code that makes the
+client retry.
 
-Source: TransactionMarkerChannelManager and AddPartitionsToTxnManager of Kafka 4.1. Any thread; callbacks run on a
-thread of the peer connection, which they must not block.
+Source: TransactionMarkerChannelManager and AddPartitionsToTxnManager of Kafka 4.1.
+
+Thread rule: any thread. Callbacks run on a thread of the peer connection and must not block it.
 """
 
 from __future__ import annotations
@@ -49,9 +50,10 @@ VERIFYING_SINCE: Final = 4
 
 
 class Lane(Protocol):
-    """A queue of the markers or questions for one API of one other broker.
+    """The queue of markers or questions for one API of one other broker.
 
-    One request is in flight at a time; items that are queued meanwhile are sent, in order, in the next request."""
+    One request is in flight at a time. Items that are queued meanwhile are sent, in order, in the next request.
+    """
 
     def put(self, item: Any) -> None:
         """Queue an item (a marker or a question). Any thread."""
@@ -69,10 +71,11 @@ class Peers(Protocol):
         settle: Callable[[Sequence[Any], Any], None],
         says: Callable[[Any], tuple[Hashable, Hashable]],
     ) -> Lane:
-        """Return the queue for an API of a broker, in versions from `oldest` on.
+        """Return the queue for an API of a broker. `oldest` is the oldest acceptable version of the API.
 
-        `build` makes a request from queued items. `settle` gets these items and the response, or None if no response
-        came. `says` returns (subject, content) of an item: a request never has two contents for the same subject."""
+        `build` makes a request from queued items. `settle` gets these items and the response, or None without a
+        response. `says` returns (subject, content) of an item: a request never has two contents for the same subject.
+        """
 
 
 class _MarkerTo(NamedTuple):
@@ -87,7 +90,7 @@ class _AskTo(NamedTuple):
 
 
 class Remote:
-    """Sends the requests of this broker. `log` is the log of transactional ids."""
+    """Sends the requests of this broker to other brokers. `log` is the log of transactional ids."""
 
     def __init__(self, logs: LogManager, log: StateLog, peers: Peers) -> None:
         self._logs = logs
@@ -97,8 +100,7 @@ class Remote:
     def write_marker(
         self, node_id: int, mark: RemoteMarker, partition: TopicPartition, callback: Callable[[int], object]
     ) -> None:
-        """Send a marker to the leader; call callback(0) when the marker is durable there, or callback(code) after an
-        error."""
+        """Send a marker to the leader. Call callback(0) when it is durable there, or callback(code) after an error."""
         if node_id == NOBODY:
             callback(int(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
@@ -122,18 +124,19 @@ class Remote:
 
 
 def _mark_of(item: _MarkerTo) -> tuple[int, RemoteMarker]:
-    """Return (producer id, marker), the subject and the content of an item.
+    """Return (producer id, marker): the subject and the content of a queued marker.
 
-    A request has at most one marker per producer: two coordinators may end a producer's transactions at the same time.
+    A request has at most one marker per producer. Otherwise it could have two, because two coordinators may end a
+    producer's transactions at the same time.
     """
     return item.mark.producer_id, item.mark
 
 
 def _asker_of(item: _AskTo) -> tuple[str, tuple[int, int, bool]]:
-    """Return (transactional id, question), the subject and the content of an item.
+    """Return (transactional id, question): the subject and the content of a queued question.
 
-    A request has at most one question per transactional id: a fenced producer may write at the same time as its
-    successor.
+    A request has at most one question per transactional id. Otherwise it could have two, because a fenced producer may
+    write at the same time as its successor.
     """
     ask = item.ask
     return ask.transactional_id, (ask.producer_id, ask.epoch, ask.only_verify)

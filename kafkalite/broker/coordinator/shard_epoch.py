@@ -1,4 +1,4 @@
-"""Identify where a coordinator keeps a group or transactional id: a partition of its topic, in one leader epoch."""
+"""Identify a partition of a coordinator's topic in one leader epoch, in which it keeps groups or transactional ids."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ NO_EPOCH: Final = -1
 
 
 class ShardEpoch(NamedTuple):
-    """A partition, and the leader epoch in which its state was read or begun."""
+    """A partition of a coordinator's topic, and the leader epoch in which its state was read or created."""
 
     partition: int
     epoch: int

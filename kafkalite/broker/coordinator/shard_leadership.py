@@ -11,11 +11,12 @@ stays unserved until its next election.
 State belongs to the leader epoch in which it was read (`ShardEpoch`), and is written only in that epoch. So a request
 that began before an election cannot overwrite newer state.
 
-One thread calls `take`, in the order of the metadata log. A call with None means that this broker resigned or that the
-partition was deleted, and refers to the epoch that was taken last.
+`take` is called in the order of the metadata log. A call with None means that this broker resigned or that the
+partition was deleted. It refers to the epoch of the last call.
 
-Source: CoordinatorRuntime of Kafka 4.1, which serves a partition without waiting until its records are safe. Thread
-rule: `take` belongs to the metadata thread; any thread may call everything else. The lock is held while state is
+Source: CoordinatorRuntime of Kafka 4.1, which serves a partition without waiting until its records are safe.
+
+Thread rule: `take` belongs to the metadata thread; any thread may call everything else. The lock is held while state is
 installed, and taken before the coordinator's own lock.
 """
 
@@ -43,7 +44,7 @@ _UNREADABLE: Final = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 class Coordinator(Protocol):
-    """The coordinator that owns the partitions."""
+    """The coordinator that keeps its state in the partitions."""
 
     def read_partition(self, number: int) -> Callable[[], object]:
         """Read a partition to its end, and return a function that installs its state. May block."""
@@ -52,10 +53,12 @@ class Coordinator(Protocol):
         """Call back when the records that were read are safe, as `StateLog.when_read` does."""
 
     def begin_partition(self, number: int) -> None:
-        """Start work that must run when the partition is served, such as timeouts. The state was just installed."""
+        """Start work that must run while the partition is served, such as timeouts. The partition's state was just
+        installed.
+        """
 
     def drop_partition(self, number: int) -> None:
-        """Forget a partition's state; waiting requests are refused, and clients look for the coordinator again."""
+        """Forget a partition's state. Waiting requests are refused, so that clients look for the coordinator again."""
 
 
 class _Led:
@@ -69,7 +72,7 @@ class _Led:
 
 
 class LedPartitions:
-    """The partitions of one topic that this broker leads. `name` is the topic's."""
+    """The partitions of one topic that this broker leads. `name` is the topic's name."""
 
     def __init__(self, name: str, coordinator: Coordinator, executors: Executors) -> None:
         self._name = name
@@ -90,7 +93,7 @@ class LedPartitions:
         self._worker.stop()
 
     def error_of(self, number: int) -> int:
-        """Return the error code if the owners in a partition cannot be served now, else 0."""
+        """Return the error code if the groups or transactional ids in a partition cannot be served now, else 0."""
         led = self._led.get(number)
         return int(ErrorCode.NOT_COORDINATOR) if led is None else led.code
 
@@ -110,8 +113,9 @@ class LedPartitions:
         return any(led.code == _LOADING for led in list(self._led.values()))
 
     def take(self, number: int, epoch: int | None) -> None:
-        """Take a partition that this broker leads from now on in this epoch; if the epoch is None, the broker no longer
-        leads it."""
+        """Load a partition that this broker leads from now on in this epoch. If the epoch is None, unload the
+        partition.
+        """
         with self._lock:
             before = self._led.pop(number, None)
             now = None

@@ -3,10 +3,13 @@
     standalone  start ─▶ loading (COORDINATOR_LOAD_IN_PROGRESS) ─▶ serving ─▶ stop (COORDINATOR_NOT_AVAILABLE)
     cluster     a partition is loaded when this broker becomes its leader, and unloaded afterwards: `shard_leadership`
 
-An *owner* is a group or a transactional id. If a partition cannot be read, only its owners are not served.
+An *owner* is a group or a transactional id, whose records are in one partition. If a partition cannot be read, its
+owners are not served, and all others are.
 
 Source: CoordinatorRuntime of Kafka 4.1, which both of its coordinators use.
-Thread rule: any thread may query; start, coordinate_led and stop belong to the thread that starts the broker.
+
+Thread rule: any thread may query. `start_loading`, `coordinate_led` and `stop` belong to the thread that starts the
+broker.
 """
 
 from __future__ import annotations
@@ -26,21 +29,23 @@ if TYPE_CHECKING:
 
 
 class ShardState(Protocol):
-    """The state of a coordinator, which is loaded and dropped by partition."""
+    """The part of a coordinator that loads and drops its state by partition."""
 
     def read_log(self, log: PartitionLog, home: ShardEpoch | None) -> Callable[[], object]:
-        """Replay a partition, and return a function that installs its state. May block. In a cluster, `home` is the
-        partition with the leader epoch in which it is read."""
+        """Replay a partition, and return a function that installs its state. May block.
+
+        In a cluster, `home` is the partition with the leader epoch in which it is read.
+        """
 
     def begin_partition(self, number: int) -> None:
-        """In a cluster: start work that must run when the partition is served. The state was just installed."""
+        """Start work that must run while the partition is served. Its state was just installed. In a cluster only."""
 
     def drop_partition(self, number: int) -> None:
-        """In a cluster: forget a partition's state; waiting requests are answered with NOT_COORDINATOR."""
+        """Forget a partition's state. Waiting requests are answered with NOT_COORDINATOR. In a cluster only."""
 
 
 class Shards:
-    """The partitions of one coordinator; tracks which of the partitions are served."""
+    """Loads the partitions of one coordinator, and tracks which of them are served."""
 
     def __init__(self, log: StateLog, state: ShardState, executors: Executors) -> None:
         self.log = log
@@ -61,11 +66,11 @@ class Shards:
         return True
 
     def start_loading(self, name: str, load: Callable[[], object]) -> None:
-        """Run `load`, which calls `load_all`, on a thread of this name."""
+        """Call `load` on a new thread of this name; it must call `load_all`."""
         self._loader = self.executors.job(name, load)
 
     def coordinate_led(self, topics: AssignedTopics) -> None:
-        """In a cluster: serve the partitions that this broker leads. Call this once, after start."""
+        """Serve the partitions that this broker leads. Call this once, after start. In a cluster only."""
         from kafkalite.broker.coordinator.shard_leadership import LedPartitions
 
         self.log.led = LedPartitions(self.log.name, self, self.executors)
@@ -73,7 +78,7 @@ class Shards:
         topics.leadership[self.log.name] = self.log.led.take
 
     def stop(self) -> None:
-        """Stop serving; return when loading has ended."""
+        """Stop serving, and return when loading has ended."""
         self.stopped = True
         if self.log.led is not None:
             self.log.led.stop()
@@ -81,7 +86,7 @@ class Shards:
             self._loader.join()
 
     def load_all(self, failed: Callable[[int, Exception], object]) -> bool:
-        """Read all partitions at start; `failed` is called for each failure. Return False if the broker stops."""
+        """Read all partitions at a start, and call `failed` for each failure. Return False if the broker stops."""
         for number, log in enumerate(self.log.partitions):
             if self.stopped:
                 return False
@@ -112,7 +117,7 @@ class Shards:
 
     @property
     def loading_error(self) -> int:
-        """Return the error code if the list of owners would be incomplete now, else 0."""
+        """Return the error code if the list of all owners would be incomplete now, else 0."""
         if self.stopped:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if self.log.led is not None and self.log.led.loading:
@@ -120,7 +125,7 @@ class Shards:
         return 0 if self.loaded.is_set() else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def home_of(self, owner: str) -> ShardEpoch | None:
-        """In a cluster: return an owner's partition with the leader epoch in which it is served now."""
+        """Return an owner's partition with the leader epoch in which it is served now. In a cluster only."""
         return None if self.log.led is None else self.log.home_of(owner)
 
     # --- implements `shard_leadership.Coordinator` --------------------------------------------------------------------
@@ -131,11 +136,11 @@ class Shards:
         return self._state.read_log(self.log.partitions[number], ShardEpoch(number, self.log.led.epoch_of(number)))
 
     def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
-        """Call back when the records that were read from a partition are safe (`StateLog.when_read`)."""
+        """Call back when the records that were read from a partition are safe (see `StateLog.when_read`)."""
         self.log.when_read(number, epoch, callback)
 
     def begin_partition(self, number: int) -> None:
-        """Start work that must run when a partition is served; its state was just installed."""
+        """Start work that must run while a partition is served. Its state was just installed."""
         self._state.begin_partition(number)
 
     def drop_partition(self, number: int) -> None:

@@ -1,7 +1,7 @@
 """Stage the changes of a consumer group (KIP-848) until their records are durable.
 
     durable   the state that is in `__consumer_offsets`
-    staged    the durable state with the changes that are being written; the same object without changes
+    staged    the durable state with the changes that are being written; without changes, the same object as `durable`
 
 Thread rule: guarded by the group's lock.
 """
@@ -24,20 +24,26 @@ if TYPE_CHECKING:
 
 
 class Successor(NamedTuple):
-    """The classic group that replaces a consumer group, and the reason for its first rebalance (None: no rebalance)."""
+    """The classic group that replaces a consumer group, and the reason for its first rebalance.
+
+    If the reason is None, it does not rebalance.
+    """
 
     group: Group
     rebalances: str | None
 
 
 class StagedChanges:
-    """The durable and the staged state of one group, and the records for the difference."""
+    """The durable and the staged state of one group, and the records for the difference between them."""
 
     __slots__ = ("_group_id", "_preface", "_records", "durable", "staged", "successor")
 
     def __init__(self, group_id: str, preface: Sequence[Record] = ()) -> None:
-        """`preface` has the records that erase the group that this group replaces. The first write begins with these
-        records."""
+        """Begin with an empty state.
+
+        If this group replaces another one, `preface` has the records that erase the old group. The first write begins
+        with them.
+        """
         self._group_id = group_id
         self._preface = list(preface)
         self._records: list[Record] = []
@@ -78,7 +84,7 @@ class StagedChanges:
         self.edit().remove(member.member_id)
 
     def put_expression(self, expression: str, topics: frozenset[str], now_ms: int) -> None:
-        """Replace the topics that a regular expression matches."""
+        """Replace the set of topics that a regular expression matches."""
         self.edit().set_expression(expression, topics)
         self._write(expression, stored.ExpressionValue(topics=sorted(topics), timestamp=now_ms))
 
@@ -88,7 +94,7 @@ class StagedChanges:
         self._erase(stored.EXPRESSION, expression)
 
     def put_epoch(self, epoch: int, metadata_hash: int) -> None:
-        """Replace the group epoch, and the hash of the subscribed topics in this epoch."""
+        """Replace the group epoch, and the hash of the topics that are subscribed in this epoch."""
         state = self.edit()
         state.epoch, state.metadata_hash = epoch, metadata_hash
         self._write("", stored.GroupValue(epoch=epoch, metadata_hash=metadata_hash))
@@ -115,8 +121,10 @@ class StagedChanges:
     # --- from staged to durable ---------------------------------------------------------------------------------------
 
     def take_records(self) -> list[Record]:
-        """Return the records that make the staged state durable; an empty list if nothing changed. A record is returned
-        only once."""
+        """Return the records that make the staged state durable; an empty list if nothing changed.
+
+        Each record is returned only once.
+        """
         records, self._records = self._records, []
         return self._preface + records if records else records
 
@@ -127,7 +135,7 @@ class StagedChanges:
         return before
 
     def discard(self) -> None:
-        """Return to the durable state."""
+        """Drop the staged changes, and return to the durable state."""
         self.staged, self._records, self.successor = self.durable, [], None
 
     def restore(self, state: ConsumerState) -> None:
@@ -135,13 +143,17 @@ class StagedChanges:
         self.durable = self.staged = state
 
     def replace_classic(self, group: Group, state: ConsumerState) -> None:
-        """Begin with the state of a classic group that this group replaces. The group's next write makes it durable."""
+        """Begin with the state of a classic group that this group replaces. This group's next write makes it
+        durable.
+        """
         self.restore(state)
         self._preface = [*group.tombstones_locked(), *creation_records(self._group_id, state)]
 
     def tombstones(self) -> list[Record]:
-        """Return the records that erase the durable state; before the first write, the records that erase the replaced
-        group."""
+        """Return the records that erase the durable state.
+
+        Before the first write, these are the records that erase the group that this group replaces.
+        """
         state = self.durable
         if state.epoch == 0 and not state.members:
             return list(self._preface)

@@ -4,7 +4,7 @@
     entries(log) ─▶ at start: every record and transaction marker of a partition, in order, after all are durable
     when_read(number) ─▶ in a cluster: calls back when the records that were read are on all in-sync replicas
 
-All records of one *owner* (a group or a transactional id) go to one partition, chosen as Kafka does: abs(Java's
+All records of one *owner* (a group or a transactional id) are in one partition. It is chosen as Kafka does: abs(Java's
 hashCode of the owner's name) modulo the number of partitions. The first write creates the topic.
 
 Thread rule: any thread may write, without waiting; callbacks run as in `log_writer`. The lock is a leaf: nothing is
@@ -44,7 +44,7 @@ NO_PRODUCER: Final = -1
 
 
 class Stored(NamedTuple):
-    """A record in the log. The producer is -1 outside transactions."""
+    """A record in the log. The producer id is -1 outside transactions."""
 
     offset: int
     key: bytes
@@ -53,17 +53,18 @@ class Stored(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """The end of a producer's transaction in this partition."""
+    """A marker in the log: the end of a producer's transaction in this partition."""
 
     producer_id: int
     commit: bool
 
 
 class Watch:
-    """Notes whether a producer's transaction has ended in a partition since this broker asked another broker about it.
+    """Notes whether a producer's transaction has ended in a partition since this broker asked its coordinator about it.
 
     A marker with producer epoch `ended_by` or later ends the transaction. A marker with an earlier epoch ended the
-    previous transaction."""
+    previous transaction.
+    """
 
     __slots__ = ("ended", "ended_by", "home", "producer_id")
 
@@ -75,7 +76,7 @@ class Watch:
 
 
 def java_hash(text: str) -> int:
-    """Return java.lang.String.hashCode of a text: over its UTF-16 units, as a signed 32-bit number."""
+    """Return java.lang.String.hashCode of a text: over its UTF-16 code units, as a signed 32-bit number."""
     value = 0
     data = text.encode("utf-16-be", "surrogatepass")
     for position in range(0, len(data), 2):
@@ -103,7 +104,9 @@ class StateLog:
         segment_bytes: int,
         in_sync: bool,
     ) -> None:
-        """`in_sync`: writes need the topic's minimum number of in-sync replicas (`LogWriter`)."""
+        """Begin without writers. With `in_sync`, writes need the topic's minimum number of in-sync replicas
+        (`LogWriter`).
+        """
         self.name = name
         self._in_sync = in_sync
         self._logs = logs
@@ -119,13 +122,13 @@ class StateLog:
 
     @property
     def partition_count(self) -> int:
-        """The number of partitions of the topic, now or once it is created."""
+        """The topic's number of partitions; if it does not exist yet, the number with which it will be created."""
         topic = self._logs.topics.get(self.name)
         return self._partition_count if topic is None else len(topic.partitions)
 
     @property
     def partitions(self) -> tuple[PartitionLog, ...]:
-        """The logs of the topic's partitions; empty before the first write."""
+        """The logs of the topic's partitions; none before the first write, which creates the topic."""
         topic = self._logs.topics.get(self.name)
         return () if topic is None else tuple(topic.partitions)
 
@@ -134,7 +137,7 @@ class StateLog:
         return partition_of(owner, self.partition_count)
 
     def waits_for_others(self, owner: str) -> bool:
-        """Return whether a write for an owner has to wait for other brokers now."""
+        """Return whether a write for this owner would have to wait for other brokers now."""
         partitions = self.partitions
         log = partitions[self.partition_of(owner)] if self.led is not None and partitions else None
         return log is not None and log.led and log.REPLICATED and log.core.followers is not None
@@ -148,12 +151,13 @@ class StateLog:
         watch: Watch | None = None,
         home: ShardEpoch | None = None,
     ) -> None:
-        """Append records of an owner; callback(0) when they are durable, else with Kafka's error code.
+        """Append records of an owner. Call callback(0) when they are durable, or callback(code) after a failure.
 
         With `producer` the records are part of its transaction and take effect after its commit marker. With `watch`
-        the records are refused (INVALID_TXN_STATE) if the watch has seen the end of that transaction. In a cluster,
-        `home` is the partition and leader epoch of the state that the records change; in any other leader epoch they
-        are refused (NOT_COORDINATOR).
+        the records are refused (INVALID_TXN_STATE) if the watch has seen the end of that transaction.
+
+        In a cluster, `home` is the partition and leader epoch of the state that the records change. In any other leader
+        epoch they are refused (NOT_COORDINATOR).
         """
 
         def append(log: PartitionLog) -> int:
@@ -164,21 +168,24 @@ class StateLog:
         self.append(home or self.home_of(owner), append, callback)
 
     def record_size_max(self) -> int:
-        """Return the maximum record size of the topic in bytes, now or once it is created."""
+        """Return the topic's maximum record size in bytes; if it does not exist yet, the size with which it will be
+        created.
+        """
         topic = self._logs.topics.get(self.name)
         size_max = self._logs.config.message_max_bytes if topic is None else topic.config.max_message_bytes
         return max(size_max - BATCH_ROOM, 1)
 
     def home_of(self, owner: str) -> ShardEpoch:
-        """Return an owner's partition; in a cluster with the leader epoch in which it is served now."""
+        """Return an owner's partition. In a cluster, it has the leader epoch in which it is served now."""
         number = self.partition_of(owner)
         return ShardEpoch(number, NO_EPOCH) if self.led is None else self.led.home(number)
 
     def lookup(self, owner: str, ask: Callable[[], tuple[T | None, int]]) -> tuple[T | None, int]:
         """Return (the result of `ask` for an owner, or None; the error code if the owner cannot be served now, else 0).
 
-        If `ask` finds nothing and the owner's partition was loaded or unloaded meanwhile, `ask` is called again, so
-        that both results belong to the same leader epoch."""
+        Both results belong to the same leader epoch. If `ask` finds nothing and the owner's partition was loaded or
+        unloaded meanwhile, `ask` is called again.
+        """
         home: ShardEpoch | None = None
         while True:
             found, code = ask()
@@ -191,8 +198,9 @@ class StateLog:
     def append(
         self, home: ShardEpoch, append: Callable[[PartitionLog], int], callback: Callable[[int], object]
     ) -> None:
-        """Append something other than records, such as a marker, in the order of all writes, as `LogWriter.write`
-        does."""
+        """Append something other than records, such as a marker, after all writes that are queued (see
+        `LogWriter.write`).
+        """
         partition = home.partition
         if self.led is not None:
             append = _in_epoch(append, home.epoch)
@@ -230,17 +238,19 @@ class StateLog:
                 return self._logs.topics[self.name]
 
     def when_read(self, number: int, epoch: int, callback: Callable[[int], object]) -> None:
-        """Call callback(0) when all records that were read from a partition in this leader epoch are safe, or
-        callback(code) if the epoch ends first. An earlier leader may have written them without acknowledging them."""
+        """Call callback(0) when all records that were read from a partition in this leader epoch are safe.
+
+        If the epoch ends first, call callback(code). An earlier leader may have written these records without
+        acknowledging them.
+        """
         log = self.partitions[number]
         when_safe(log, log.log_end_offset, epoch, callback, flush=False)
 
     def entries(self, log: PartitionLog) -> Iterator[Stored | Marker]:
-        """Yield every record that has a key, and every marker, in the order of the log. KafkaError if something cannot
-        be read or synced.
+        """Yield every record that has a key, and every marker, in the order of the log.
 
-        The log is synced first: records of a killed process may be in the page cache only, and responses will depend on
-        them.
+        The log is synced first. Responses will depend on its records, and records of a killed process may be in the
+        page cache only. KafkaError if something cannot be read or synced.
         """
         if self._logs.config.flush_on_acks_all and log.flushed_offset < log.log_end_offset:
             log.flush()
@@ -265,8 +275,10 @@ def append_records(log: PartitionLog, records: list[Record], now_ms: int, produc
 
 
 def entries_of(log: PartitionLog) -> Iterator[Stored | Marker]:
-    """Yield every record that has a key, and every marker, in the order of the log. KafkaError if something cannot be
-    read."""
+    """Yield every record that has a key, and every marker, in the order of the log.
+
+    KafkaError if something cannot be read.
+    """
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         data = log.read(offset, READ_SIZE)
@@ -276,7 +288,7 @@ def entries_of(log: PartitionLog) -> Iterator[Stored | Marker]:
 
 
 class _LogInEpoch:
-    """A log that accepts appends in one leader epoch only; it checks the epoch under the log's lock."""
+    """A log that accepts appends only in one leader epoch. It checks the epoch under the log's lock."""
 
     __slots__ = ("_epoch", "_log")
 
@@ -300,7 +312,10 @@ class _LogInEpoch:
 
 
 def _in_epoch(append: Callable[[PartitionLog], int], epoch: int) -> Callable[[PartitionLog], int]:
-    """Return an append function that fails in any other leader epoch, in which a coordinator has loaded newer state."""
+    """Return `append` as a function that fails unless this broker leads the log in this leader epoch.
+
+    In any other epoch, a coordinator has loaded newer state.
+    """
 
     def checked(log: PartitionLog) -> int:
         if not log.led or log.leader_epoch != epoch:
@@ -338,7 +353,10 @@ def _records(columns: RecordColumns, producer_id: int) -> Iterator[Stored]:
 
 
 def _is_commit(batch: memoryview) -> bool:
-    """Return whether a control batch is a commit marker, by the key of its record: int16 version, int16 type."""
+    """Return whether a control batch is a commit marker.
+
+    The key of its record shows this: int16 version, int16 type.
+    """
     from kafkalite._native.wire.batch import HEADER_SIZE, MARKER_COMMIT, read_info
     from kafkalite._native.wire.columns import ColumnBuilder
     from kafkalite.wire.record.batches import columns_from

@@ -1,4 +1,4 @@
-"""Let a static member (group.instance.id, KIP-345) that returns to a classic group take its old place.
+"""Let a static member (group.instance.id, KIP-345) return to a classic group and continue as the same member.
 
 Thread rule: methods ending in `_locked` need the group's lock; callbacks of writes take it.
 """
@@ -37,7 +37,9 @@ class StaticMembers:
         protocols: Protocols,
         answer: Deferred[JoinGroupResponse],
     ) -> None:
-        """Give a static member that returned its new member id. A Stable group does not rebalance for it."""
+        """Give a returning static member its new member id. A Stable group does this without a rebalance, unless it
+        needs another protocol.
+        """
         assert request.group_instance_id is not None, "only static members are replaced"
         old_id = self._classic.static_ids[request.group_instance_id]
         old_leader = self._classic.leader

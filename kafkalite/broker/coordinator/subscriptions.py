@@ -67,13 +67,15 @@ class Subscriptions:
             self._changes.remove_expression(expression)
 
     def may_read(self, topic: str) -> bool:
-        """Return whether a change of a topic may affect the group."""
+        """Return whether the group may be affected by a change of this topic."""
         staged = self._changes.staged
         return bool(staged.expressions) or topic in staged.subscribed()
 
     def refresh(self, names: set[str] | None) -> None:
-        """Resolve all subscriptions again after the topics `names` changed (None: all topics); bump the epoch if
-        needed."""
+        """Resolve all subscriptions again after the topics `names` changed (None: all topics).
+
+        Bump the group epoch if the subscribed topics have changed.
+        """
         topics = self._consumers.topics()
         for expression, known in list(self._changes.staged.expressions.items()):
             looked_at = topics.keys() if names is None else names & topics.keys()

@@ -3,15 +3,15 @@
     set(delay) ─▶ heap of (due, timer) ─▶ run_due ─▶ function()
 
 Most timers are set again before they are due, for example by each heartbeat. Setting a later time updates only the
-timer. The timer's heap entry keeps the old time; when the old time is reached, the entry is pushed again with the new
-time. A client may set a timer far ahead, so entries of cancelled timers are removed when they outnumber the others.
+timer, and its heap entry keeps the old time. At the old time, the entry is pushed again with the new time. A client may
+set a timer far ahead. So entries of cancelled timers are removed when they outnumber the others.
 
-A broker that was paused (by a signal, or on a suspended or overloaded machine) could not receive heartbeats meanwhile.
-So after a pause, timers with `awaits_client` get a grace period (half their delay, at most GRACE_S_MAX), in which the
-broker reads the requests in the sockets. Otherwise all members of a group would lose their sessions at once and rejoin
-one by one, with a rebalance for each.
+Pauses. A broker can be paused by a signal, by a suspended machine or by overload. It receives no heartbeats meanwhile.
+So after a pause, timers with `awaits_client` get a grace period of half their delay, at most GRACE_S_MAX. In this time
+the broker reads the requests in the sockets. Otherwise all members of a group would lose their sessions at once and
+rejoin one by one, with a rebalance for each.
 
-After a pause longer than half of a timeout, a client may have given up. Its first requests may then be from before the
+If a pause is longer than half of a timeout, a client may have given up. Its first requests may then be from before the
 pause, and their member may no longer exist (librdkafka rejoins as another member). Such requests extend the session
 only by the grace period, so that a group does not wait long for a lost member.
 
@@ -72,19 +72,19 @@ class Timer:
         return self.due is not None
 
     def set(self, delay_s: float) -> None:
-        """Fire `delay_s` seconds from now; this replaces the time that was set before."""
+        """Fire `delay_s` seconds from now, instead of at the time that was set before."""
         self._queue.set(self, delay_s)
 
     def heard(self, delay_s: float, *, one_at_a_time: bool) -> None:
-        """Fire `delay_s` seconds from now, or earlier if this request of the client may be from before a pause.
+        """Restart the timer because its client sent a request: fire `delay_s` seconds from now.
 
-        `one_at_a_time`: the client sends no other request before the response to this one, so its next request is
-        certainly from after the pause.
+        Fire earlier if the request may be from before a pause. With `one_at_a_time`, the client sends no other request
+        before the response to this one, so its next request is certainly from after the pause.
         """
         self._queue.set(self, delay_s, heard=True, proves=one_at_a_time)
 
     def cancel(self) -> None:
-        """Do not fire. A function that is already running continues."""
+        """Do not fire. If the function is already running, it continues."""
         self.due = None
         if self.entry_due is not None:
             self._queue.note_cancelled()
@@ -107,12 +107,11 @@ class TimerQueue:
         self._stood_s = 0.0
 
     def timer(self, function: Callable[[], object], *, awaits_client: bool = False) -> Timer:
-        """Return a new timer that is not set. `awaits_client`: whether it waits for a client, so that a pause of the
-        broker extends it."""
+        """Return a new timer, which is not set. With `awaits_client`, a pause of the broker extends it."""
         return Timer(self, function, awaits_client=awaits_client)
 
     def set(self, timer: Timer, delay_s: float, *, heard: bool = False, proves: bool = True) -> None:
-        """Set a timer for `Timer.set` and `Timer.heard`."""
+        """Set a timer, for `Timer.set` and `Timer.heard`."""
         now = self.clock.monotonic()
         due = now + delay_s
         with self._lock:
@@ -199,7 +198,7 @@ class TimerQueue:
         self._cancelled = 0
 
     def _note_pause_locked(self, now: float, due: float) -> None:
-        """Note that a pause has just ended if `now` is at least PAUSE_S_MIN after `due`."""
+        """Note that a pause has just ended, if `now` is at least PAUSE_S_MIN after `due`."""
         if now > due + PAUSE_S_MIN:
             self._resumed = now
             self._stood_s = now - due

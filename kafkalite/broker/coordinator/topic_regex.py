@@ -2,10 +2,10 @@
 
 An expression matches a topic if it matches the whole name. Kafka's broker uses RE2/J, so Java consumers send the same
 syntax. Clients choose the expressions, and each is tried on every topic name. So matching must not take exponential
-time; in RE2 it does not.
+time, and in RE2 it does not.
 
-The results for the last few expressions are cached, by topic name, so later only new topics are tried. A request can
-fill the cache before it takes its group's lock (`prepare`).
+For the last few expressions, the result for each topic name is cached. A later call tries only new topics. A request
+can fill the cache before it takes its group's lock (`prepare`).
 
 Thread rule: any thread. `lru_cache`, which has its own lock, keeps compiled expressions. A cache entry is replaced as a
 whole, under the GIL.
@@ -33,7 +33,7 @@ REMEMBERED_MAX: Final = 8
 
 
 class _Meaning(NamedTuple):
-    """The topic names on which an expression was tried, and the names that it matched."""
+    """The cached results for one expression: the topic names that were tried, and those that it matched."""
 
     tried: frozenset[str]
     meant: frozenset[str]
@@ -43,7 +43,7 @@ _meanings: OrderedDict[str, _Meaning] = OrderedDict()
 
 
 def matching(expression: str, names: Iterable[str]) -> frozenset[str]:
-    """Return the names that an expression matches; raise InvalidRegularExpression if the expression is malformed."""
+    """Return the names in `names` that an expression matches. InvalidRegularExpression if it is malformed."""
     fullmatch = _compiled(expression).fullmatch
     known = _meanings.get(expression)
     if known is None:
@@ -53,9 +53,9 @@ def matching(expression: str, names: Iterable[str]) -> frozenset[str]:
 
 
 def prepare(expression: str, names: Iterable[str]) -> None:
-    """Fill the cache for names that `matching` will get; in a long request, in portions.
+    """Fill the cache for the names with which `matching` will be called. In a long request this runs in portions.
 
-    Raise InvalidRegularExpression if the expression is malformed. The caller must hold no lock.
+    InvalidRegularExpression if the expression is malformed. The caller must hold no lock.
     """
     fullmatch = _compiled(expression).fullmatch
     present = frozenset(names)

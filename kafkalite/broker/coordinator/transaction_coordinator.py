@@ -7,9 +7,9 @@ is written to `__transaction_state`. When it is durable, it takes effect and the
 id is *changing*, and other requests get CONCURRENT_TRANSACTIONS. A durable Prepare is answered at once. Then the
 markers are written, and Complete after all of them are durable. A restart can continue after each step.
 
-A producer continues as soon as it has the response to EndTxn, so its next request may arrive before the markers are
-written. Kafka then answers CONCURRENT_TRANSACTIONS (in TV2 after `add.partitions.to.txn.retry.backoff.max.ms` for
-requests of a leader). Here the request waits, for at most transaction.completion.wait.max.ms:
+A producer continues when it has the response to EndTxn. So its next request may arrive before the markers are written.
+Kafka then answers CONCURRENT_TRANSACTIONS (in TV2 after `add.partitions.to.txn.retry.backoff.max.ms` for requests of a
+leader). Here the request waits, for at most transaction.completion.wait.max.ms:
 
     which       AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, InitProducerId; Produce 12 and TxnOffsetCommit 5, which add
                 their partition to the transaction
@@ -18,12 +18,12 @@ requests of a leader). Here the request waits, for at most transaction.completio
     order       first EndTxn and InitProducerId; then all additions of partitions together. So a late EndTxn never ends
                 the next transaction, and a new producer fences an older one whose additions still wait
 
-In TV1 the epoch of a late request is also that of the next transaction. A client that repeats a request on another
-connection has closed the first connection, so the request that waits there is dropped.
+In TV1 a late request has the same epoch as a request of the next transaction. A client that repeats a request on
+another connection has closed the first connection, so the waiting request of the first connection is dropped.
 
-Thread rule: any thread may call anything; nothing here waits for a disk. Lock order: an id's lock ▸ a group's lock ▸
-leaves (the table, the queues, the timers). `_lock` guards the table and is a leaf. Responses are delivered without a
-lock.
+Thread rule: any thread may call anything; nothing here waits for a disk. Lock order: a transactional id's lock ▸ a
+group's lock ▸ leaves (the table, the queues, the timers). `_lock` guards the table and is a leaf. Responses are
+delivered without a lock.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ _UNEXPECTED_BY_PRODUCERS: Final = frozenset(
 
 
 class EndAnswer:
-    """The response to EndTxn: an error code, and in TV2 the producer's next id and epoch."""
+    """The response to EndTxn: an error code, and in TV2 (KIP-890) the producer's next id and epoch."""
 
     __slots__ = ("code", "epoch", "producer_id")
 
@@ -114,7 +114,7 @@ class EndAnswer:
 
 
 class TransactionCoordinator:
-    """All transactional ids of this broker. Produce checks transactional writes here, too."""
+    """All transactional ids of this broker. Produce also checks transactional writes here."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class TransactionCoordinator:
     # --- start and stop -----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start loading; ids are served as soon as loading is done."""
+        """Start loading; transactional ids are served when loading is done."""
         self._schedule_expiry()
         if self.shards.start_empty() and self._groups.shards.wait_loaded(0):
             self._finishes = True
@@ -167,8 +167,11 @@ class TransactionCoordinator:
         self.shards.start_loading("kafkalite-transaction-loader", self._load)
 
     def coordinate_led(self, topics: AssignedTopics, remote: Remote) -> None:
-        """In a cluster: serve the ids of partitions that this broker leads, and send requests for other brokers to
-        `remote`. Call this once, after start."""
+        """Serve the transactional ids in the partitions that this broker leads. Call this once, after start. In a
+        cluster only.
+
+        Requests to other brokers are sent by `remote`.
+        """
         self.remote = self.markers.remote = remote
         self.shards.coordinate_led(topics)
 
@@ -181,7 +184,7 @@ class TransactionCoordinator:
                 self._refuse_waiting_locked(transaction, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def error_of(self, transactional_id: str) -> int:
-        """Return the error code if an id cannot be served now, else 0."""
+        """Return the error code if a transactional id cannot be served now, else 0."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         return self.shards.error_of(transactional_id)
@@ -189,11 +192,11 @@ class TransactionCoordinator:
     # --- the table ----------------------------------------------------------------------------------------------------
 
     def find(self, transactional_id: str) -> Transaction | None:
-        """Return an id, or None."""
+        """Return the object for a transactional id, or None."""
         return self._transactions.get(transactional_id)
 
     def lookup(self, transactional_id: str) -> tuple[Transaction | None, int]:
-        """Return (an id or None, the error code if it cannot be served now, else 0)."""
+        """Return (the object for a transactional id, or None; the error code if it cannot be served now, else 0)."""
 
         def ask() -> tuple[Transaction | None, int]:
             code = int(self.error_of(transactional_id))
@@ -207,13 +210,15 @@ class TransactionCoordinator:
         return len(self._transactions)
 
     def all(self) -> list[Transaction]:
-        """Return every id, in no order."""
+        """Return every transactional id, in no particular order."""
         with self._lock:
             return list(self._transactions.values())
 
     def _find_or_new(self, transactional_id: str, producer_id: int, holder: Holder | None) -> Transaction | None:
-        """Return an id, created if needed; None if transaction.max.ids leaves no room for a new id, or the id is not
-        served."""
+        """Return the object for a transactional id, created if it does not exist.
+
+        None if the id is not served, or if transaction.max.ids leaves no room for a new one.
+        """
         with self._lock:
             found = self._transactions.get(transactional_id)
             if found is None and self._shares.admits(holder, len(self._transactions), self._config.transaction_max_ids):
@@ -225,10 +230,11 @@ class TransactionCoordinator:
             return found
 
     def _refuse_id(self, transactional_id: str, holder: Holder | None) -> int:
-        """Return the error code for an id that cannot be created now.
+        """Return the error code for a transactional id that cannot be created now.
 
-        If transaction.max.ids leaves no room, the code is POLICY_VIOLATION. This code ends a Java producer at once;
-        librdkafka reports it when its initialisation timeout is over."""
+        If transaction.max.ids leaves no room, the code is POLICY_VIOLATION. It ends a Java producer at once; librdkafka
+        reports it when its initialisation timeout is over.
+        """
         code = self.error_of(transactional_id)
         if code:
             return code
@@ -236,7 +242,7 @@ class TransactionCoordinator:
         return ErrorCode.POLICY_VIOLATION
 
     def _forget(self, transaction: Transaction) -> None:
-        """Remove an id from the table, unless another object has replaced it."""
+        """Remove a transactional id from the table, unless another object has replaced it."""
         with self._lock:
             if self._transactions.get(transaction.transactional_id) is transaction:
                 del self._transactions[transaction.transactional_id]
@@ -245,8 +251,10 @@ class TransactionCoordinator:
     # --- a change -----------------------------------------------------------------------------------------------------
 
     def _change_locked(self, transaction: Transaction, coming: Metadata, done: Callable[[int], object]) -> None:
-        """Make the state `coming` durable; then call done(0), or done(code) if it could not be written. `done` is
-        called without the lock."""
+        """Make the state `coming` durable; then call done(0), without the lock.
+
+        If it could not be written, call done(code) instead.
+        """
         assert transaction.coming is None, "one change of an id at a time"
         transaction.coming = coming
 
@@ -262,7 +270,7 @@ class TransactionCoordinator:
         self.log.write(transaction.transactional_id, [record], stored, home=transaction.home)
 
     def _settled_locked(self, transaction: Transaction) -> None:
-        """Continue with waiting requests and postponed work after a write has ended."""
+        """Continue with waiting requests and postponed work, after a write of the state has ended."""
         now = transaction.now
         if transaction.dropped:
             self._refuse_waiting_locked(transaction, ErrorCode.NOT_COORDINATOR)
@@ -285,7 +293,7 @@ class TransactionCoordinator:
     # --- requests that wait -------------------------------------------------------------------------------------------
 
     def _wait_locked(self, transaction: Transaction, wait: Wait, answer: Deferred[Any]) -> None:
-        """Serve a request that may have to wait."""
+        """Serve a request, or let it wait."""
         queue: list[Any] = transaction.adds if isinstance(wait, Add) else transaction.changes
         queue.append(wait)
         self._serve_waiting_locked(transaction)
@@ -324,7 +332,7 @@ class TransactionCoordinator:
             transaction.patience.cancel()
 
     def _give_up(self, transaction: Transaction) -> None:
-        """Refuse requests that have waited for the maximum time."""
+        """Refuse the requests that have waited for the maximum time."""
         now = self._clock.monotonic()
         with transaction.changing():
             for wait in transaction.take_waiting(lambda wait: wait.deadline <= now):
@@ -334,7 +342,7 @@ class TransactionCoordinator:
                 transaction.patience.set(first - now)
 
     def _abandon(self, transaction: Transaction, gone: Wait) -> None:
-        """Drop a waiting request whose client has disconnected: it takes no effect."""
+        """Drop a waiting request, without any effect, because its client has disconnected."""
         with transaction.changing():
             for wait in transaction.take_waiting(lambda wait: wait is gone):
                 self._refuse_locked(transaction, wait, ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -344,8 +352,10 @@ class TransactionCoordinator:
     def initialise(
         self, transactional_id: str, timeout_ms: int, asked: tuple[int, int] | None, holder: Holder | None = None
     ) -> Deferred[tuple[int, int, int]]:
-        """Handle InitProducerId; the result is (error code, producer id, epoch). May wait for the disk to get a
-        producer id. A new transactional id is charged to `holder`."""
+        """Handle InitProducerId; the result is (error code, producer id, epoch).
+
+        A call may wait for the disk to get a producer id. A new transactional id is charged to `holder`.
+        """
         code = self.error_of(transactional_id)
         if not code and not 0 < timeout_ms <= self._config.transaction_max_timeout_ms:
             code = ErrorCode.INVALID_TRANSACTION_TIMEOUT
@@ -392,7 +402,7 @@ class TransactionCoordinator:
         spare_id: int,
         answer: Deferred[tuple[int, int, int]],
     ) -> bool:
-        """Serve an InitProducerId as `Change.attempt` requires: return False if it has to wait."""
+        """Serve an InitProducerId; return False if it has to wait (see `Change.attempt`)."""
         waits = False
         if transaction.dropped:
             outcome = Outcome(ErrorCode.NOT_COORDINATOR)
@@ -422,8 +432,10 @@ class TransactionCoordinator:
     def add(
         self, transactional_id: str, producer_id: int, epoch: int, partitions: frozenset[TopicPartition], version: int
     ) -> Deferred[int]:
-        """Add partitions to a transaction; the first partitions begin it. The Deferred gets 0 when the addition is
-        durable, or an error code."""
+        """Add partitions to a transaction; the first partitions begin it.
+
+        The Deferred gets 0 when the addition is durable, or an error code.
+        """
         transaction, code = self.lookup(transactional_id)
         if transaction is None:
             return completed(code or int(ErrorCode.INVALID_PRODUCER_ID_MAPPING))
@@ -435,7 +447,7 @@ class TransactionCoordinator:
         return answer
 
     def _add_waiting_locked(self, transaction: Transaction) -> None:
-        """Check all waiting additions of partitions, and write the accepted ones together."""
+        """Check all waiting additions of partitions, and write all accepted ones together."""
         waiting, transaction.adds = transaction.adds, []
         time_ms = self._clock.time_ms()
         coming = None
@@ -480,8 +492,8 @@ class TransactionCoordinator:
     ) -> int | Deferred[int]:
         """Return 0 if a producer may write to a partition in its transaction, else the error code for Produce.
 
-        Up to Produce 11 the partition must be in the transaction already; from Produce 12 on the partition is added.
-        Never blocks: a result that has to wait is a Deferred.
+        Up to Produce 11, the partition must be in the transaction already. From Produce 12 on, this call adds it. Never
+        blocks: a result that has to wait is a Deferred.
         """
         if transactional_id is None:
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -500,7 +512,7 @@ class TransactionCoordinator:
     def verify(
         self, transactional_id: str, producer_id: int, epoch: int, partition: TopicPartition, *, abortable: bool
     ) -> int:
-        """Return 0 if a partition is in the transaction, or an error code."""
+        """Return 0 if a partition is in the producer's open transaction, else an error code."""
         transaction, code = self.lookup(transactional_id)
         if transaction is not None:
             code = rules.verify(transaction.now, producer_id, epoch, partition)
@@ -515,7 +527,9 @@ class TransactionCoordinator:
     def end(
         self, transactional_id: str, producer_id: int, epoch: int, *, commit: bool, version: int
     ) -> Deferred[EndAnswer]:
-        """Handle EndTxn. The response waits until the outcome is durable; the markers are written afterwards."""
+        """Handle EndTxn. The response waits until the outcome (Prepare) is durable; the markers are written
+        afterwards.
+        """
         transaction, code = self.lookup(transactional_id)
         if transaction is None:
             return completed(EndAnswer(code or ErrorCode.INVALID_PRODUCER_ID_MAPPING))
@@ -545,7 +559,7 @@ class TransactionCoordinator:
         spare_id: int | None,
         answer: Deferred[EndAnswer],
     ) -> bool:
-        """Serve an EndTxn as `Change.attempt` requires: return False if it has to wait."""
+        """Serve an EndTxn; return False if it has to wait (see `Change.attempt`)."""
         now = transaction.now
         waits = False
         if transaction.dropped:
@@ -580,7 +594,7 @@ class TransactionCoordinator:
         return True
 
     def _with_spare_id(self, action: Callable[[int], object], failed: Callable[[int], object]) -> None:
-        """Call action(a new producer id), at once if one is available, else on the I/O pool."""
+        """Call `action` with a new producer id: at once if one is available, else later on the I/O pool."""
         spare_id = self.producer_ids.take()
         if spare_id is not None:
             action(spare_id)
@@ -612,7 +626,7 @@ class TransactionCoordinator:
         self.markers.write(mark, prepared.partitions, lambda: self._complete(transaction, COMPLETE_RETRY_S_MIN))
 
     def _complete(self, transaction: Transaction, retry_s: float) -> None:
-        """Write Complete after all markers are durable. After a failure retry, since no client retries."""
+        """Write Complete, when all markers are durable. After a failure, try again, since no client would."""
         name = transaction.transactional_id
 
         def done(code: int) -> None:
@@ -637,8 +651,10 @@ class TransactionCoordinator:
             self._change_locked(transaction, coming, done)
 
     def _coordinator_epoch(self, transaction: Transaction) -> int:
-        """Return the coordinator epoch for markers. On a standalone broker it rises with every unclean start, so
-        markers from before that start are recognized as older."""
+        """Return the coordinator epoch for markers.
+
+        On a standalone broker it rises with every unclean start, so that markers from before that start count as older.
+        """
         if transaction.home is not None:
             return transaction.home.epoch
         partitions = self.log.partitions
@@ -691,7 +707,7 @@ class TransactionCoordinator:
         self._change_locked(transaction, rules.fence(transaction.now, self._clock.time_ms(), spare_id), done)
 
     def _abort_later(self, transaction: Transaction) -> None:
-        """Retry an abort that could not be written, unless the transaction ends first."""
+        """Retry an abort that could not be written, unless the transaction ends before that."""
         with transaction.changing():
             if not self.shards.stopped and not transaction.dropped:
                 self._set_deadline_locked(transaction, ABORT_RETRY_S)
@@ -709,7 +725,7 @@ class TransactionCoordinator:
         self._schedule_expiry()
 
     def expire_now(self) -> int:
-        """Delete ids that had no transaction for transactional.id.expiration.ms; return their number."""
+        """Delete transactional ids that had no transaction for transactional.id.expiration.ms; return their number."""
         oldest_ms = self._logs.expiry_time.time_ms() - self._config.transactional_id_expiration_ms
         count = 0
         for transaction in self.all():
@@ -747,19 +763,21 @@ class TransactionCoordinator:
         )
 
     def read_log(self, log: PartitionLog, home: ShardEpoch | None) -> Callable[[], object]:
-        """Replay a partition of `__transaction_state`; return a function that installs its ids. May block."""
+        """Replay a partition of `__transaction_state`; return a function that puts its ids into the table. May
+        block.
+        """
         found = self._read(log)
         return lambda: self._install(found, home)
 
     def begin_partition(self, number: int) -> None:
-        """In a cluster: continue the transactions of a partition whose ids were just installed."""
+        """Continue the transactions of a partition whose ids were just loaded. In a cluster only."""
         for transaction in self._of_partition(number):
             with transaction.changing():
                 if transaction.coming is None:
                     self._settled_locked(transaction)
 
     def drop_partition(self, number: int) -> None:
-        """In a cluster: forget the ids of a partition, and refuse their waiting requests."""
+        """Forget the transactional ids of a partition, and refuse their waiting requests. In a cluster only."""
         for transaction in self._of_partition(number):
             self._forget(transaction)
             with transaction.changing():
@@ -790,9 +808,9 @@ class TransactionCoordinator:
         return found
 
     def _install(self, found: Mapping[str, Metadata], home: ShardEpoch | None) -> None:
-        """Add ids to the table, once their whole partition was read.
+        """Add transactional ids to the table, after their whole partition was read.
 
-        The age of an open transaction is measured by the trusted clock; the transaction gets at most its own timeout.
+        The age of an open transaction is measured by the trusted clock. From now on, it gets at most its own timeout.
         """
         time_ms = self._logs.expiry_time.time_ms()
         for transactional_id, metadata in found.items():
@@ -826,7 +844,7 @@ def _verified_code(code: int) -> int:
 
 
 def _produce_v2_code(code: int) -> int:
-    """Return the error code for Produce 12 and later, whose clients know CONCURRENT_TRANSACTIONS."""
+    """Return the error code for Produce 12 and later. Clients of these versions know CONCURRENT_TRANSACTIONS."""
     if code in _UNEXPECTED_BY_PRODUCERS and code != ErrorCode.CONCURRENT_TRANSACTIONS:
         return int(ErrorCode.NOT_ENOUGH_REPLICAS)
     return fenced_as_old(code)

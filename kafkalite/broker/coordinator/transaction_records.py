@@ -86,7 +86,7 @@ def _program(message: type, version: int) -> Program:
 
 
 def transaction_record(transactional_id: str, metadata: Metadata | None) -> Record:
-    """Return the record of an id's state; with `metadata` None its tombstone."""
+    """Return the record of a transactional id's state. If `metadata` is None, return its tombstone."""
     key = KEY_VERSION.to_bytes(2, "big") + _program(TransactionLogKey, KEY_VERSION).encode(
         TransactionLogKey(transactional_id=transactional_id)
     )

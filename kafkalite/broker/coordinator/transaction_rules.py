@@ -5,18 +5,18 @@
       ▲                             ▲    └──────────▶ PrepareAbort  ──────────────────────────▶ CompleteAbort
       └─ InitProducerId             └──── add partitions ──────────────────────────────────────────────┘
 
-When Prepare is durable, the outcome of the transaction is decided. An Ongoing transaction is aborted if it times out,
-or if its transactional id gets an InitProducerId; the epoch is raised to fence the producer.
+A durable Prepare decides the outcome of the transaction. An Ongoing transaction is aborted if it times out, or if its
+transactional id gets an InitProducerId. Its epoch is then raised to fence the producer.
 
 Two protocols coexist; the version of each request selects one:
 
-    TV1   the producer adds partitions explicitly; its epoch stays the same across transactions, so a late request can
-          affect a later transaction
-    TV2   (KIP-890) a write adds its partition; each EndTxn raises the epoch by one and returns the new epoch, so a late
-          request has an old epoch. A retried EndTxn has the epoch before the current one
+    TV1   The producer adds partitions explicitly. Its epoch stays the same across transactions, so a late request can
+          affect a later transaction.
+    TV2   (KIP-890) A write adds its partition. Each EndTxn raises the epoch by one and returns the new epoch, so a late
+          request has an old epoch. A retried EndTxn has the epoch before the current one.
 
 No producer gets the last epoch, 32767: the transactional id switches to a new producer id instead. In TV2 the markers
-of the old id's last transaction have epoch 32767, and the new id is used after Complete.
+of the old producer id's last transaction have epoch 32767. The new producer id is used after Complete.
 
 Thread rule: immutable values and pure functions, without locks, clocks or I/O.
 """
@@ -57,7 +57,7 @@ class TransactionState(IntEnum):
 
     @property
     def label(self) -> str:
-        """Kafka's name for clients, such as PrepareCommit."""
+        """Kafka's name of the state, which clients see; for example, PrepareCommit."""
         return self.name.title().replace("_", "")
 
 
@@ -89,28 +89,31 @@ class Metadata:
 
     @property
     def exhausted(self) -> bool:
-        """Whether no epoch is left for the producer."""
+        """Whether the producer id has no epoch left."""
         return self.epoch >= EPOCH_LAST
 
     @property
     def commits(self) -> bool:
-        """Whether a prepared or complete transaction is committed."""
+        """Whether the result of a prepared or complete transaction is commit."""
         return self.state in {TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT}
 
 
 class Outcome(NamedTuple):
-    """The result of a request: the metadata to make durable, or None and the error code to return at once."""
+    """The result of a request: the metadata to make durable (`next`), or None and the error code to return at once."""
 
     code: int
     next: Metadata | None = None
 
 
 def initialise(now: Metadata, asked: tuple[int, int] | None, timeout_ms: int, time_ms: int, spare_id: int) -> Outcome:
-    """Handle InitProducerId. `asked` is the client's (producer id, epoch) (KIP-360). `spare_id` is a new producer id
-    for an id whose epochs are exhausted.
+    """Handle InitProducerId.
 
-    An outcome of CONCURRENT_TRANSACTIONS with metadata means that an open transaction is aborted first, and that the
-    client retries."""
+    `asked` is the (producer id, epoch) that the client has (KIP-360). `spare_id` is a new producer id, which is used if
+    the present one has no epoch left.
+
+    The outcome CONCURRENT_TRANSACTIONS with metadata means that an open transaction is aborted first, and that the
+    client retries.
+    """
     if now.state in PREPARED:
         return Outcome(ErrorCode.CONCURRENT_TRANSACTIONS)
     if asked is not None and not _may_continue(now, *asked):
@@ -152,8 +155,10 @@ def add(
     time_ms: int,
     count_max: int,
 ) -> Outcome:
-    """Add partitions to the transaction; the first partitions begin it. If all of them are in it already, the outcome
-    is 0 without metadata."""
+    """Add partitions to the transaction; the first partitions begin it.
+
+    If all of them are in it already, the outcome is 0 without metadata.
+    """
     code = _identity_error(now, producer_id, epoch)
     if code:
         return Outcome(code)
@@ -178,8 +183,10 @@ def add(
 
 
 def verify(now: Metadata, producer_id: int, epoch: int, partition: TopicPartition) -> int:
-    """Return 0 if a partition is in the producer's open transaction, else an error code such as TRANSACTION_ABORTABLE
-    (KIP-890)."""
+    """Return 0 if a partition is in the producer's open transaction, else an error code.
+
+    The code is TRANSACTION_ABORTABLE (KIP-890) if the producer is known and the partition is not in its transaction.
+    """
     code = _identity_error(now, producer_id, epoch)
     if code:
         return code
@@ -199,7 +206,7 @@ def _identity_error(now: Metadata, producer_id: int, epoch: int) -> int:
 def end(
     now: Metadata, producer_id: int, epoch: int, *, commit: bool, client_version: int, time_ms: int, spare_id: int
 ) -> Outcome:
-    """Handle EndTxn. If the transaction has already ended in the same way, the outcome is 0 without metadata."""
+    """Handle EndTxn. If the transaction has already ended with the same result, the outcome is 0 without metadata."""
     if client_version >= TV2:
         return _end_v2(now, producer_id, epoch, commit=commit, time_ms=time_ms, spare_id=spare_id)
     if producer_id != now.producer_id:
@@ -214,8 +221,10 @@ def end(
 
 
 def _end_v2(now: Metadata, producer_id: int, epoch: int, *, commit: bool, time_ms: int, spare_id: int) -> Outcome:
-    """Handle EndTxn in TV2. The current epoch ends the open transaction; the epoch before it means a retry of the last
-    EndTxn."""
+    """Handle EndTxn in TV2.
+
+    A request with the current epoch ends the open transaction. The epoch before it means a retry of the last EndTxn.
+    """
     overflow = producer_id == now.previous_producer_id and epoch == EPOCH_LAST and now.epoch == 0
     retry = overflow or (producer_id == now.producer_id and now.epoch == epoch + 1)
     current = _identity_error(now, producer_id, epoch) == 0
@@ -258,7 +267,7 @@ def _prepare(now: Metadata, *, commit: bool, client_version: int, time_ms: int, 
 
 
 def fence(now: Metadata, time_ms: int, spare_id: int) -> Metadata:
-    """Abort an open transaction and fence its producer. The epoch rises by one in both protocols."""
+    """Abort an open transaction, and fence its producer by raising the epoch by one, in both protocols."""
     assert now.state is ONGOING, "only an open transaction is aborted"
     rotates = now.client_version >= TV2 and now.exhausted
     return replace(
@@ -272,7 +281,7 @@ def fence(now: Metadata, time_ms: int, spare_id: int) -> Metadata:
 
 
 def complete(now: Metadata, time_ms: int) -> Metadata:
-    """Complete a transaction after its markers are in the logs."""
+    """Complete a transaction after all its markers were written."""
     assert now.state in PREPARED, "only a prepared transaction is completed"
     done = replace(
         now,

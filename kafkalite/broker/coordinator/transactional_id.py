@@ -1,6 +1,6 @@
-"""Hold one transactional id: its state, its lock, and the requests that wait for it.
+"""Keep one transactional id in memory: its state, its lock, and the requests that wait for it.
 
-Thread rule: any thread; methods ending in `_locked` need the lock, taken by `changing`.
+Thread rule: any thread; methods ending in `_locked` need the lock, which `changing` takes.
 """
 
 from __future__ import annotations
@@ -22,18 +22,22 @@ if TYPE_CHECKING:
 
 
 class Wait:
-    """A request that waits for a change of its id, or for the markers."""
+    """A request that waits until a write of its transactional id's state has ended, or until the markers are
+    written.
+    """
 
     __slots__ = ("deadline", "refuse")
 
     def __init__(self, refuse: Callable[[int], object]) -> None:
-        """`refuse` answers the request with an error code. It is called without the lock."""
+        """Create a request whose wait has no deadline yet. `refuse` answers it with an error code and is called without
+        the lock.
+        """
         self.refuse = refuse
         self.deadline = math.inf
 
 
 class Add(Wait):
-    """Partitions that wait to be added."""
+    """A waiting request to add partitions to the transaction."""
 
     __slots__ = ("epoch", "partitions", "producer_id", "version")
 
@@ -58,8 +62,11 @@ class Change(Wait):
     __slots__ = ("attempt",)
 
     def __init__(self, attempt: Callable[[], bool], refuse: Callable[[int], object]) -> None:
-        """`attempt` serves the request, under the lock and while no state is being written. It returns False if the
-        request has to wait."""
+        """Create a waiting request.
+
+        `attempt` serves it. It is called under the lock, while no state is being written, and returns False if the
+        request has to wait. `refuse`: see `Wait`.
+        """
         super().__init__(refuse)
         self.attempt = attempt
 
@@ -99,7 +106,7 @@ class Transaction(Outbox):
 
     @property
     def waits(self) -> bool:
-        """Whether a request waits."""
+        """Whether any request waits."""
         return bool(self.changes or self.adds)
 
     def has_waiting(self, wait: Wait) -> bool:

@@ -54,7 +54,7 @@ class _Commit(NamedTuple):
         return self.version >= ABORTABLE_SINCE
 
     def refused(self, code: int) -> list[int]:
-        """Return the response if no offset may be committed: this code for every offset."""
+        """Return the response if no offset may be committed: this error code for every offset."""
         return [int(code)] * len(self.offsets)
 
 
@@ -77,19 +77,21 @@ class Transactions(Protocol):
 
 
 class OffsetCommits:
-    """Transactional offset commits, for transactions that this broker or another broker coordinates."""
+    """Handles transactional offset commits, of transactions that this broker or another broker coordinates."""
 
     def __init__(self, transactions: Transactions, groups: GroupCoordinator) -> None:
         self._transactions = transactions
         self._groups = groups
 
     def add_group(self, transactional_id: str, producer_id: int, epoch: int, group_id: str) -> Deferred[int]:
-        """Handle AddOffsetsToTxn: add the partition that keeps a group's offsets to the transaction."""
+        """Handle AddOffsetsToTxn: add to the transaction the partition of `__consumer_offsets` that has a group's
+        offsets.
+        """
         where = frozenset((self.partition_of_group(group_id),))
         return self._transactions.add(transactional_id, producer_id, epoch, where, TV1)
 
     def partition_of_group(self, group_id: str) -> TopicPartition:
-        """Return the partition that keeps a group's offsets."""
+        """Return the partition of `__consumer_offsets` that has a group's offsets."""
         return TopicPartition(OFFSETS_TOPIC, self._groups.log.partition_of(group_id))
 
     def commit(
@@ -103,9 +105,9 @@ class OffsetCommits:
         request_version: int,
         holder: Holder | None = None,
     ) -> Deferred[list[int]]:
-        """Handle TxnOffsetCommit; completed with the code of each of `offsets`, in their order.
+        """Handle TxnOffsetCommit. The Deferred gets a code for each of `offsets`, in their order.
 
-        `member` is (member id, instance id, generation). A group that does not exist yet is charged to `holder`.
+        `member` is (member id, instance id, generation). If the group does not exist yet, it is charged to `holder`.
         """
         asked = _Commit(transactional_id, producer_id, epoch, group_id, member, offsets, request_version, holder)
         where = self.partition_of_group(group_id)
@@ -132,12 +134,12 @@ class OffsetCommits:
         return answer
 
     def _commit_of_remote(self, asked: _Commit, where: TopicPartition) -> Deferred[list[int]]:
-        """Ask the transaction's coordinator on another broker; refuse the commit if a marker of the transaction arrives
+        """Ask the coordinator on another broker, then commit. Refuse the commit if a marker of its transaction arrives
         meanwhile.
 
-        Markers of the previous transaction may arrive, too, since the request waits until that one is complete. In TV2
-        these have at most the commit's epoch, and markers of the commit's own transaction have a higher one (KIP-890).
-        In TV1 epochs do not distinguish them, but AddOffsetsToTxn has already waited for the earlier markers.
+        Markers of the previous transaction may arrive, too, since the request waits until that transaction is complete.
+        In TV2 their epoch is at most the commit's, and the markers of the commit's own transaction have a higher epoch
+        (KIP-890). In TV1 the epochs do not differ, but AddOffsetsToTxn has already waited for the earlier markers.
         """
         remote = self._transactions.remote
         assert remote is not None, "in a cluster alone"
@@ -159,7 +161,7 @@ class OffsetCommits:
         return answer
 
     def _commit_within(self, asked: _Commit, where: TopicPartition, answer: Deferred[list[int]]) -> None:
-        """Queue the commit under the id's lock, so that no marker of the transaction can precede it."""
+        """Queue the commit under the transactional id's lock, so that no marker of the transaction can precede it."""
         transaction, code = self._transactions.lookup(asked.transactional_id)
         if transaction is None:
             answer.complete(asked.refused(code or ErrorCode.INVALID_PRODUCER_ID_MAPPING))
@@ -202,12 +204,12 @@ _OLDER_CODES: Final[Mapping[int, int]] = {
 
 
 def fenced_as_old(code: int) -> int:
-    """Return INVALID_PRODUCER_EPOCH for PRODUCER_FENCED, as Produce and TxnOffsetCommit report it."""
+    """Return the code that Produce and TxnOffsetCommit report: INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED."""
     return int(ErrorCode.INVALID_PRODUCER_EPOCH if code == ErrorCode.PRODUCER_FENCED else code)
 
 
 def _offsets_code(code: int) -> int:
-    """Return the code for TxnOffsetCommit that makes clients of every version retry."""
+    """Return the code that TxnOffsetCommit reports: one after which clients of every version retry."""
     if code == ErrorCode.CONCURRENT_TRANSACTIONS:
         return int(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return fenced_as_old(code)
