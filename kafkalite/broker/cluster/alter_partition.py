@@ -6,13 +6,15 @@
 
 One AlterPartition request is in flight at a time, with the proposals for all waiting partitions. A proposal without an
 answer is sent again until it is answered or newer metadata replaces it. It contains the broker epoch with which each
-follower last fetched, so that the controllers refuse a follower that has restarted since (KIP-903). A follower whose
-directory is lost (KIP-858) is not proposed even if it has caught up: Kafka's controllers would accept it, but could not
-elect it.
+follower last fetched, so that the controllers refuse a follower that has restarted since (KIP-903).
 
-Source: DefaultAlterPartitionManager and Partition of Kafka 4.1. Thread rule: `lead_locked` is called with the log's
-lock, and `joinable` by network workers. The rest runs on this class's worker thread and the metadata thread. The log's
-lock guards the state of its partition.
+A follower whose directory is lost (KIP-858) is not proposed even if it has caught up: Kafka's controllers would accept
+it, but could not elect it.
+
+Source: DefaultAlterPartitionManager and Partition of Kafka 4.1.
+
+Thread rule: `lead_locked` is called with the log's lock, and `joinable` by network workers. The rest runs on this
+class's worker thread and the metadata thread. The log's lock guards the state of its partition.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ _RECOVERED: Final = 0
 
 
 class _Led(NamedTuple):
-    """A led log that has followers."""
+    """The ISR and the followers of a log that this broker leads."""
 
     in_sync: InSync
     followers: Followers
@@ -86,9 +88,11 @@ class Changes:
 class InSyncReplicas:
     """Manages the in-sync replicas of the partitions that this broker leads.
 
-    `ask` sends one of the broker's requests to the controllers; `epoch` returns its broker epoch. With `flush`
-    (flush.on.acks.all), acknowledged records are flushed here before a proposal leaves this broker as the only in-sync
-    replica. They are flushed soon after if the controllers shrink the ISR to this broker without a proposal.
+    `ask` sends a request of this broker to the controllers; `epoch` returns the broker epoch.
+
+    With `flush` (flush.on.acks.all), acknowledged records are flushed before a proposal leaves this broker as the only
+    in-sync replica. If the controllers shrink the ISR to this broker without a proposal, the records are flushed soon
+    after.
     """
 
     def __init__(
@@ -135,7 +139,7 @@ class InSyncReplicas:
     # --- metadata, on its thread --------------------------------------------------------------------------------------
 
     def use_brokers(self, before: Image, now: Image) -> None:
-        """Use the brokers of the new image. A listener of the member, called before the logs apply the image."""
+        """Use the brokers of the new image. The member calls this as a listener, before the logs apply the image."""
         if now.brokers is before.brokers:
             return
         self._brokers.use(
@@ -148,8 +152,10 @@ class InSyncReplicas:
             settle_low_waits(log.core)
 
     def lead_locked(self, log: ReplicaLog, wanted: Assignment, *, elected: bool) -> Followers:
-        """Return the followers of a log that this broker leads, in a new leader epoch (`elected`) or the current leader
-        epoch. The log's lock is held."""
+        """Return the followers of a log that this broker leads.
+
+        `elected`: whether a new leader epoch begins; False for the current one. The log's lock is held.
+        """
         now = self._clock.monotonic()
         others = [replica for replica in wanted.replicas if replica != self._node_id]
         led = None if elected else self._led.get(log)
@@ -173,8 +179,11 @@ class InSyncReplicas:
         followers.use_limit(is_limited(throttled, log.partition, self._node_id))
 
     def _told(self, in_sync: InSync, wanted: Assignment) -> bool:
-        """Apply metadata; return whether it is new. Metadata that contains the pending proposal arrived before the
-        controllers' answer; the change is then counted here."""
+        """Apply metadata; return whether it is new.
+
+        If the metadata contains the pending proposal, it arrived before the controllers' answer. The change is then
+        counted here.
+        """
         before, pending = in_sync.isr, in_sync.pending
         news = in_sync.told(wanted.leader_epoch, wanted.partition_epoch, wanted.isr)
         if news and pending is not None and {*pending.isr} == {*wanted.isr}:
@@ -186,7 +195,7 @@ class InSyncReplicas:
         self.changes.shrinks += len(after) < len(before)
 
     def replicas_changed(self, changes: Iterable[ReplicaChange]) -> None:
-        """Forget logs that this broker no longer leads. A listener of the logs."""
+        """Forget the logs that this broker no longer leads. A listener of the logs."""
         for change in changes:
             if not change.now.leads or change.now.alone:
                 self._led.pop(change.log, None)
@@ -196,7 +205,8 @@ class InSyncReplicas:
     @staticmethod
     def _keep(log: ReplicaLog) -> None:
         """Flush the acknowledged records of a log, because the controllers have removed all other replicas from the
-        ISR."""
+        ISR.
+        """
         end = log.log_end_offset
         if log.flushed_offset < end:
             log.flush_due(end)
@@ -204,7 +214,7 @@ class InSyncReplicas:
     # --- metrics, on any thread ---------------------------------------------------------------------------------------
 
     def families(self) -> Iterator[Family]:
-        """Yield the counts of proposals and the lag of followers: a source of metrics."""
+        """Yield metrics: the counts of proposals and the lag of followers."""
         changes = self.changes
         for name, count, text in (
             ("isrshrinks", changes.shrinks, "In-sync replica sets that this leader shrank."),
@@ -234,7 +244,7 @@ class InSyncReplicas:
     # --- what may have to change --------------------------------------------------------------------------------------
 
     def joinable(self, log: ReplicaLog) -> None:
-        """Note that a follower of this log may have caught up. Any thread; never blocks."""
+        """Schedule a review of this log, because a follower may have caught up. Any thread; never blocks."""
         with self._worker.lock:
             self._due[log] = None
             self._worker.call_locked()
@@ -316,7 +326,7 @@ class InSyncReplicas:
             self._take_up(item, 0)
 
     def _take_up(self, item: _Item, error: int) -> None:
-        """Queue a proposal, or withdraw it if its flush failed."""
+        """Queue a proposal to be sent; if its flush failed, withdraw it."""
         if error:
             self._withdraw(item, error)
         else:
@@ -329,7 +339,7 @@ class InSyncReplicas:
             self._worker.call_locked()
 
     def _withdraw(self, item: _Item, error: int) -> None:
-        """Withdraw a proposal: the log is offline, deleted or cannot be written now."""
+        """Withdraw a proposal, because the log is offline, deleted or cannot be written now."""
         with item.log.core.locked():
             if item.led.in_sync.withdraw(item.proposal):
                 item.led.followers.set_in_sync(item.led.in_sync.isr)

@@ -1,9 +1,9 @@
-"""Write users with their SCRAM credentials into controllers that have not been started yet.
+"""Write users with their SCRAM credentials into the files of controllers that have not been started yet.
 
-No request accepts the keys of a SCRAM credential. But the Apache Kafka controller that first leads the quorum applies
-the bootstrap.checkpoint that `kafka-storage format` has written: a snapshot with a header, batches of records and a
-footer. The users are inserted as one batch before the footer. This must be done for every controller, since any of them
-may be the first leader.
+No request accepts the keys of a SCRAM credential, so they must be in the controllers' files. The command `kafka-storage
+format` writes the file bootstrap.checkpoint: a snapshot with a header, batches of records and a footer. The Apache
+Kafka controller that first leads the quorum applies this file. Here, the users are inserted as one batch before the
+footer. This must be done for every controller, since any of them may be the first leader.
 
 Source: BootstrapDirectory and BatchFileWriter of Kafka 4.1. Blocks; the directory must not be in use.
 """
@@ -33,7 +33,7 @@ EPOCH_SIZE: Final = 4
 
 
 def add_users(directory: str, credentials: Credentials, now_ms: int) -> Credentials:
-    """Add the users that the controller does not have, and return the added users. Raises StartupError and OSError."""
+    """Add the users that the controller does not have; return the added users. Raises StartupError and OSError."""
     path = f"{directory}/{BOOTSTRAP}"
     data = files.read_bytes(path)
     if data is None:
@@ -61,8 +61,10 @@ def _check_unused(directory: str) -> None:
 
 
 def _with_users(path: str, data: bytes, added: Credentials, now_ms: int) -> bytes:
-    """Return the snapshot with one more batch before the footer. The footer's base offset moves, which no batch CRC
-    covers."""
+    """Return the snapshot with one more batch before the footer.
+
+    The footer's base offset changes; no CRC of a batch covers it.
+    """
     try:
         batches = list(whole_batches(data))
     except BatchError as error:

@@ -1,4 +1,4 @@
-"""Look up and connect to the other brokers of a cluster on the inter-broker listener. Any thread."""
+"""Look up the addresses of a cluster's other brokers, and connect to them on the inter-broker listener. Any thread."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 
 class Brokers:
-    """Connects to the other brokers. `image` returns the current metadata image; `listener` is the name of the
-    inter-broker listener, `security` its TLS and SASL."""
+    """Connects to the other brokers of a cluster.
+
+    `image` returns the current metadata image. `listener` is the name of the inter-broker listener, and `security` its
+    TLS and SASL.
+    """
 
     def __init__(self, image: Callable[[], Image], listener: str, security: Security | None = None) -> None:
         self._image = image
@@ -24,8 +27,7 @@ class Brokers:
         self._security = security
 
     def address(self, node_id: int) -> Address | None:
-        """Return the address of a registered broker, fenced or not; None if the broker does not have the inter-broker
-        listener."""
+        """Return the inter-broker address of a registered broker, fenced or not; None if it has no such listener."""
         broker = self._image().brokers.get(node_id)
         found = None if broker is None else broker.addresses.get(self._listener)
         return None if found is None else Address(found.host, found.port)

@@ -1,10 +1,10 @@
-"""Connect to a controller or another broker: send one request at a time, in the newest version that both sides support.
+"""Connect to a controller or another broker, and send one request at a time.
 
-Any thread may abort a connection, which ends a waiting request; everything else belongs to one thread. Responses up to
-1 GiB are accepted, since they come from the cluster itself, but memory is allocated only as bytes arrive.
+A request has the newest version that both sides support. If the listener requires it, the connection uses TLS, and the
+broker authenticates with SASL. It re-authenticates before its session ends (KIP-368). Responses up to 1 GiB are
+accepted, since they come from the cluster itself, but memory is allocated only as bytes arrive.
 
-If the listener requires it, the connection uses TLS, and the broker authenticates with SASL. It re-authenticates before
-its session ends (KIP-368).
+Thread rule: a connection belongs to one thread. Any other thread may abort it, which ends the request in flight.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _FRONT: Final = 1 << 16
 
 
 class LargeAnswers:
-    """Lets several connections receive large responses one after another, to bound the memory for them.
+    """Lets several connections receive large responses one after another, so that these take little memory in total.
 
-    A leader may return more than requested, since a batch is never cut. A connection takes the turn before it receives
-    a response larger than `size` bytes. Any thread.
+    A response may be larger than requested, since a leader never splits a batch. Before a connection receives a
+    response larger than `size` bytes, it must take the turn, which only one connection has. Any thread.
     """
 
     def __init__(self, size: int) -> None:
@@ -61,8 +61,10 @@ class LargeAnswers:
         return self._taken
 
     def take(self, timeout_s: float, given_up: Callable[[], bool]) -> bool:
-        """Take the turn, waiting at most `timeout_s` or until `given_up` returns True (see `look`); return whether the
-        connection got it."""
+        """Take the turn; return whether the connection got it.
+
+        Wait at most `timeout_s`, or until `given_up` returns True (see `look`).
+        """
         with self._changed:
             if not self._changed.wait_for(lambda: not self._taken or given_up(), timeout_s) or given_up():
                 return False
@@ -76,7 +78,7 @@ class LargeAnswers:
             self._changed.notify_all()
 
     def look(self) -> None:
-        """Make waiting connections call their `given_up` again."""
+        """Make waiting connections call their function `given_up` again."""
         with self._changed:
             self._changed.notify_all()
 
@@ -120,7 +122,9 @@ class ControllerConnection:
         *,
         whose: str = "the controller",
     ) -> ControllerConnection:
-        """Open a connection that is ready for use. Raises ConnectionFailed, which names the node as `whose`."""
+        """Open a connection that is ready for use. Raises ConnectionFailed; `whose` describes the node in its
+        message.
+        """
         try:
             sock = socket.create_connection(address, timeout=timeout_s)
         except OSError as error:
@@ -165,19 +169,19 @@ class ControllerConnection:
         return chosen
 
     def request(self, api_key: int, version: int, message: object, timeout_s: float, *, views: bool = False) -> Any:
-        """Return the response to a request; with `views`, records in it are memoryviews. Raises ConnectionFailed."""
+        """Return the response to a request. With `views`, records in it are memoryviews. Raises ConnectionFailed."""
         if time.monotonic() >= self._sign_in_at:
             self._sign_in(timeout_s)
         return self._exchange(api_key, version, message, timeout_s, views=views)
 
     def end_answer(self) -> None:
-        """Release the last response and views into it. The next request and `close` imply this."""
+        """Release the last response and the views into it. The next request and `close` also do this."""
         if self._has_large and self.large is not None:
             self._has_large = False
             self.large.end()
 
     def abort(self) -> None:
-        """End the request that waits for a response, now. Any thread."""
+        """End the request in flight at once. Any thread."""
         self.closed = True
         with contextlib.suppress(OSError):  # it is closed already
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # an SSLSocket's own would change its state
@@ -219,7 +223,7 @@ class ControllerConnection:
     def _use_timeout(self, timeout_s: float) -> None:
         """Set the socket's timeout.
 
-        Without TLS the kernel enforces it: Python's own timeout would poll the socket before each read and write.
+        Without TLS, the kernel's timeout is used: Python's would poll the socket before each read and write.
         """
         self._wait_s = timeout_s
         if type(self._socket) is not socket.socket:

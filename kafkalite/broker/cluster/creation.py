@@ -1,8 +1,8 @@
 """Create topics automatically: send CreateTopics to the controller in the name of the client that asked for a topic.
 
 The controller's settings determine the number of partitions and replicas (the request has -1 for each). While a request
-for a name is in flight, the name is not requested again, even if more clients ask for it. The controller's response is
-dropped: clients ask for the topic again and see the result.
+for a topic is in flight, the topic is not requested again, even if more clients ask for it. The controller's response
+is dropped: clients ask for the topic again and see the result.
 
 Source: AutoTopicCreationManager of Kafka 4.1. Any thread.
 """
@@ -36,8 +36,10 @@ _MADE: Final = frozenset({ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS})
 
 
 class Creation:
-    """Requests the creation of topics. `forward` and `ask` are the member's methods; `apis` returns the controller's
-    versions."""
+    """Requests the creation of topics.
+
+    `forward` and `ask` are the member's methods; `apis` returns the versions of the APIs that the controller supports.
+    """
 
     def __init__(
         self,
@@ -52,7 +54,7 @@ class Creation:
         self._asked: set[str] = set()
 
     def ask(self, names: Iterable[str], client_id: str | None, principal: str, host: str) -> None:
-        """Request the creation of these topics, except topics whose creation was requested and not answered yet."""
+        """Request the creation of these topics. A topic for which a request is in flight is left out."""
         with self._lock:
             fresh = [name for name in dict.fromkeys(names) if name not in self._asked]
             del fresh[max(0, TOPICS_MAX - len(self._asked)) :]
@@ -66,8 +68,9 @@ class Creation:
         self._send(topics, client_id, principal, host)
 
     def ask_internal(self, name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> None:
-        """Request the creation of a coordinator's topic in this broker's name, unless a request for the topic is in
-        flight."""
+        """Request the creation of a coordinator's topic in this broker's name. If a request for it is in flight, do
+        nothing.
+        """
         with self._lock:
             if name in self._asked:
                 return

@@ -1,5 +1,7 @@
-"""Report this broker's replica directories to the controllers: its data directory, or LOST for an unfit replica
-(KIP-858).
+"""Report to the controllers in which directory each replica of this broker is (KIP-858).
+
+It is this broker's data directory, or LOST for an unfit replica. A replica is *fit* while it has lost no record and can
+be written.
 
     not fit, others in sync ──AssignReplicasToDirs: LOST──▶ out of the ISR, another replica leads
         ─▶ truncated at the damage (kafkalite.broker.cluster.fetchers) ─▶ copied again ─▶ fit
@@ -7,11 +9,11 @@
 
 So a damaged replica stops leading and leaves the ISR. It returns when it has all records of the other replicas.
 
-A replica is *fit* while it has lost no record and can be written. A replica in LOST can neither be elected nor join the
-ISR. That protects acknowledged records, since the controllers may still consider the replica as complete. They keep it
-eligible (KIP-966) while fewer than min.insync.replicas are in sync, and a leader of Apache Kafka may add it to the ISR
-by its log end offset before the truncation. So a truncated replica that is in the ISR or ELR stays in LOST even if no
-other replica is left: only an unclean election may give up acknowledged records.
+A replica in LOST can neither be elected nor join the ISR. That protects acknowledged records: the controllers may still
+consider the replica complete. They keep it eligible (KIP-966) while fewer than min.insync.replicas are in sync. A
+leader of Apache Kafka may also add it to the ISR by its log end offset before the truncation. So a truncated replica
+that is in the ISR or ELR stays in LOST even if no other replica is left: only an unclean election may give up
+acknowledged records.
 
 An unfit replica that was not truncated stays in its directory while no other replica is in sync. It leads with the
 records that it has: damaged records are not served, and no offset is assigned twice.
@@ -19,8 +21,10 @@ records that it has: damaged records are not served, and no offset is assigned t
 If the last other replica fails at the moment of the report, the partition has no leader. The broker then reports the
 directory that the controllers already have, and they elect a leader.
 
-Source: AssignmentsManager of Kafka 4.1, ReplicationControlManager.handleAssignReplicasToDirs. Thread rule:
-`replicas_changed` belongs to the metadata thread and `fitness_changed` to any; the rest belongs to the worker's turns.
+Source: AssignmentsManager of Kafka 4.1, ReplicationControlManager.handleAssignReplicasToDirs.
+
+Thread rule: `replicas_changed` belongs to the metadata thread, and any thread may call `fitness_changed`. The rest
+belongs to the worker's turns.
 """
 
 from __future__ import annotations
@@ -78,9 +82,11 @@ class _Asked(NamedTuple):
 class DirectoryAssignments:
     """Reports the directories of this broker's replicas to the controllers.
 
-    `ask` sends one of the broker's requests to the controllers; `epoch` returns its broker epoch and `level` the
-    cluster's metadata.version; `recheck` makes a log's fetcher truncate the damage; `has_room` returns whether the disk
-    accepts records.
+        ask        sends a request of this broker to the controllers
+        epoch      returns the broker epoch
+        level      returns the cluster's metadata.version
+        recheck    makes a log's fetcher truncate the damage
+        has_room   returns whether the disk accepts records
     """
 
     def __init__(
@@ -131,7 +137,7 @@ class DirectoryAssignments:
     # --- what may have to change --------------------------------------------------------------------------------------
 
     def replicas_changed(self, changes: Sequence[ReplicaChange]) -> None:
-        """Check changed replicas. A listener of the logs."""
+        """Check the replicas that have changed. A listener of the logs."""
         known = self._watched
         due = [
             change.log
@@ -142,12 +148,12 @@ class DirectoryAssignments:
             self._call(due)
 
     def fitness_changed(self, log: PartitionLog) -> None:
-        """Check a replica that has become unfit or fit."""
+        """Check a replica that has become unfit, or fit again."""
         if isinstance(log, ReplicaLog):
             self._call([log])
 
     def use_features(self, before: Image, now: Image) -> None:
-        """Check again whether controllers support directories. A listener of the member."""
+        """Check again whether the controllers support directories. A listener of the member."""
         if now.features is not before.features:
             self._call(())
 
@@ -198,7 +204,7 @@ class DirectoryAssignments:
         return None if self._taken.get(log) == asked else asked
 
     def _review(self, log: ReplicaLog) -> bytes | None:
-        """Return the directory to report for a replica now, or None for no report."""
+        """Return the directory to report for a replica now; None if nothing has to be reported."""
         assignment = log.assignment
         if log.deleted or not assignment.held:
             self._watched.pop(log, None)
@@ -223,8 +229,9 @@ class DirectoryAssignments:
         return None
 
     def _look_for_room(self, now: float) -> None:
-        """Mark replicas as writable if their disk has room again: without writes, a replica cannot notice the room
-        itself."""
+        """Mark replicas as writable if their disk has room again. Without writes, a replica cannot notice this
+        itself.
+        """
         full = [log for log in self._watched if log.core.storage_full]
         if not full or now < self._look_at:
             return
@@ -283,7 +290,7 @@ class DirectoryAssignments:
             self._worker.call_locked()
 
     def _take_in(self, asked: dict[ReplicaLog, _Asked], answer: Any, now: float) -> None:
-        """Note accepted assignments; schedule refused assignments to be sent again after a delay."""
+        """Note the assignments that the controllers accepted. The refused ones are sent again after a delay."""
         self._asked = {}
         code = None if answer is None else answer.error_code
         if code != 0:
@@ -319,7 +326,7 @@ class DirectoryAssignments:
     # --- metrics, on any thread ---------------------------------------------------------------------------------------
 
     def families(self) -> Iterator[Family]:
-        """Yield the counts of unfit replicas: a source of metrics."""
+        """Yield metrics: the counts of unfit replicas."""
         unfit = sum(not log.fit for log in tuple(self._watched))
         yield Family(
             "kafkalite_replicas_unfit",

@@ -1,7 +1,7 @@
 """Compute the offset at which a follower's log diverges from its leader's and must be truncated.
 
-The follower sends the epoch of its last batch. The leader returns the largest epoch up to that one in its own log, and
-the epoch's end offset (KIP-595). `kafkalite.broker.log.log_truncation` truncates the log.
+The follower sends the epoch of its last batch. The leader finds the largest epoch in its own log that is not above this
+one, and returns it with its end offset (KIP-595). The module `kafkalite.broker.log.log_truncation` truncates the log.
 
 Source: AbstractFetcherThread.getOffsetTruncationState of Kafka 4.1. Pure functions.
 """
@@ -17,8 +17,7 @@ UNDEFINED: Final = -1
 
 
 class Diverged(NamedTuple):
-    """The leader's largest epoch up to the follower's last epoch, and the end offset of this epoch in the leader's
-    log."""
+    """The largest epoch in the leader's log that is not above the follower's last epoch, and its end offset there."""
 
     key: Key
     leader_epoch: int
@@ -27,10 +26,10 @@ class Diverged(NamedTuple):
 
 
 def truncation_offset(diverged: Diverged, own: tuple[int, int], log_end: int) -> int | None:
-    """Return the offset at which to truncate a log whose leader answered with `diverged`; None if no truncation is
-    needed.
+    """Return the offset at which to truncate a follower's log; None if no truncation is needed.
 
-    `own` is the log's own (epoch, end offset) for the epoch in `diverged`: LeaderEpochs.end_offset_for.
+    `diverged` is the leader's answer. `own` is the follower's own (epoch, end offset) for the epoch in `diverged`, as
+    LeaderEpochs.end_offset_for returns it.
     """
     if diverged.end_offset < 0:
         return None

@@ -3,9 +3,8 @@
     kafkalite-fetcher-LEADER-N    fetches from the leader (`Follower`) and applies its responses to the logs
 
 Each partition belongs to one thread. A fetcher has its own connection to the leader's inter-broker listener. The
-metadata thread adds and removes partitions; that takes effect before the next request. The metadata thread does not
-wait for a fetcher: if a late response is for a log that now leads, or follows another leader, the log rejects it
-(LeaderChanged).
+metadata thread adds and removes partitions, which takes effect before the next request. It does not wait for a fetcher:
+if a late response is for a log that now leads, or that follows another leader, the log rejects it (LeaderChanged).
 
 A throttled partition that lags is not fetched while the throttled rate is used up
 (kafkalite.broker.cluster.replication_limits).
@@ -74,7 +73,7 @@ _EARLIEST_LOCAL_SINCE: Final = 8
 
 
 class OwnBroker(NamedTuple):
-    """This broker, and access to the current image."""
+    """This broker's identity, and its current metadata image."""
 
     node_id: int
     image: Callable[[], Image]
@@ -93,12 +92,14 @@ class OwnBroker(NamedTuple):
 
 @functools.cache
 def version_for(rows: tuple[tuple[int, int], ...], metadata_version: int) -> int:
-    """Return the version of a request at this metadata.version."""
+    """Return the request version for this metadata.version. `rows` has (metadata.version, request version), newest
+    first.
+    """
     return next(version for since, version in rows if metadata_version >= since)
 
 
 class Fetcher:
-    """One fetcher thread: replicates partitions from one leader."""
+    """One fetcher thread, which replicates partitions from one leader."""
 
     def __init__(
         self,
@@ -146,11 +147,14 @@ class Fetcher:
         return self._follower.given_up
 
     def start(self) -> None:
-        """Start fetching the partitions put so far."""
+        """Start fetching the partitions that were added so far."""
         self._worker.start()
 
     def put(self, changes: Sequence[tuple[ReplicaLog, Assignment | None]]) -> None:
-        """Follow these partitions from now on, or stop following them (None), in this order. Any thread."""
+        """Follow these partitions from now on; with None as assignment, stop following them. Any thread.
+
+        The changes take effect in their order.
+        """
         with self._worker.lock:
             self._put += changes
             self._worker.call_locked()
@@ -163,7 +167,7 @@ class Fetcher:
             self._connection.abort()
 
     def stop(self) -> None:
-        """Stop; return when nothing is appended any more."""
+        """Stop fetching, and return when nothing is appended any more."""
         self.stop_soon()
         self._worker.stop()
         if self._connection is not None:
@@ -205,8 +209,8 @@ class Fetcher:
     def _begin(self, key: Key, log: ReplicaLog, leader_epoch: int) -> None:
         """Start following a partition.
 
-        A log without leader epochs cannot be compared with the leader's. It is truncated to its high watermark, below
-        which all replicas are equal, before anything is fetched into it.
+        A log without leader epochs cannot be compared with the leader's. So it is first truncated to its high
+        watermark, below which all replicas are equal.
         """
         self._follower.follow(key, leader_epoch, place_of(log))
         self._unknown.discard(key)
@@ -222,8 +226,10 @@ class Fetcher:
         return True
 
     def _mend(self, key: Key, log: ReplicaLog, assignment: Assignment) -> None:
-        """Truncate a damaged log at the damage, once its directory is LOST and it is out of the ISR: the leader has the
-        records."""
+        """Truncate a damaged log at the damage, because the leader has the records.
+
+        Do nothing until the replica's directory is LOST and the replica is out of the ISR.
+        """
         damage, epoch = log.damage_start, assignment.leader_epoch
         if damage is None or assignment.directory != LOST or self._own.node_id in assignment.isr:
             return
@@ -237,8 +243,10 @@ class Fetcher:
         return is_limited(log.config.follower_replication_throttled_replicas, log.partition, self._own.node_id)
 
     def _hold_back(self, now: float) -> None:
-        """Delay throttled partitions that lag while the throttled rate is used up. Forget partitions that are no longer
-        throttled."""
+        """Delay throttled partitions that lag, while the throttled rate is used up.
+
+        Partitions that are no longer throttled are forgotten here.
+        """
         if not self._limited or not self._limit.owes_ms(now):
             return
         self._follower.take_up(now)
@@ -249,7 +257,7 @@ class Fetcher:
                 self._follower.delay(key, leader_epoch, now)
 
     def _count(self, log: ReplicaLog, step: Append) -> None:
-        """Charge a throttled partition's fetched bytes to the throttled rate."""
+        """Charge the bytes fetched for a partition to the throttled rate, if the partition is throttled."""
         limited = self._is_limited(log)
         if limited:
             self._limit.charge(len(step.records), self._clock.monotonic())
@@ -291,7 +299,7 @@ class Fetcher:
         return version_for(_FETCH_VERSIONS, self._own.metadata_version)
 
     def _ask(self, key: int, version: int, request: object) -> Any:
-        """Return the leader's response. Raises ConnectionFailed."""
+        """Send a request to the leader and return its response. Raises ConnectionFailed."""
         connection = self._connection
         address = self._brokers.address(self._leader_id)
         if connection is not None and (connection.closed or connection.address != address):
@@ -321,8 +329,10 @@ class Fetcher:
             self._change(step.key, log, step.leader_epoch, lambda: self._go_on(log, step.leader_epoch))
 
     def _change(self, key: Key, log: ReplicaLog, leader_epoch: int, change: Callable[[], bool | None]) -> None:
-        """Change a log and report its new position to the `Follower`. If `change` returns False, the partition is
-        delayed."""
+        """Change a log by calling `change`, and report the log's new position to the `Follower`.
+
+        If `change` fails or returns False, the partition is delayed, or given up until its metadata changes.
+        """
         named = fields(fetcher=self._name, log=log.name, epoch=leader_epoch)
         try:
             helped = change()
@@ -351,8 +361,9 @@ class Fetcher:
             self._follower.delay(key, leader_epoch, self._clock.monotonic())
 
     def _told(self, key: Key, level: int, message: str, error: Exception, named: Mapping[str, Any]) -> bool:
-        """Log the problem that keeps a partition from being replicated, once while the problem lasts. Return False: no
-        progress."""
+        """Log a problem that keeps a partition from being replicated, once as long as it lasts. Return False: no
+        progress.
+        """
         if not self._follower.is_news(key, type(error)):
             level = logging.DEBUG
         logger.log(level, message, extra={**named, **fields(reason=str(error))})
@@ -375,10 +386,10 @@ class Fetcher:
     def _look_at_lacking(self) -> None:
         """Check whether logs that had lost records have all acknowledged records again.
 
-        A log has all of them once it reaches the leader's high watermark and has records of the leader's epoch. Before
-        the leader's epoch has records, the high watermark may be older than the last committed one (KIP-207). Without
-        writes to the partition, the high watermark does not get newer, so the leader is asked for its log end offset
-        instead. Source: Partition.isFollowerInSync.
+        A log has all of them when it reaches the leader's high watermark and has records of the leader's epoch. Before
+        that epoch has records, the high watermark may be older than the last committed one (KIP-207). Without writes to
+        the partition it does not get newer, so the leader is asked for its log end offset instead. Source:
+        Partition.isFollowerInSync.
         """
         now = self._clock.monotonic()
         left = WHOLE_ASKED_MAX
@@ -410,7 +421,7 @@ class Fetcher:
         return place_of(log) != before
 
     def _go_on(self, log: ReplicaLog, leader_epoch: int) -> bool:
-        """Truncate a log whose fetch offset is outside the leader's log.
+        """Truncate a log whose next fetch offset is outside the leader's log.
 
         Records above the leader's log end are removed. If the log ends below the leader's log start, all its records
         are removed.
@@ -426,8 +437,9 @@ class Fetcher:
         return place_of(log) != before
 
     def _list(self, log: ReplicaLog, leader_epoch: int, what: int) -> int:
-        """Return an offset of the leader's log by ListOffsets. Raises ConnectionFailed, also for an error in the
-        response."""
+        """Return an offset of the leader's log, by ListOffsets. Raises ConnectionFailed, even if only the response has
+        an error.
+        """
         version = version_for(_LIST_VERSIONS, self._own.metadata_version)
         if what == EARLIEST_LOCAL and version < _EARLIEST_LOCAL_SINCE:
             what = EARLIEST
@@ -444,13 +456,15 @@ class Fetcher:
 
 
 def place_of(log: ReplicaLog) -> Place:
-    """Return the position of a log from which it has to be fetched."""
+    """Return the position of a log, from which the next fetch continues."""
     return Place(log.log_end_offset, log.epochs.latest, log.log_start_offset)
 
 
 class Fetchers:
-    """All fetchers of this broker. `use` is a listener of AssignedTopics, `use_config` a listener of settings; any
-    thread."""
+    """All fetchers of this broker. Any thread.
+
+    `use` is a listener of AssignedTopics, `use_config` a listener of settings.
+    """
 
     def __init__(
         self, own: OwnBroker, brokers: Brokers, config: BrokerConfig, clock: Clock, executors: Executors = THREADS
@@ -469,19 +483,19 @@ class Fetchers:
         """Throttled rates of this broker's partitions, as follower and as leader."""
 
     def use(self, changes: Sequence[ReplicaChange]) -> None:
-        """Follow the leaders of changed replicas."""
+        """Follow the leaders of replicas that have changed."""
         with self._lock:
             self._use([(change.log, change.now) for change in changes])
 
     def recheck(self, log: ReplicaLog) -> None:
-        """Make the fetcher of a damaged replica check the replica again, unless the replica's leader is changing."""
+        """Make the fetcher of a damaged replica check it again. Do nothing if the replica's leader is changing."""
         with self._lock:
             place, now = self._followed.get(log), log.assignment
             if place is not None and place[0] == now.leader_id:
                 self._fetcher(*place).put([(log, now)])
 
     def use_config(self, config: BrokerConfig) -> None:
-        """Apply settings changed at runtime: the number of threads and the throttled rates."""
+        """Apply settings that changed at runtime: the number of threads and the throttled rates."""
         self.limits.use_config(config)
         with self._lock:
             changed = config.num_replica_fetchers != self._config.num_replica_fetchers
@@ -506,7 +520,7 @@ class Fetchers:
             self._end(self._fetchers.pop(place))
 
     def _end(self, fetcher: Fetcher) -> None:
-        """Stop a fetcher that follows nothing, in the background; only `stop` waits for it."""
+        """Stop a fetcher that follows nothing, in the background. Only `stop` waits for it."""
 
         def end() -> None:
             fetcher.stop()
@@ -547,7 +561,7 @@ class Fetchers:
         return found
 
     def families(self) -> Iterator[Family]:
-        """Yield the replication lag, with Kafka's names: a source of metrics."""
+        """Yield metrics: the replication lag, with Kafka's names."""
         with self._lock:
             fetchers = list(self._fetchers.values())
         lags = [(each.metrics_id, *lag) for each in fetchers for lag in tuple(each.lags.values())]
@@ -566,7 +580,7 @@ class Fetchers:
         yield Family("kafka_server_replicafetchermanager_failedpartitionscount", "gauge", text, [(manager, failed)])
 
     def stop(self) -> None:
-        """Stop all fetchers; return when nothing is appended any more."""
+        """Stop all fetchers, and return when nothing is appended any more."""
         with self._lock:
             fetchers, ending = list(self._fetchers.values()), list(self._ending.values())
         for fetcher in fetchers:

@@ -3,10 +3,12 @@
     follow, forget ─▶ request(now) ─▶ caller sends it ─▶ answered(response, now) ─▶ steps: caller applies them
                                                       └▶ unanswered(now)            and calls: stands, delay, give_up
 
-One request covers all partitions that are followed from this leader. It is part of an incremental fetch session
+One request is for all partitions that are followed from this leader. It is part of an incremental fetch session
 (KIP-227), so partitions without new records cost nothing. A request has the epoch of the last batch, and the response
-shows where the logs diverge (KIP-595); `divergence` computes the truncation offset. The response for a partition is
-used only if its log is still at the requested position in the same leader epoch; otherwise it is stale.
+shows where the logs diverge (KIP-595); `divergence` computes the truncation offset.
+
+A log may have changed since the request. So the response for a partition is used only if its log is still at the
+requested position in the same leader epoch.
 
 Source: AbstractFetcherThread, ReplicaFetcherThread, FetchSessionHandler of Kafka 4.1. Does no I/O; belongs to one
 thread.
@@ -59,7 +61,7 @@ An election reaches all brokers at about the same time, and producers with acks=
 
 
 class Place(NamedTuple):
-    """The position of a log."""
+    """The position of a log: its end, from which the next fetch continues, its last epoch and its start."""
 
     end: int
     """The next offset to fetch."""
@@ -69,7 +71,7 @@ class Place(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Records from the leader, possibly none, with its high watermark and log start offset."""
+    """Records to append, possibly none, with the leader's high watermark and log start offset."""
 
     key: Key
     leader_epoch: int
@@ -79,7 +81,7 @@ class Append(NamedTuple):
 
 
 class OutOfRange(NamedTuple):
-    """The fetched offset is outside the leader's log: ask the leader for its start and end offsets."""
+    """The fetched offset is outside the leader's log. Ask the leader for its start and end offsets."""
 
     key: Key
     leader_epoch: int
@@ -104,7 +106,7 @@ class Limits(NamedTuple):
 
 
 class _Session:
-    """The fetch session: the position of each partition that the leader was sent, and the ids for the next request."""
+    """The fetch session: the positions that the leader was sent, and the ids for the next request."""
 
     __slots__ = ("epoch", "id", "sent")
 
@@ -119,8 +121,9 @@ class _Session:
         return self.epoch == 0
 
     def begin_again(self, *, known: bool) -> None:
-        """Make the next request open a new fetch session. With `known`, it replaces the current session at the
-        leader."""
+        """Make the next request open a new fetch session. With `known`, the leader replaces the current session by
+        it.
+        """
         if not known:
             self.id = _NO_SESSION
         self.epoch = 0
@@ -135,7 +138,7 @@ class _Session:
 
 
 class _Followed:
-    """A followed partition."""
+    """A partition that is followed: its leader epoch, its position, and when it is fetched."""
 
     __slots__ = ("due", "early", "fetched", "leader_epoch", "place")
 
@@ -166,7 +169,7 @@ class Follower:
 
     @property
     def given_up(self) -> int:
-        """The number of partitions not fetched until their metadata changes. Any thread."""
+        """The number of partitions that are not fetched until their metadata changes. Any thread."""
         return sum(not each.fetched and not each.due for each in tuple(self._followed.values()))
 
     # --- what is followed ---------------------------------------------------------------------------------------------
@@ -175,7 +178,7 @@ class Follower:
         return len(self._followed)
 
     def follow(self, key: Key, leader_epoch: int, place: Place) -> None:
-        """Follow a partition that the leader leads in this epoch; `place` is the local log's position."""
+        """Follow a partition that the leader leads in this epoch. `place` is the position of this broker's log."""
         self._remove(key)
         self._followed[key] = _Followed(leader_epoch, place)
         self._fetched_count += 1
@@ -198,7 +201,7 @@ class Follower:
         return UNDEFINED if found is None else found.leader_epoch
 
     def stands(self, key: Key, leader_epoch: int, place: Place) -> None:
-        """Set the position of a partition's log, if the partition is still followed in this leader epoch."""
+        """Note the position of a partition's log, if the partition is still followed in this leader epoch."""
         found = self._present(key, leader_epoch)
         if found is not None and found.place != place:
             if found.place.end != place.end:  # moved to the end, since a response may not have room for all
@@ -207,7 +210,7 @@ class Follower:
             self._changed[key] = None
 
     def delay(self, key: Key, leader_epoch: int, now: float, delay_s: float | None = None) -> None:
-        """Do not fetch a partition before a delay is over; the default delay is the back-off."""
+        """Do not fetch a partition for `delay_s` seconds; by default, for the fetch back-off."""
         found = self._present(key, leader_epoch)
         if found is not None:
             self._put_off(key, found)
@@ -222,15 +225,17 @@ class Follower:
             found.due = 0.0
 
     def is_news(self, key: Key, trouble: object) -> bool:
-        """Note a problem of a partition; return whether it differs from the partition's last problem, so that a lasting
-        problem is logged only once, even in several epochs."""
+        """Note a problem of a partition; return whether it differs from the partition's last problem.
+
+        So a lasting problem is logged only once, even if leader epochs change meanwhile.
+        """
         if self._troubles.get(key) == trouble:
             return False
         self._troubles[key] = trouble
         return True
 
     def goes_well(self, key: Key) -> None:
-        """Forget the partition's last problem, so that the next problem is logged."""
+        """Forget the partition's last problem, so that its next problem is logged again."""
         self._troubles.pop(key, None)
 
     def _present(self, key: Key, leader_epoch: int) -> _Followed | None:
@@ -243,17 +248,17 @@ class Follower:
         self._changed[key] = None
 
     def asks_for(self, key: Key, leader_epoch: int) -> bool:
-        """Return whether the next request or its session includes this partition."""
+        """Return whether this partition is being fetched, and not delayed or given up."""
         found = self._present(key, leader_epoch)
         return found is not None and found.fetched
 
     def is_told(self, key: Key, place: Place) -> bool:
-        """Return whether the leader was sent this position of a partition's log and did not reject the position."""
+        """Return whether the leader was sent this position of the partition's log and did not reject it."""
         found = self._followed.get(key)
         return found is not None and found.fetched and self._session.sent.get(key) == (found.leader_epoch, place)
 
     def take_up(self, now: float) -> None:
-        """Include delayed partitions that are due again in the next request. `request` does this first."""
+        """Include partitions whose delay is over in the next request. `request` calls this first."""
         while self._delayed and self._delayed[0][0] <= now:
             due, key = heapq.heappop(self._delayed)
             found = self._followed.get(key)
@@ -263,7 +268,7 @@ class Follower:
                 self._changed[key] = None
 
     def wait(self, now: float) -> float | None:
-        """Return the seconds until a partition is due, or None if no partition becomes due before something changes."""
+        """Return the seconds until a partition is due; None if none becomes due by time alone."""
         if self._fetched_count:
             return 0.0
         while self._delayed:
@@ -277,7 +282,7 @@ class Follower:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def request(self, now: float) -> FetchRequest | None:
-        """Return the next request, or None if no partition is due. The sender adds its replica id."""
+        """Return the next request, or None if no partition is due. The sender adds its own replica id."""
         self.take_up(now)
         if not self._fetched_count:
             return None
@@ -302,7 +307,7 @@ class Follower:
         )
 
     def _news(self, sent: dict[Key, tuple[int, Place]]) -> tuple[dict[Key, tuple[int, Place]], list[Key]]:
-        """Return (partitions that are new or changed in the fetch session, partitions to remove from it)."""
+        """Return (partitions to add to the fetch session or to change in it, partitions to remove from it)."""
         wanted, forgotten = {}, []
         for key in self._changed:
             each = self._followed.get(key)
@@ -331,7 +336,7 @@ class Follower:
     # --- responses ----------------------------------------------------------------------------------------------------
 
     def unanswered(self, now: float) -> None:
-        """Note that no response came: delay all partitions, and list all of them in the next request."""
+        """Note that no response came. All partitions are delayed, and the next request lists all of them."""
         self._session.begin_again(known=True)
         self._delay_all(now)
 
@@ -341,7 +346,7 @@ class Follower:
                 self.delay(key, each.leader_epoch, now)
 
     def answered(self, response: FetchResponse, now: float) -> list[Step]:
-        """Return the changes of the logs that a response to the last request requires, in order."""
+        """Return the steps that a response to the last request requires, in order. A step is a change of a log."""
         if response.error_code:
             self._refused(response.error_code, now)
             return []

@@ -4,7 +4,7 @@
     Apache Kafka's    __cluster_metadata-0 of a controller or a combined node: its newest snapshot (*.checkpoint), then
                       the log after it
 
-Both brokers store the same SCRAM keys, so passwords stay valid. No request returns these keys, so they have to be read
+Both brokers store the same SCRAM keys, so passwords stay valid. No request returns these keys, so they must be read
 from the files. Only records about users are decoded, so the log may be from a newer Kafka than this release supports.
 """
 
@@ -54,8 +54,9 @@ SEGMENT: Final = ".log"
 
 
 def credentials_of(directory: str) -> Credentials:
-    """Return the credentials in a data directory or backup. Raises StartupError if `directory` is neither or cannot be
-    read."""
+    """Return the credentials in a data directory or backup. Raises StartupError if the directory is neither, or is
+    unreadable.
+    """
     journal = files.read_bytes(f"{directory}/{files.JOURNAL_NAME}")
     if journal is not None:
         return dict(replay(f"{directory}/{files.JOURNAL_NAME}", journal)[0].credentials)
@@ -71,8 +72,7 @@ def credentials_of(directory: str) -> Credentials:
 
 
 def of_snapshot(path: str) -> Credentials:
-    """Return the credentials in one of Kafka's metadata snapshots. Raises StartupError if the snapshot cannot be
-    read."""
+    """Return the credentials in one of Kafka's metadata snapshots. Raises StartupError if it cannot be read."""
     found: Credentials = {}
     try:
         _apply(found, _values(path, 0))
@@ -99,7 +99,7 @@ def _of_kafka(path: str, names: list[str]) -> Credentials:
 
 
 def _values(path: str, first: int) -> Iterator[bytes]:
-    """Yield the values of a file's records from this offset, without control records."""
+    """Yield the values of a file's records from an offset on. Control records are left out."""
     data = files.read_bytes(path) or b""
     try:
         columns = decode(data, first) if data else None
@@ -111,7 +111,7 @@ def _values(path: str, first: int) -> Iterator[bytes]:
 
 
 def _apply(found: Credentials, values: Iterable[bytes]) -> None:
-    """Apply records; the records of a transaction take effect at its end."""
+    """Apply records to the credentials. The records of a transaction take effect at its end."""
     pending: Credentials | None = None
     for value in values:
         if value[1:2] and value[1] not in READ:

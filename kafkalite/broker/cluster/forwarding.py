@@ -2,9 +2,9 @@
 
     forward(request) ─▶ queue ─▶ kafkalite-forwarder ─▶ Envelope to the quorum's leader ─▶ Deferred
 
-One request is in flight at a time, on the forwarder's own connection. If the leader changes, the request waits for the
-new leader and is sent to it. The controller gets the client's principal and address and decides whether the request is
-allowed. The member sends registrations and heartbeats on another connection.
+One request is in flight at a time, on the forwarder's own connection. If the leader changes, the request is sent again
+to the new leader. The controller gets the client's principal and address, and decides whether the request is allowed.
+Registrations and heartbeats use another connection, which belongs to the member.
 
 Source: ForwardingManager and NodeToControllerChannelManager of Kafka 4.1. Any thread may call `forward`.
 """
@@ -44,7 +44,7 @@ _CORRELATION_ID_SIZE: Final = 4
 
 
 class Outcome(NamedTuple):
-    """The result of a request: the controller's `answer` (header and body), or None and an error code."""
+    """The result of a forwarded request: the controller's `answer` (header and body), or None and an error code."""
 
     answer: bytes | None
     code: ErrorCode = ErrorCode.NONE
@@ -62,8 +62,8 @@ class _Waiting(NamedTuple):
 class Forwarder:
     """Sends requests to the controller, one at a time.
 
-    `leader` returns the quorum leader's address. `open_to` returns a connection to this address: the given connection
-    if it fits.
+    `leader` returns the address of the quorum's leader. `open_to` returns a connection to an address; it reuses the
+    given connection if that has this address.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class Forwarder:
         self._connection: ControllerConnection | None = None
 
     def start(self) -> None:
-        """Start sending, first the requests that were queued before the start."""
+        """Start sending. Requests that were queued before are sent first."""
         self._worker.start()
 
     def forward(self, request: bytes, principal: str, host: str) -> Deferred[Outcome]:
-        """Forward a whole request, header and body, of a client with this principal (`User:name`) and address."""
+        """Forward a client's whole request, header and body. `principal` has the form `User:name`."""
         envelope = EnvelopeRequest(
             request_data=request, request_principal=encode_principal(principal), client_host_address=packed(host)
         )
@@ -98,10 +98,10 @@ class Forwarder:
         return outcome
 
     def ask(self, key: int, message: object) -> Deferred[Any]:
-        """Send one of the broker's own requests. The result is the controller's response, or None if no response came
-        in time.
+        """Send one of the broker's own requests. The Deferred gets the controller's response, or None if none came in
+        time.
 
-        A response whose top-level `error_code` is NOT_CONTROLLER is dropped, and the request goes to the next leader.
+        A response with the top-level `error_code` NOT_CONTROLLER is dropped, and the request goes to the next leader.
         """
         answer: Deferred[Any] = Deferred()
         if not self._enqueue(key, message, 0, lambda found: answer.complete(_response(found))):
@@ -120,7 +120,7 @@ class Forwarder:
         return True
 
     def stop(self) -> None:
-        """Stop; waiting requests fail with REQUEST_TIMED_OUT."""
+        """Stop. Waiting requests fail with REQUEST_TIMED_OUT."""
         with self._worker.lock:
             self._stopping = True
         if self._connection is not None:
@@ -151,8 +151,10 @@ class Forwarder:
         return 0.0
 
     def _ask_leader(self, key: int, message: object) -> Any:
-        """Return the leader's response or the code of a final error; None if no controller was found and the caller has
-        to try again."""
+        """Return the leader's response, or the code of a final error.
+
+        None if no controller was found, so that the caller has to try again.
+        """
         leader = self._leader()
         if leader is None:
             return None
@@ -177,7 +179,7 @@ def _response(found: Any) -> Any:
 
 
 def _outcome(found: Any) -> Outcome:
-    """Convert the response to an Envelope, or an error code, to the result of the forwarded request."""
+    """Return the result of the forwarded request, from the response to its Envelope or from an error code."""
     if isinstance(found, ErrorCode):
         return Outcome(None, found)
     if found.error_code == ErrorCode.UNSUPPORTED_VERSION:
@@ -190,13 +192,13 @@ def _outcome(found: Any) -> Outcome:
 
 
 def encode_principal(principal: str) -> bytes:
-    """Encode a principal as Kafka's DefaultPrincipalData version 0, never authenticated by a token."""
+    """Encode a principal in version 0 of Kafka's DefaultPrincipalData, as not authenticated by a token."""
     kind, _, name = principal.partition(":")
     return _PRINCIPAL_VERSION + _compact(kind) + _compact(name) + b"\0\0"
 
 
 def packed(host: str) -> bytes:
-    """Encode an IP address as 4 or 16 bytes; an IPv4-mapped IPv6 address as 4."""
+    """Encode an IP address as 4 or 16 bytes. An IPv4-mapped IPv6 address has 4."""
     address = ipaddress.ip_address(host.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).packed

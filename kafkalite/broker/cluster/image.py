@@ -2,15 +2,18 @@
 
     image ─▶ Delta(image) ─▶ apply(record) … ─▶ build(offset, epoch) ─▶ image
 
-An image has one mapping (a *section*) for each kind of object. A delta copies only the sections, and only the
-partitions of a topic, that its records change. Consecutive images share all other objects, so a reader finds changes by
-comparing identities. A snapshot is applied to EMPTY: objects that it does not contain no longer exist.
+An image has one mapping (a *section*) for each kind of object. A delta copies only the sections that its records
+change, and in a topic only the partitions that they change. Consecutive images have all other objects in common, so a
+reader finds changes by comparing identities.
+
+A snapshot is applied to EMPTY: objects that it does not contain no longer exist.
 
 A record that does not fit the image, such as a change of a partition that does not exist, raises MetadataFault: the
 image would no longer equal the controller's.
 
-Source: the images and deltas of org.apache.kafka.image in Kafka 4.1, and PartitionRegistration.merge. Does no I/O. Any
-thread may read an image; a delta belongs to one thread.
+Source: the images and deltas of org.apache.kafka.image in Kafka 4.1, and PartitionRegistration.merge.
+
+Thread rule: any thread may read an image; a delta belongs to one thread. Does no I/O.
 """
 
 from __future__ import annotations
@@ -76,7 +79,7 @@ class ControllerState(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """A partition's replicas, leader and ISR, as the controller decided."""
+    """A partition's replicas, leader and ISR, as decided by the controllers."""
 
     replicas: tuple[int, ...]
     directories: tuple[bytes, ...]
@@ -94,8 +97,9 @@ class PartitionState(NamedTuple):
     last_known_elr: tuple[int, ...]
 
     def merged(self, change: types.PartitionChangeRecord) -> PartitionState:
-        """Return the state after a change. The partition epoch rises by one; the leader epoch rises if the change has a
-        leader."""
+        """Return the state after a change. The partition epoch rises by one. If the change has a leader, the leader
+        epoch rises, too.
+        """
         replicas = _or(change.replicas, self.replicas)
         directories = _or(change.directories, self.directories)
         if len(directories) != len(replicas):  # written by a controller that does not support directories
@@ -119,7 +123,7 @@ class PartitionState(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopicState:
-    """A topic. The id identifies it, since a deleted topic's name can be used again."""
+    """A topic. Its id identifies it, since another topic may get the name of a deleted topic."""
 
     name: str
     id: bytes
@@ -127,7 +131,7 @@ class TopicState:
 
 
 class AclState(NamedTuple):
-    """An ACL, with the numbers of the protocol."""
+    """An ACL, with the protocol's numbers for its types."""
 
     resource_type: int
     resource_name: str
@@ -196,7 +200,7 @@ class Delta:
         self._producer_ids_node = image.producer_ids_node
 
     def build(self, offset: int, epoch: int) -> Image:
-        """Return the image with the applied records. The delta then starts from that image."""
+        """Return the image with the applied records. Later records are applied to that image."""
         topics = self._sections.get("topics", {})
         for topic_id, partitions in self._partitions.items():
             topics[topic_id] = replace(topics[topic_id], partitions=partitions)
@@ -249,7 +253,7 @@ class Delta:
     def feature_level(self, record: types.FeatureLevelRecord) -> None:
         """Set a feature's level.
 
-        Raises MetadataFault for a metadata.version that is newer than this release supports, since the meaning of later
+        Raises MetadataFault for a metadata.version that is newer than this release supports: the meaning of later
         records may have changed.
         """
         if record.name == METADATA_VERSION and record.feature_level > METADATA_LEVELS[1]:
@@ -347,7 +351,10 @@ class Delta:
         )
 
     def _shared(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return an equal tuple that this delta already has, to save memory: a large cluster has many equal tuples."""
+        """Return an equal tuple that this delta has seen before, or the tuple itself.
+
+        This saves memory: a large cluster has many equal tuples.
+        """
         return self._tuples.setdefault(values, values)
 
     def change_partition(self, record: types.PartitionChangeRecord) -> None:

@@ -6,14 +6,19 @@
         │                           └─ answered: out of date ─────▶ PENDING, until metadata arrives
         └──────── metadata: a newer partition epoch, or another leader epoch ────────┘
 
-The controllers decide. Each decision has a partition epoch, which the next proposal must contain (compare and set). At
-most one proposal is pending. Meanwhile the high watermark waits for the replicas of both the old and the proposed ISR
-(`maximal`): a joining replica may already be eligible as leader, and a leaving one may still be (KIP-497). The answer
-and the metadata record of a decision arrive in either order; the second of them changes nothing.
+The controllers decide. Each decision has a partition epoch, which the next proposal must contain (compare and set).
+
+At most one proposal is pending. Meanwhile the high watermark waits for the replicas of both the old and the proposed
+ISR (`maximal`). The reason is that a joining replica may already be eligible as leader, and that a leaving one may
+still be (KIP-497).
+
+The answer to a proposal and the metadata record of the decision arrive in either order. The second of them changes
+nothing.
 
 Source: Partition.prepareIsrExpand, handleAlterPartitionUpdate, handleAlterPartitionError and makeLeader of Kafka 4.1.
-Unlike in Kafka, metadata with the current partition epoch leaves a proposal pending. Does no I/O; the caller must hold
-a lock.
+Unlike in Kafka, metadata with the current partition epoch leaves a proposal pending.
+
+Thread rule: the caller must hold a lock. Does no I/O.
 """
 
 from __future__ import annotations
@@ -53,7 +58,7 @@ class Proposal(NamedTuple):
 
 
 class Verdict(enum.Enum):
-    """The effect of a controller's answer on the state of the ISR."""
+    """What a controller's answer does to the state of the ISR."""
 
     TAKEN = "taken"
     """The state is committed again, with the answer's ISR."""
@@ -77,7 +82,7 @@ class Answer(NamedTuple):
 
 
 class InSync:
-    """The in-sync replicas of one partition since its leader's election."""
+    """The in-sync replicas of one partition since the election of its leader."""
 
     __slots__ = ("isr", "leader_epoch", "partition_epoch", "pending")
 
@@ -103,10 +108,10 @@ class InSync:
         return True
 
     def propose(self, joining: Iterable[int], leaving: Iterable[int]) -> Proposal | None:
-        """Propose that replicas join the ISR or, if no replica can join, that replicas leave it.
+        """Return a proposal that replicas join the ISR, or, if none can join, that replicas leave it.
 
-        Returns None if nothing changes or a proposal is pending. A proposal never adds and removes replicas at once,
-        since different replicas count for the high watermark meanwhile.
+        Return None if nothing changes or a proposal is pending. A proposal never does both, since different replicas
+        count for the high watermark meanwhile.
         """
         if self.pending is not None:
             return None

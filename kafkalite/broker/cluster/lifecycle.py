@@ -3,11 +3,15 @@
     REGISTERING ─▶ STARTING ─▶ IN_SERVICE ─▶ STOPPING ─▶ STOPPED
          └────────────┴────────────┴────────────┴─────▶ FAILED
 
-Registration gives the broker its epoch. A heartbeat has the offset of the applied metadata. Until the controllers
-report that the metadata has caught up, the broker asks to stay fenced and sends heartbeats at short intervals. When it
-is also ready to serve, it asks to be unfenced. If the controllers get no heartbeat for broker.session.timeout.ms (their
-setting), they fence the broker; it continues to send heartbeats and is unfenced again. To stop, the broker asks for a
-controlled shutdown in its heartbeats, and serves clients until it leads no partition.
+Registration gives the broker its epoch. A heartbeat has the offset of the applied metadata.
+
+In STARTING, the broker sends heartbeats at short intervals and asks to stay fenced, until the controllers report that
+its metadata has caught up. When it is also ready to serve, it asks to be unfenced.
+
+If the controllers get no heartbeat for broker.session.timeout.ms (their setting), they fence the broker. It continues
+to send heartbeats, and is unfenced again.
+
+To stop, the broker asks for a controlled shutdown in its heartbeats, and serves clients until it leads no partition.
 
 Only one process may use a node id: a process fails if another process's registration replaces its own.
 
@@ -66,7 +70,7 @@ _AGAIN_S: Final[Mapping[int, float]] = {
 
 
 class Phase(enum.Enum):
-    """The phase of a broker's lifecycle."""
+    """The phases of a broker's lifecycle."""
 
     REGISTERING = "registering"
     STARTING = "starting"
@@ -78,7 +82,7 @@ class Phase(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """The broker that registers."""
+    """The data with which a broker registers."""
 
     node_id: int
     cluster_id: str
@@ -93,7 +97,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Durations from the settings, in seconds."""
+    """Durations that settings determine, in seconds."""
 
     registration_max: float
     beat: float
@@ -103,8 +107,10 @@ class Times:
 
 
 class Lifecycle:
-    """The lifecycle of this broker. Times are seconds of one monotonic clock. If `serves` is false, the broker never
-    asks to be unfenced."""
+    """The lifecycle of this broker. Times are seconds of one monotonic clock.
+
+    If `serves` is false, the broker never asks to be unfenced.
+    """
 
     def __init__(self, node: Node, times: Times, now: float, *, serves: bool) -> None:
         self.node = node
@@ -143,11 +149,11 @@ class Lifecycle:
         return max(0.0, self._next - now)
 
     def unheard_s(self, now: float) -> float:
-        """Return the seconds since the controllers last answered."""
+        """Return the seconds since the controllers last answered a request."""
         return max(0.0, now - self._last_beat)
 
     def ready(self, now: float) -> None:
-        """Note that all parts of the broker run, so that it may be unfenced."""
+        """Note that all parts of the broker run, so that it may ask to be unfenced."""
         self._ready = True
         if self.phase is Phase.STARTING:
             self._next = now
@@ -162,7 +168,7 @@ class Lifecycle:
             self.phase = Phase.STOPPED
 
     def saw(self, image: Image) -> None:
-        """Check new metadata: fail if another process has registered with this node id."""
+        """Check new metadata; fail if another process has registered with this node id."""
         present = image.brokers.get(self.node.node_id)
         if self.epoch == UNKNOWN_EPOCH or present is None or self.ended:
             return
@@ -176,8 +182,8 @@ class Lifecycle:
     ) -> BrokerRegistrationRequest | BrokerHeartbeatRequest:
         """Return the request to send now.
 
-        `applied_offset` is the offset of the last published metadata record, or -1. `cordoned`: whether the data
-        directory is closed to new partitions; None if the cluster does not support cordoning.
+        `applied_offset` is the offset of the last published metadata record, or -1. `cordoned` is whether the data
+        directory is closed to new partitions; None if the cluster does not support that.
         """
         if self.phase is Phase.REGISTERING:
             return self._registration()
@@ -191,8 +197,10 @@ class Lifecycle:
         )
 
     def _cordoned(self, cordoned: bool | None) -> list[bytes] | None:
-        """Return the cordoned directories for a heartbeat; None (before the metadata has caught up, for example)
-        changes nothing."""
+        """Return the directories for a heartbeat that are closed to new partitions (cordoned).
+
+        None means that a heartbeat changes nothing, for example before the metadata has caught up.
+        """
         if cordoned is None or not self.caught_up:
             return None
         return [self.node.directory_id] if cordoned else []
@@ -221,7 +229,7 @@ class Lifecycle:
         )
 
     def registered(self, response: BrokerRegistrationResponse, now: float, levels: Mapping[str, int]) -> None:
-        """Handle the response to a registration; `levels` are the cluster's finalized features, if known."""
+        """Handle the response to a registration. `levels` are the finalized features of the cluster, if known."""
         if self.phase is not Phase.REGISTERING:
             return
         code = response.error_code
@@ -292,8 +300,10 @@ class Lifecycle:
 
 
 def unsupported_features(levels: Mapping[str, int]) -> str:
-    """Return a sentence that explains why a cluster with these features refuses this broker, and how its controllers
-    must be formatted."""
+    """Return a sentence that explains why this broker cannot join a cluster with these features.
+
+    It also says how the controllers must be formatted.
+    """
     unknown = [f"{name}={level}" for name, level in sorted(levels.items()) if name not in FEATURES and level > 0]
     other = [name for name, level in sorted(levels.items()) if name in FEATURES and not _is_done(name, level)]
     if not unknown and not other:

@@ -1,17 +1,21 @@
-"""Join a cluster with Apache Kafka's controllers, and follow its metadata, on these threads:
+"""Join a cluster with Apache Kafka's controllers, and follow its metadata.
 
     kafkalite-metadata    fetches the metadata log from the quorum's leader (`Observer`) and publishes images
     kafkalite-proposer    sends the quorum's leader changes of ISRs and replica directories (another `Forwarder`)
     kafkalite-forwarder   forwards clients' requests to the quorum's leader (`Forwarder`)
     kafkalite-heartbeat   registers and sends heartbeats (`Lifecycle`) on its own connection, so nothing delays them
 
-`listeners` are called on the metadata thread with the previous image and the new one, in order, before a heartbeat
-reports the new one as applied. A fault that prevents the broker from continuing (metadata that it cannot apply, another
-broker with the same id) is reported to `on_fatal`, once. During the start it is raised as a StartupError instead.
+These are the names of the threads.
+
+The metadata thread calls `listeners` with the previous image and the new one, in order. A heartbeat reports the new
+image as applied only after that.
+
+A fault that prevents the broker from continuing is reported to `on_fatal`, once. Examples are metadata that it cannot
+apply, and another broker with the same id. During the start, the fault is raised as a StartupError instead.
 
     start ─▶ wait_caught_up ─▶ the other parts of the broker start ─▶ enter ─▶ … ─▶ stop
 
-`give_up` ends both waits early. Any thread may read `image`.
+`wait_caught_up` and `enter` wait; `give_up` ends both waits early. Any thread may read `image`.
 """
 
 from __future__ import annotations
@@ -66,7 +70,7 @@ class Connect(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controllers:
-    """The configured addresses at which to look for the quorum's leader."""
+    """The configured addresses at which the quorum's leader is looked for."""
 
     voters: Mapping[int, Address]
     servers: tuple[Address, ...]
@@ -79,13 +83,15 @@ class Controllers:
         return ControllerConnection.connect(address, client_id, timeout_s, self.security)
 
     def quorum(self) -> Quorum:
-        """Return a quorum whose leader is not known yet."""
+        """Return the state of a quorum whose leader is not known yet."""
         return Quorum(self.voters, self.servers, self.listener)
 
 
 class Member:
-    """This broker's membership in a cluster. If `serves` is false, the broker never asks to be unfenced and gets no
-    partitions."""
+    """This broker's membership in a cluster.
+
+    If `serves` is false, the broker never asks to be unfenced and gets no partitions.
+    """
 
     def __init__(
         self,
@@ -100,7 +106,9 @@ class Member:
         connect: Connect | None = None,
         cordoned: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`cordoned` returns whether the settings exclude the data directory from new partitions."""
+        """Create a member that is not started. `cordoned` returns whether the settings close the data directory to new
+        partitions.
+        """
         self.image: Image = EMPTY
         self.listeners: list[Callable[[Image, Image], None]] = []
         self._node = node
@@ -152,8 +160,8 @@ class Member:
     def enter(self) -> None:
         """Report that all parts of the broker run.
 
-        If the broker serves, wait until the controllers have unfenced it and its own image shows that, so that clients
-        see it in Metadata responses. Raises StartupError.
+        If the broker serves clients, wait until the controllers have unfenced it and its own image shows that. Then
+        clients see it in Metadata responses. Raises StartupError.
         """
         if self._serves:
             with self._beating.lock:
@@ -163,7 +171,7 @@ class Member:
         self._begun = True
 
     def give_up(self) -> None:
-        """End the waits of a start, now and later, with StartGivenUp. Any thread."""
+        """End the waits of a start, now and in the future, with StartGivenUp. Any thread."""
         if not self._begun:
             self._fail(StartGivenUp("the broker was stopped before it was ready"))
 
@@ -182,21 +190,22 @@ class Member:
             )
 
     def forward(self, request: bytes, principal: str, host: str) -> Deferred[Outcome]:
-        """Forward a client's request to the controller; see `Forwarder.forward`."""
+        """Forward a client's request to the controller (see `Forwarder.forward`)."""
         return self._forwarder.forward(request, principal, host)
 
     def ask(self, key: int, message: object) -> Deferred[Any]:
-        """Send one of the broker's own requests to the controller; see `Forwarder.ask`."""
+        """Send one of the broker's own requests to the controller (see `Forwarder.ask`)."""
         return self._forwarder.ask(key, message)
 
     def propose(self, key: int, message: object) -> Deferred[Any]:
-        """Send a partition leader's proposal to the controller, as `ask` does, but do not wait for clients'
-        requests."""
+        """Send a partition leader's proposal to the controller, as `ask` does. It does not wait for clients'
+        requests.
+        """
         return self._proposer.ask(key, message)
 
     @property
     def progress(self) -> str:
-        """Describe the progress of the start. Any thread."""
+        """Describe the progress of the start in words. Any thread."""
         lifecycle = self._lifecycle
         if lifecycle.phase is Phase.REGISTERING:
             return "not registered yet"
@@ -205,7 +214,7 @@ class Member:
 
     @property
     def incarnation(self) -> bytes:
-        """The id of this process in its registration."""
+        """The id of this process, which its registration contains."""
         return self._node.incarnation
 
     @property
@@ -220,7 +229,10 @@ class Member:
 
     @property
     def epoch(self) -> int:
-        """The broker epoch, from the registration response or the metadata, whichever comes first; -1 until then."""
+        """The broker epoch; -1 until it is known.
+
+        It comes from the registration response or the metadata, whichever is first.
+        """
         return max(self._lifecycle.epoch, self._epoch_told)
 
     @property
@@ -246,8 +258,8 @@ class Member:
     def stop(self, *, controlled: bool = True) -> None:
         """Leave the cluster.
 
-        A controlled stop first asks the controllers to elect other leaders, and waits until they have done so or cannot
-        be reached.
+        A controlled stop first asks the controllers to elect other leaders. It waits until they have done so, or until
+        none can be reached.
         """
         if controlled:
             with self._beating.lock:
@@ -269,7 +281,7 @@ class Member:
     # --- metadata, on its thread --------------------------------------------------------------------------------------
 
     def _follow(self) -> float | None:
-        """Run the metadata thread once; return the seconds until the next run."""
+        """Do one step of the metadata thread; return the seconds until the next one."""
         if self._stopping or self._fault is not None:
             return None
         try:
@@ -321,8 +333,8 @@ class Member:
     def _check_no_controller(self, image: Image) -> None:
         """Raise MetadataFault if this broker replaces a node that was both broker and controller.
 
-        That node is still a voter of the quorum, and its vote would be missing. An image from before this process
-        registered is not checked: the node may have been removed from the quorum since.
+        That node is still a voter of the quorum, whose vote would be missing. An image from before this process
+        registered is not checked, because the node may have been removed from the quorum since.
         """
         node = self._node
         own = image.brokers.get(node.node_id)
@@ -339,7 +351,7 @@ class Member:
     # --- registration and heartbeats, on their thread -----------------------------------------------------------------
 
     def _beat(self) -> float | None:
-        """Run the heartbeat thread once; return the seconds until the next run."""
+        """Do one step of the heartbeat thread; return the seconds until the next one."""
         try:
             return self._register_or_beat()
         except Exception as error:
@@ -383,7 +395,7 @@ class Member:
         return wait_s
 
     def _ask_leader(self, key: int, request: object) -> tuple[Any, str]:
-        """Return (the leader's response or None, the reason if no response came)."""
+        """Return (the leader's response or None, the reason why there is none)."""
         leader = self._observer.quorum.leader
         if leader is None:
             return None, "no quorum leader is known"
@@ -413,15 +425,16 @@ class Member:
     # --- both ---------------------------------------------------------------------------------------------------------
 
     def _note_entered(self) -> None:
-        """End the wait of `enter` once the controllers have unfenced the broker and every listener was called with that
-        image."""
+        """End the wait of `enter`, once the controllers have unfenced the broker and every listener was called with
+        that image.
+        """
         own = self.image.brokers.get(self._node.node_id)
         known = own is not None and own.epoch == self._lifecycle.epoch and not own.fenced and not self._publishing
         if known and self._lifecycle.phase is Phase.IN_SERVICE:
             self._entered.set()
 
     def _opened(self, connection: ControllerConnection | None, address: Address) -> ControllerConnection:
-        """Return `connection` if it is open to this address, otherwise a new connection."""
+        """Return `connection` if it is open to this address, or else a new connection."""
         if connection is not None:
             if connection.address == address and not connection.closed:
                 return connection
@@ -447,7 +460,7 @@ class Member:
 
 
 def find_cluster_id(controllers: Controllers, client_id: str, timeout_s: float, clock: Clock, given_up: Event) -> str:
-    """Return the id of the cluster from the first controller that answers.
+    """Return the cluster id from the first controller that answers.
 
     Raises ControllersAway if no controller answers in time, and StartGivenUp if the start was given up.
     """
@@ -463,7 +476,7 @@ def find_cluster_id(controllers: Controllers, client_id: str, timeout_s: float, 
 
 
 def once_each(reasons: Mapping[Address, str]) -> list[str]:
-    """Return each reason once, with the addresses of all nodes to which it applies."""
+    """Return each reason once, with the addresses of the nodes that gave it."""
     alike: dict[str, list[str]] = {}
     for address, reason in reasons.items():
         alike.setdefault(reason.replace(str(address), _PLACE), []).append(str(address))
@@ -471,7 +484,9 @@ def once_each(reasons: Mapping[Address, str]) -> list[str]:
 
 
 def _ask_cluster_id(controllers: Controllers, client_id: str) -> tuple[str, dict[Address, str]]:
-    """Return the cluster id, or "" and the reason for each controller that did not return it."""
+    """Ask the controllers for the cluster id; return it, or "" and the reason of each controller that did not return
+    it.
+    """
     reasons = {}
     for address in dict.fromkeys((*controllers.servers, *controllers.voters.values())):
         try:

@@ -47,21 +47,23 @@ MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 
 class ControllerRoutes(NamedTuple):
-    """The addresses and security settings for reaching the other nodes of the cluster."""
+    """The addresses and security settings for connections to the other nodes of the cluster."""
 
     controllers: Controllers
     inner: Security | None
     """The TLS and SASL settings for the inter-broker listener; None for plaintext."""
 
     def reload_certificates(self) -> None:
-        """Load the certificates again for new connections."""
+        """Read the certificates again, for new connections."""
         for each in (self.controllers.security, self.inner):
             if each is not None:
                 each.reload()
 
 
 def ways_of(config: BrokerConfig) -> ControllerRoutes:
-    """Return the routes that the settings describe. Raises ConfigError."""
+    """Return the addresses and security settings for the other nodes, from the broker's settings. Raises
+    ConfigError.
+    """
     controllers = Controllers(
         voters={number: Server(*server) for number, server in config.quorum_voters().items()},
         servers=tuple(Server(*server) for server in config.quorum_servers()),
@@ -72,7 +74,7 @@ def ways_of(config: BrokerConfig) -> ControllerRoutes:
 
 
 def cluster_id_of(ways: ControllerRoutes, config: BrokerConfig, clock: Clock, given_up: Event) -> str:
-    """Return the cluster id from a controller. Raises StartupError."""
+    """Ask a controller for the cluster id and return it. Raises StartupError."""
     timeout_s = config.initial_broker_registration_timeout_ms / 1000
     return find_cluster_id(ways.controllers, f"broker-{config.node_id}", timeout_s, clock, given_up)
 
@@ -86,7 +88,9 @@ def join(
     *,
     on_fatal: Callable[[BaseException], None],
 ) -> Member:
-    """Build a member that is not started. `listeners` are the advertised addresses and protocols, by listener name."""
+    """Build a member that is not started. `listeners` has the advertised address and the protocol of each listener
+    name.
+    """
     node = node_of(config, logs.cluster_id, logs.directory, listeners, logs.previous_broker_epoch)
     return Member(
         node,
@@ -106,8 +110,10 @@ def node_of(
     listeners: Mapping[str, tuple[Endpoint, str]],
     previous_epoch: int,
 ) -> Node:
-    """Return the registration of a broker with these settings and this data directory, and with a new incarnation
-    id."""
+    """Return the data for registering a broker with these settings and this data directory.
+
+    It has a new incarnation id.
+    """
     return Node(
         node_id=config.node_id,
         cluster_id=cluster_id,
@@ -123,7 +129,7 @@ def node_of(
 
 
 def times_of(config: BrokerConfig) -> Times:
-    """Return the lifecycle's durations from the settings."""
+    """Return the durations of the lifecycle, from the settings."""
     return Times(
         registration_max=config.initial_broker_registration_timeout_ms / 1000,
         beat=config.broker_heartbeat_interval_ms / 1000,
@@ -133,7 +139,7 @@ def times_of(config: BrokerConfig) -> Times:
 
 
 def brokers_of(member: Member, ways: ControllerRoutes, config: BrokerConfig) -> Brokers:
-    """Return the connections to the other brokers."""
+    """Return the object that connects to the other brokers."""
     return Brokers(lambda: member.image, config.inner_listener.name, ways.inner)
 
 
@@ -145,14 +151,17 @@ def producer_ids(member: Member, config: BrokerConfig, clock: Clock) -> BlockIds
 def follow_replicas(
     member: Member, brokers: Brokers, config: BrokerConfig, topics: AssignedTopics, clock: Clock
 ) -> Fetchers:
-    """Build the fetchers for replicas that other brokers lead; they start with the first image."""
+    """Build the fetchers for replicas that other brokers lead. They start with the first image."""
     fetchers = Fetchers(OwnBroker(config.node_id, lambda: member.image), brokers, config, clock)
     topics.replica_listeners.append(fetchers.use)
     return fetchers
 
 
 def lead_replicas(member: Member, config: BrokerConfig, topics: AssignedTopics, clock: Clock) -> InSyncReplicas:
-    """Build and start the ISR management of led partitions. Its `use_brokers` must become a listener of the member."""
+    """Build and start the management of the ISRs of led partitions.
+
+    The caller must add its method `use_brokers` to the member's listeners.
+    """
     in_sync = InSyncReplicas(
         config.node_id,
         lambda: member.epoch,
@@ -198,7 +207,7 @@ def has_room(directory: str) -> bool:
 
 
 def tell_of(member: Member) -> Source:
-    """Return a source of cluster metrics, which counts elections from now on."""
+    """Return a source of cluster metrics. It counts elections from now on."""
     from kafkalite.broker.cluster.metrics import ClusterMetrics  # not needed without metrics
 
     cluster_metrics = ClusterMetrics(member)
@@ -223,7 +232,7 @@ def use_rules(authorizer: Authorizer | None, before: Image, now: Image) -> None:
     """Apply the cluster's ACLs. A listener of the member.
 
     Raises MetadataFault for an ACL that this release does not support: ignoring it could allow more than the cluster
-    does.
+    allows.
     """
     if now.acls is before.acls:
         return

@@ -1,7 +1,7 @@
 """Report a cluster's metrics: brokers, controller, partitions, elections, and this broker's state.
 
-All values come from the broker's current image, so all brokers with the same image report the same values. Alert rules
-take the maximum over the brokers. Elections are counted when the image changes.
+All values come from the broker's current image, so brokers with the same image report the same values. Alert rules use
+the maximum over the brokers. Elections are counted when the image changes.
 
 Source of names: BrokerServerMetrics, ReplicaManager and KafkaRaftMetrics of Kafka 4.1, as Prometheus's JMX exporter
 writes them. Names of metrics that a Java broker does not have begin with kafkalite_cluster_.
@@ -34,7 +34,7 @@ _STATES: Final = {
 
 
 class Partitions(NamedTuple):
-    """Numbers of partitions in the whole cluster."""
+    """Counts of partitions in the whole cluster."""
 
     total: int
     offline: int
@@ -63,7 +63,7 @@ class ClusterMetrics:
         self._unclean = 0
 
     def use(self, before: Image, now: Image) -> None:
-        """Count the partitions whose leader has changed."""
+        """Count the partitions whose leader differs between the two images."""
         if before is EMPTY or now.topics is before.topics:
             return
         for topic_id, topic in now.topics.items():

@@ -1,12 +1,12 @@
 """Follow the controllers' metadata log as an observer (KRaft's word for a node without a vote).
 
-The observer sends Fetch, and FetchSnapshot for snapshots, and applies committed records only.
+The observer sends Fetch requests, and FetchSnapshot requests for snapshots. It applies only committed records.
 
     request(version) ─▶ caller sends it to quorum.address ─▶ fetched(answer) or snapshot(answer) ─▶ an image, or none
                                                           └▶ failed() when there was no answer
 
-The leader also sends records that are not committed yet. They are held until the high watermark has passed them, and
-dropped if the leader's log diverges from them. Applied records are never undone. Nothing is stored on disk.
+The leader also sends records that are not committed yet. They are kept until the high watermark has passed them. They
+are dropped if the leader's log diverges from them. Applied records are never undone. Nothing is stored on disk.
 
 Source: KIP-595, KIP-630 (snapshots), KafkaRaftClient of Kafka 4.1. Does no I/O; belongs to one thread.
 """
@@ -90,13 +90,13 @@ class Observer:
 
     @property
     def _end(self) -> tuple[int, int]:
-        """The offset after the last fetched batch, and the epoch of this batch."""
+        """The offset after the last fetched batch, and the batch's epoch."""
         if self._held:
             return self._held[-1].last_offset + 1, self._held[-1].epoch
         return self._replay.end_offset, self._replay.last_epoch
 
     def request(self, version: int) -> object:
-        """Return the next request: a request of the API `api_key` in this version."""
+        """Return the next request, in this version of the API `api_key`."""
         return self._fetch_request(version) if self._snapshot is None else self._snapshot_request(self._snapshot)
 
     def _fetch_request(self, version: int) -> FetchRequest:
@@ -138,14 +138,14 @@ class Observer:
         )
 
     def failed(self) -> float:
-        """Note that the request got no answer; return the seconds to wait before the next one."""
+        """Note that the last request got no answer; return the seconds to wait before the next one."""
         self._snapshot = None
         return self.quorum.failed()
 
     def fetched(self, response: FetchResponse) -> tuple[Image | None, float]:
-        """Handle a Fetch response.
+        """Handle a Fetch response. Raises MetadataFault.
 
-        Returns the image to publish, or None, and the seconds to wait before the next request. Raises MetadataFault.
+        Return (the image to publish, or None; the seconds to wait before the next request).
         """
         self._check(response.error_code)
         part = _only_partition(response.responses) if not response.error_code else None
@@ -166,7 +166,7 @@ class Observer:
         return self._replay.apply(self._committed()), 0.0
 
     def snapshot(self, response: FetchSnapshotResponse) -> tuple[Image | None, float]:
-        """Handle a FetchSnapshot response, as `fetched` does a Fetch response."""
+        """Handle a FetchSnapshot response. The result is that of `fetched`."""
         self._check(response.error_code)
         wanted = self._snapshot
         part = _only_partition(response.topics) if not response.error_code else None
@@ -194,7 +194,7 @@ class Observer:
             raise MetadataFault("the controllers refused to send the metadata log to this broker")
 
     def _refused(self, part: Any, response: Any) -> float:
-        """Handle an error of the partition; return the seconds to wait."""
+        """Handle a partition's error; return the seconds to wait before the next request."""
         if part.error_code in _LEADER_CODES:
             before = (self.quorum.epoch, self.quorum.leader_id)
             endpoints = {each.node_id: Address(each.host, each.port) for each in response.node_endpoints}
@@ -223,6 +223,6 @@ class Observer:
 
 
 def _only_partition(topics: Sequence[Any]) -> Any:
-    """Return the response's only partition; None if the response has none or several."""
+    """Return the only partition in a response; None if it has none or several."""
     found = [part for topic in topics for part in topic.partitions]
     return found[0] if len(found) == 1 else None

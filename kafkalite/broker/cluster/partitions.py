@@ -1,7 +1,7 @@
 """Derive from a cluster's metadata image which partitions this broker has, and which of them it leads.
 
-No log is opened before the image has this process's registration. An earlier image may lack partitions, whose
-directories would then be set aside as strays. Later, only the changes between consecutive images are applied.
+No log is opened before the image has this process's registration. An earlier image may lack partitions of this broker,
+and their directories would be set aside as strays. Later, only the changes between consecutive images are applied.
 
 Source: ReplicaManager.applyDelta and LocalReplicaChanges of Kafka 4.1. Belongs to the metadata thread.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Partitions:
-    """Passes the partitions in each image to the logs; `use` is a listener of the member."""
+    """Gives the partitions of each image to the logs. `use` is a listener of the member."""
 
     def __init__(self, topics: AssignedTopics, node_id: int, incarnation: bytes) -> None:
         self._topics = topics
@@ -31,7 +31,7 @@ class Partitions:
         """The last image that was applied to the logs."""
 
     def use(self, _before: Image, now: Image) -> None:
-        """Apply an image to the logs."""
+        """Apply a new image to the logs."""
         own = now.brokers.get(self._node_id)
         if self._used is EMPTY and (own is None or own.incarnation != self._incarnation):
             return

@@ -2,10 +2,13 @@
 
     lane(node, api).put(item) ─▶ the waiting items, together ─▶ build ─▶ request ─▶ settle(items, answer or None)
 
-An item is, for example, a transaction marker. A lane has its own thread and connection (`Brokers`), and one request in
-flight; items that arrive meanwhile wait for the next request. A response identifies the subject of an item (a producer
-id, for example) and not the item. So two different items about one subject are never in the same request; the second
-one waits. Without a response `settle` gets None. A lane sends nothing twice: the sender decides whether to put the item
+An *item* is, for example, a transaction marker. A lane has its own thread and connection (`Brokers`), and one request
+in flight. Items that arrive meanwhile wait for the next request.
+
+A response names the subject of an item, for example a producer id, and not the item. So if two different items have the
+same subject, the second one waits for the next request.
+
+A lane sends nothing twice. Without a response `settle` gets None, and the sender decides whether to put the items
 again.
 
 Any thread; `settle` is called on the lane's thread.
@@ -41,7 +44,7 @@ ITEMS_MAX: Final = 1000
 
 
 def _that_agree(waiting: list[Any], says: Says | None) -> tuple[list[Any], list[Any]]:
-    """Split the waiting items into items that can be in one request together, and the rest."""
+    """Split the waiting items into (items that can be in one request together, the rest)."""
     if says is None:
         return waiting[:ITEMS_MAX], waiting[ITEMS_MAX:]
     said: dict[Hashable, Hashable] = {}
@@ -69,7 +72,10 @@ class Lane:
         client_id: str,
         executors: Executors,
     ) -> None:
-        """`request` is the API's key and the oldest acceptable version."""
+        """Start a lane and its thread. `request` has the API's key and its oldest acceptable version.
+
+        `build`, `settle` and `says`: see `Peers.lane`.
+        """
         self._name = name
         self._brokers = brokers
         self._node_id = node_id
@@ -86,7 +92,7 @@ class Lane:
         self._worker.start()
 
     def put(self, item: Any) -> None:
-        """Add an item to the next request. After `stop`, `settle` is called at once, without an answer."""
+        """Add an item to the next request. After `stop`, call `settle` at once, without an answer."""
         with self._worker.lock:
             late = self._stopping
             if not late:
@@ -103,7 +109,9 @@ class Lane:
             self._connection.abort()
 
     def stop(self) -> None:
-        """End the request in flight and settle waiting items without an answer. Waits only for a connection attempt."""
+        """End the request in flight, and settle waiting items without an answer. This may wait for a connection
+        attempt.
+        """
         self.stop_soon()
         self._worker.stop()
         if self._connection is not None:

@@ -1,9 +1,9 @@
-"""Allocate producer ids from blocks that a controller gives to this broker, so that no two brokers allocate the same
-id.
+"""Allocate producer ids from blocks that a controller gives to this broker, so that no two brokers allocate the same.
 
-The first block is requested when the broker enters service, the next one when a tenth of the current block is left.
-While no id is available, a producer gets COORDINATOR_LOAD_IN_PROGRESS, on which even old clients retry. A stop loses
-the rest of a block, which is harmless. Nothing is stored on disk.
+The first block is requested when the broker enters service. The next one is requested when a tenth of the current block
+is left. While no id is available, a producer gets COORDINATOR_LOAD_IN_PROGRESS, on which even old clients retry.
+
+A stop loses the rest of a block, which is harmless. Nothing is stored on disk.
 
 Source: RPCProducerIdManager of Kafka 4.1. Any thread.
 """
@@ -36,8 +36,10 @@ _INT64_MAX: Final = (1 << 63) - 1
 
 
 class BlockIds:
-    """The source of this broker's producer ids. `ask` sends a request to the controller and returns its response or
-    None; `epoch` returns the broker epoch."""
+    """The source of this broker's producer ids.
+
+    `ask` sends a request to the controller and returns its response or None; `epoch` returns the broker epoch.
+    """
 
     def __init__(
         self,
@@ -78,7 +80,7 @@ class BlockIds:
         return given
 
     def prefetch(self) -> None:
-        """Request the next block of ids if the request is due."""
+        """Request the next block of ids, if that is due."""
         with self._lock:
             due = sum(map(len, self._blocks)) <= self._low and self._clock.monotonic() >= self._ask_from
             if self._asking or not due:
@@ -100,6 +102,6 @@ class BlockIds:
             logger.warning("the controller refused to allocate producer ids", extra=fields(code=answer.error_code))
 
     def _fits(self, answer: AllocateProducerIdsResponse) -> bool:
-        """Return whether the block of ids is valid and above all earlier blocks."""
+        """Return whether a block of ids from the controller is valid and above all earlier blocks."""
         start, count = answer.producer_id_start, answer.producer_id_len
         return self._end <= start <= _INT64_MAX - count and count > 0

@@ -1,11 +1,13 @@
-"""Find the leader of the controllers' quorum, and the address to try while no leader is known.
+"""Find the leader of the controllers' quorum; without a known leader, choose the next address to try.
 
-If another node than the leader gets a Fetch, its error response has the leader's id and epoch, in newer versions also
-the address. Otherwise the address comes from `controller.quorum.voters`, or from the controllers' registrations in the
-metadata log. The epoch never decreases. While no leader is known, the configured addresses are tried in turn.
+A node that gets a Fetch and is not the leader responds with an error. The response has the leader's id and epoch, and
+in newer versions also its address. Without the address, it comes from `controller.quorum.voters`, or from the
+controllers' registrations in the metadata log. The epoch never decreases. While no leader is known, the configured
+addresses are tried in turn.
 
-Source: KafkaRaftClient (transitions of an observer) and RequestManager of Kafka 4.1. Does no I/O. Belongs to one
-thread, except `leader`, which any thread may read.
+Source: KafkaRaftClient (transitions of an observer) and RequestManager of Kafka 4.1.
+
+Thread rule: belongs to one thread, except `leader`, which any thread may read. Does no I/O.
 """
 
 from __future__ import annotations
@@ -36,8 +38,11 @@ class Address(NamedTuple):
 
 
 class Quorum:
-    """The known state of the quorum. `voters` are addresses with node ids, `servers` addresses without; `listener` is
-    the name of the controllers' listener."""
+    """The known state of the quorum.
+
+    `voters` are addresses with node ids, `servers` addresses without. `listener` is the name of the controllers'
+    listener.
+    """
 
     def __init__(self, voters: Mapping[int, Address], servers: tuple[Address, ...], listener: str) -> None:
         self._voters = dict(voters)
@@ -57,13 +62,13 @@ class Quorum:
         return self.leader or self._servers[self._next]
 
     def answered(self) -> None:
-        """Note that the server at `address` answered a Fetch without an error: it is the leader."""
+        """Note that the server at `address` answered a Fetch without an error, so it is the leader."""
         if self.leader is None:
             self.leader = self._servers[self._next]
         self._failures = 0
 
     def told(self, leader_id: int, epoch: int, endpoints: Mapping[int, Address], image: Image) -> None:
-        """Apply a response that contains the leader, unless a newer leader is known."""
+        """Apply a response that names a leader. Do nothing if a newer leader is known."""
         if epoch < self.epoch or (epoch == self.epoch and leader_id == UNKNOWN != self.leader_id):
             return
         if (leader_id, epoch) != (self.leader_id, self.epoch):
@@ -73,7 +78,9 @@ class Quorum:
             self.leader = endpoints.get(leader_id) or self._known(leader_id, image)
 
     def failed(self) -> float:
-        """Move on to the next server; return the seconds to wait before the next request."""
+        """Choose the next server, because the last request failed; return the seconds to wait before the next
+        request.
+        """
         self.leader = None
         self._next = (self._next + 1) % len(self._servers)
         delay_s = min(BACKOFF_S_MIN * float(1 << min(self._failures, 16)), BACKOFF_S_MAX)

@@ -1,7 +1,9 @@
 """Look up the racks of replicas in a cluster's image, for the metadata hash of a group's topics.
 
-If a broker registers in another rack, the hashes of its topics change only with the next change of their partitions,
-for example when the broker is in sync again. GroupMetadataManager of Kafka 4.1 does the same. Any thread.
+If a broker registers in another rack, the hash of a topic does not change at once. It changes with the next change of
+the topic's partitions, for example when the broker is in sync again. GroupMetadataManager of Kafka 4.1 does the same.
+
+Any thread.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaRacks:
-    """Implements `Racks` of `kafkalite.broker.coordinator.metadata_hash` for a broker in a cluster."""
+    """The racks of a cluster's replicas. Implements `Racks` of `kafkalite.broker.coordinator.metadata_hash`."""
 
     def __init__(self, image: Callable[[], Image]) -> None:
         self._image = image

@@ -4,8 +4,10 @@
     control  key: int16 version, int16 type; value: the record, which begins with its own version
 
 The batches have magic 2, like those of topics. Kafka's controllers never compress them, but compressed batches can be
-read, too. A record of an unknown type, or with bytes left over, raises MetadataFault: if it were skipped, the image
-would differ from the controller's. Control records that do not concern a broker are skipped.
+read, too.
+
+A record of an unknown type, or with bytes left over, raises MetadataFault: without it, the image would differ from the
+controller's. Control records that do not concern a broker are skipped.
 
 Source: MetadataRecordSerde and ControlRecordUtils of Kafka 4.1; schemas of 4.4. Does no I/O; any thread.
 """
@@ -42,12 +44,14 @@ _DECOMPRESSED_SIZE_MAX: Final = 64 << 20
 
 
 class MetadataFault(Exception):
-    """The metadata log cannot be applied, so the broker cannot continue with it. The message is one sentence."""
+    """The metadata log cannot be applied, so the broker cannot continue. The message is one sentence."""
 
 
 def taken_when_formatted(off: str = NOT_SERVED) -> str:
-    """Return the end of a sentence that explains how to format controllers of a later release; `off` disables
-    unsupported features."""
+    """Return the end of a sentence that explains how to format controllers of a later release.
+
+    `off` has the features that must be disabled because this release does not support them.
+    """
     return f"format the controllers with --release-version {NEWEST_RELEASE} {off}"
 
 
@@ -63,7 +67,7 @@ class Batch(NamedTuple):
 
 
 def read_batches(data: bytes | memoryview) -> Iterator[Batch]:
-    """Yield the complete batches of a piece of the log; ignore an incomplete last batch. Raises MetadataFault."""
+    """Yield the complete batches in a piece of the log. An incomplete last batch is ignored. Raises MetadataFault."""
     view = memoryview(data)
     position = 0
     try:
@@ -77,7 +81,7 @@ def read_batches(data: bytes | memoryview) -> Iterator[Batch]:
 
 
 def whole_size(data: bytes | bytearray | memoryview) -> int:
-    """Return the size in bytes of the complete batches at the beginning. Raises MetadataFault."""
+    """Return the total size in bytes of the complete batches at the beginning of `data`. Raises MetadataFault."""
     position = 0
     try:
         while (info := next_whole(data, position)) is not None:
@@ -88,7 +92,9 @@ def whole_size(data: bytes | bytearray | memoryview) -> int:
 
 
 def decode_value(value: bytes | memoryview) -> Any:
-    """Decode the value of a record in a data batch. Raises MetadataFault if this release does not support it."""
+    """Decode a record from its value in a data batch. Raises MetadataFault if this release does not support the
+    record.
+    """
     version, position = _unsigned(value, 0)
     if version != FRAME_VERSION:
         raise MetadataFault(
@@ -108,7 +114,7 @@ def decode_value(value: bytes | memoryview) -> Any:
 
 
 def encode_value(record: object, version: int) -> bytes:
-    """Encode a record at this version as the value of a record in a data batch."""
+    """Encode a record in this version, as its value in a data batch."""
     (key,) = (key for key, row in RECORD_TYPES.items() if row[0] is type(record))
     assert key < 0x80 and version < 0x80, "one byte each"  # noqa: PT018  # otherwise the frame differs
     return bytes((FRAME_VERSION, key, version)) + _program(RECORD_TYPES[key][0], version, False).encode(record)
@@ -139,7 +145,7 @@ def _records(info: BatchInfo, batch: memoryview) -> tuple[tuple[int, Any], ...]:
 
 
 def _control(key: memoryview | None, value: memoryview | None) -> Any:
-    """Decode a control record, or return None for a type that does not concern a broker."""
+    """Decode a control record. Return None for a type that does not concern a broker."""
     if key is None or value is None or len(key) < 4 or len(value) < 2:
         raise MetadataFault("a control record of the metadata log is truncated")
     row = CONTROL_TYPES.get(int.from_bytes(key[2:4], "big"))

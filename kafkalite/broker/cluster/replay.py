@@ -1,8 +1,9 @@
-"""Apply committed batches of the metadata log and decide when a new image is published.
+"""Apply committed batches of the metadata log, and decide when a new image is published.
 
 A published image contains whole batches only, and never a part of a controller's transaction. Records after a
-BeginTransaction are applied but not published until the transaction ends; if it is aborted, they are dropped. The
-offset of an image is that of its last record; heartbeats report this offset.
+BeginTransaction are applied, but not published until the transaction ends. If it is aborted, they are dropped.
+
+The offset of an image is that of its last record. Heartbeats report this offset.
 
 Source: MetadataBatchLoader and SnapshotGenerator of Kafka 4.1. Does no I/O; belongs to one thread.
 """
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Replay:
-    """The latest image, and the records that were applied since."""
+    """The latest image, and the records that were applied since it was published."""
 
     def __init__(self) -> None:
         self.image: Image = EMPTY
@@ -34,7 +35,7 @@ class Replay:
         self._before: Image | None = None  # the image before an open transaction
 
     def apply(self, batches: Iterable[Batch]) -> Image | None:
-        """Apply committed batches in order. Return the image to publish, or None if no new image is published."""
+        """Apply committed batches in order. Return the image to publish, or None if there is none yet."""
         for batch in batches:
             for offset, record in batch.records:
                 self._apply(offset, record, batch.epoch)
@@ -50,7 +51,7 @@ class Replay:
         return image
 
     def load(self, data: bytes | bytearray, end_offset: int, epoch: int) -> Image:
-        """Replace the image by the image of a complete snapshot. Raises MetadataFault if the snapshot is incomplete."""
+        """Replace the image by that of a complete snapshot. Raises MetadataFault if the snapshot is incomplete."""
         delta = Delta(EMPTY)
         first = last = None
         for batch in read_batches(memoryview(data)):

@@ -3,9 +3,11 @@
     leader     while its rate is used up, sends no records of throttled partitions to followers that are out of sync
     follower   while its rate is used up, does not fetch throttled partitions that lag
 
-A topic's `leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` list the throttled
-replicas as partition:broker, or `*`. Bytes for in-sync replicas are charged, too, but never delayed. Kafka measures
-only the last quota windows, so the debt of a rate is limited to these windows.
+The topic settings `leader.replication.throttled.replicas` and `follower.replication.throttled.replicas` list the
+throttled replicas as partition:broker, or as `*` for all. Bytes for in-sync replicas are charged, too, but never
+delayed.
+
+Kafka measures a rate only over the last quota windows. So the debt of a rate is limited to these windows.
 
 Source: ReplicationQuotaManager, TopicConfigHandler and SimpleRate of Kafka 4.1.
 """
@@ -26,12 +28,12 @@ EVERY: Final = "*"
 
 
 def is_limited(names: Sequence[str], partition: int, node_id: int) -> bool:
-    """Return whether a topic's list of throttled replicas, each PARTITION:BROKER, contains this broker's replica."""
+    """Return whether this broker's replica is in a topic's list of throttled replicas, each PARTITION:BROKER."""
     return bool(names) and (EVERY in names or f"{partition}:{node_id}" in names)
 
 
 class ReplicationLimits:
-    """Bytes per second for this broker's throttled partitions; any thread."""
+    """The rates in bytes per second for this broker's throttled partitions. Any thread."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.leading = Meter(inf, inf, inf)
@@ -41,7 +43,7 @@ class ReplicationLimits:
         self.use_config(config)
 
     def use_config(self, config: BrokerConfig) -> None:
-        """Apply the rates and quota windows of these settings."""
+        """Apply the throttled rates and the quota windows of these settings."""
         window_s = config.replication_quota_window_size_seconds
         for meter, rate in (
             (self.leading, config.leader_replication_throttled_rate),

@@ -4,12 +4,14 @@
     controllers   the first of controller.listener.names                              controller.protocol
     brokers       inter.broker.listener.name, or security.inter.broker.protocol's     inter.broker.protocol
 
+For example:
+
     listener.security.protocol.map=CONTROLLER:SASL_SSL,INSIDE:SASL_SSL,…
     listener.name.controller.ssl.truststore.location=ca.pem                    or without the prefix
     listener.name.inside.scram-sha-512.sasl.jaas.config=…ScramLoginModule required username="b7" password="…";
 
 Mechanisms are SCRAM-SHA-512, SCRAM-SHA-256 and PLAIN. Host names are verified unless
-ssl.endpoint.identification.algorithm is empty. TLS is the standard library's. Any thread.
+ssl.endpoint.identification.algorithm is empty. TLS is that of Python's standard library. Any thread.
 
 Source: ChannelBuilders.clientChannelBuilder of Kafka 4.1, as NodeToControllerChannelManager and BrokerBlockingSender
 use it.
@@ -40,7 +42,7 @@ logger = logging.getLogger("kafkalite.broker.cluster")
 
 
 class Door(NamedTuple):
-    """A listener of the controllers or the other brokers, as this broker's settings describe it."""
+    """A listener of the controllers or of the other brokers, as this broker's settings describe it."""
 
     listener: str
     protocol: str
@@ -66,10 +68,12 @@ def _made(config: BrokerConfig, door: Door) -> Security | None:
 
 
 class Security:
-    """TLS and SASL for connections to one kind of peers: controllers or brokers."""
+    """The TLS and SASL of connections to controllers, or of connections to other brokers."""
 
     def __init__(self, config: BrokerConfig, door: Door) -> None:
-        """Raises ConfigError for certificates that cannot be loaded and for a login without a username or password."""
+        """Load the certificates and the login. Raises ConfigError if a certificate cannot be loaded, or if the login
+        lacks a user name or password.
+        """
         self._config = config
         self._door = door
         self._context = self._tls() if door.protocol.endswith("SSL") else None
@@ -78,8 +82,7 @@ class Security:
         self._user, self._password = ("", "") if self.mechanism is None else self._login(self.mechanism)
 
     def reload(self) -> None:
-        """Load the certificates again for new connections. If loading fails, log the error and keep the current
-        certificates."""
+        """Load the certificates again, for new connections. If that fails, log the error and keep the current ones."""
         if self._context is None:
             return
         try:
@@ -115,13 +118,15 @@ class Security:
         return user, password
 
     def wrap(self, sock: socket.socket, host: str) -> socket.socket:
-        """Return the socket to use; with TLS, after the TLS handshake. Raises OSError, including ssl.SSLError."""
+        """Return the socket to use. With TLS, it has completed the handshake. Raises OSError, including
+        ssl.SSLError.
+        """
         return sock if self._context is None else self._context.wrap_socket(sock, server_hostname=host)
 
     def sign_in(self, ask: Callable[[int, int, object], Any]) -> int:
-        """Authenticate; return the SASL session's lifetime in milliseconds, 0 for unlimited. Raises Refused.
+        """Authenticate with SASL. Return the session's lifetime in milliseconds, 0 for unlimited. Raises Refused.
 
-        `ask` sends a request of (API key, version) and returns its response.
+        `ask` sends a request with this API key and version, and returns its response.
         """
         assert self.mechanism is not None, "asked for"
         client: MechanismClient

@@ -1,8 +1,8 @@
 """Apply the dynamic settings in a cluster's image: of brokers, topics, groups and client metrics subscriptions.
 
-Controllers store settings as strings and validate only those that they know. A setting that this release cannot apply
-is skipped with a warning, and the others apply, as on a Kafka broker. But settings of a group or subscription apply
-only if all of them are valid. Nothing is stored on disk.
+Controllers store settings as strings, and validate only the settings that they know. If this release cannot apply a
+setting of a broker or topic, it is skipped with a warning, and the others apply, as on a Kafka broker. But the settings
+of a group or subscription apply only if all of them are valid. Nothing is stored on disk.
 
 Source: DynamicConfigPublisher and DynamicBrokerConfig.fromPersistentProps of Kafka 4.1.
 """
@@ -39,9 +39,9 @@ _Config = TypeVar("_Config")
 
 
 class ClusterSettings:
-    """Applies the cluster's settings to the log directory.
+    """Applies the cluster's settings to the logs of a data directory.
 
-    `use` belongs to the metadata thread. It calls `tell` after the log directory has new broker settings.
+    `use` belongs to the metadata thread. It calls `tell` after the log manager has new broker settings.
     """
 
     def __init__(self, logs: LogManager, tell: Callable[[], None]) -> None:
@@ -69,7 +69,7 @@ class ClusterSettings:
 
 
 def broker_config(config: BrokerConfig, image: Image) -> BrokerConfig:
-    """Return a broker's settings, with the image's dynamic settings in place of its own."""
+    """Return a broker's settings. The image's dynamic settings replace its own ones."""
     own, others = (image.configs.get((BROKER, name), _NONE) for name in (str(config.node_id), ALL_BROKERS))
     static = config.with_dynamic({}).with_dynamic({}, cluster=True)
     merged = _usable(lambda texts: static.with_dynamic(texts, cluster=True), others, "all brokers")
@@ -77,14 +77,16 @@ def broker_config(config: BrokerConfig, image: Image) -> BrokerConfig:
 
 
 def topic_config(config: BrokerConfig, image: Image, name: str, *, told: bool = False) -> TopicConfig:
-    """Return a topic's settings from the image, with the broker's settings as defaults; if `told`, log each invalid
-    setting."""
+    """Return a topic's settings from the image, with the broker's settings as defaults.
+
+    With `told`, log each invalid setting.
+    """
     texts = image.configs.get((TOPIC, name), _NONE)
     return _usable(lambda kept: TopicConfig.resolve(config, kept, name), texts, f"topic {name}" if told else "")
 
 
 def names(image: Image, kind: int) -> list[str]:
-    """Return the names of a type's resources that have settings, sorted."""
+    """Return the sorted names of the resources of one type that have settings."""
     return sorted(name for each, name in image.configs if each == kind)
 
 
@@ -95,7 +97,10 @@ def _changed(before: Image, now: Image) -> Iterator[tuple[int, str]]:
 
 
 def _usable(make: Callable[[Mapping[str, str]], _Config], texts: Mapping[str, str], whose: str) -> _Config:
-    """Return the result of `make` for the valid settings; log each invalid setting if `whose` is given."""
+    """Return the result of `make` for the valid settings in `texts`.
+
+    Each invalid setting is left out, and logged if `whose` is given.
+    """
     kept = dict(texts)
     while True:
         try:
@@ -112,7 +117,7 @@ def _usable(make: Callable[[Mapping[str, str]], _Config], texts: Mapping[str, st
 
 
 def _whole(image: Image, kind: int, make: Callable[[Mapping[str, str]], _Config]) -> dict[str, _Config]:
-    """Return the settings of a resource type by resource name, without resources that have an invalid setting."""
+    """Return resource name → settings for one resource type. A resource with an invalid setting is left out."""
     found = {}
     for name in names(image, kind):
         try:
