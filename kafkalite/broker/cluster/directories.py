@@ -82,11 +82,9 @@ class _Asked(NamedTuple):
 class DirectoryAssignments:
     """Reports the directories of this broker's replicas to the controllers.
 
-        ask        sends a request of this broker to the controllers
-        epoch      returns the broker epoch
-        level      returns the cluster's metadata.version
-        recheck    makes a log's fetcher truncate the damage
-        has_room   returns whether the disk accepts records
+    `ask` sends a request of this broker to the controllers. `epoch` returns the broker epoch, and `level` the cluster's
+    metadata.version. `recheck` makes a log's fetcher truncate the damage. `has_room` returns whether the disk accepts
+    records.
     """
 
     def __init__(
