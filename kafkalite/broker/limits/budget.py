@@ -3,7 +3,7 @@
     memory          anonymous memory at its peak, part by part, without the page cache
     address space   this memory, plus the stacks that threads reserve, the C library's arenas, and the maps of segments
 
-If you add a use of memory that clients can cause, add it to `parts`.
+If you add a use of memory that clients can cause, add it to the function `parts`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Part(NamedTuple):
 
 
 def parts(config: BrokerConfig, clients: int) -> list[Part]:
-    """Return each use of memory; `clients` is the limit of data held for clients, in bytes."""
+    """Return each use of memory. `clients` is the limit in bytes for data that the broker holds for clients."""
     cleaners = config.log_cleaner_threads if config.log_cleaner_enable else 0
     unpackers = config.num_io_threads + cleaners
     batch = config.decompressed_batch_max_bytes
@@ -70,8 +70,10 @@ def thread_count(config: BrokerConfig) -> int:
 
 
 def address_space(config: BrokerConfig, memory: int, partition_count: int) -> int:
-    """Return the address space in bytes for `memory` and for `partition_count` partitions with an active segment
-    each."""
+    """Return the address space in bytes that the broker needs.
+
+    `memory` is the memory in bytes. Each of `partition_count` partitions also maps an active segment.
+    """
     soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
     stack = STACK_SIZE if soft == resource.RLIM_INFINITY else soft
     maps = partition_count * config.log_segment_bytes
@@ -86,10 +88,10 @@ def report(
     memory_limit: int | None,
     address_space_limit: int | None,
 ) -> int:
-    """Log the memory that the settings allow, and return it in bytes. Log a warning if the memory limit is below it, or
-    if the address space limit is below the address space that the settings need. A limit of None means no limit.
+    """Log the memory that the settings allow, and return it in bytes. Call this once, at a start.
 
-    Call this once, at a start.
+    Log a warning if the memory limit is below this memory, or if the address space limit is below the address space
+    that the broker needs. A limit of None means that there is no limit.
     """
     found = parts(config, clients)
     memory = sum(part.size for part in found)

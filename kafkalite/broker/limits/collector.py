@@ -1,6 +1,6 @@
 """Keep the garbage collector from traversing old objects while a request creates very many objects.
 
-Otherwise the collector would traverse the old objects several times during one large request, each time for 20 ms.
+Otherwise the collector would traverse the old objects several times during one large request, for 20 ms each time.
 
 Thread rule: any thread; `_lock` is a leaf.
 """
@@ -15,7 +15,7 @@ _NEVER: Final = 1_000_000_000
 
 
 class OldObjects:
-    """Raises the collector's threshold for old objects while at least one request needs it."""
+    """Raises the collector's threshold for old objects while any request needs that."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # reentrant: a collection under it may end another request
@@ -23,7 +23,7 @@ class OldObjects:
         self._threshold = 0  # the original one
 
     def spare(self) -> None:
-        """Exclude old objects from collections until `resume` has been called as often as `spare`."""
+        """Exclude old objects from collections, until each call of `spare` was undone by a call of `resume`."""
         with self._lock:
             self._count += 1
             if self._count == 1:
@@ -31,7 +31,7 @@ class OldObjects:
                 gc.set_threshold(young, middle, _NEVER)
 
     def resume(self) -> None:
-        """Undo one `spare`."""
+        """Undo one call of `spare`."""
         with self._lock:
             self._count -= 1
             if self._count == 0:

@@ -1,8 +1,8 @@
-"""Identify the holder to which resources of the broker are charged: a principal at an address.
+"""Identify the *holder* to which resources of the broker are charged: a principal at an address.
 
-A client chooses its client id and opens as many connections as it likes, so neither identifies a client. The
-authenticated principal and the address do. An IPv6 host usually owns a whole /64 network, so only the first 64 bits of
-its address are used.
+A client chooses its client id and opens as many connections as it likes, so neither can identify it. The authenticated
+principal and the address can. An IPv6 host usually owns a whole /64 network, so only the first 64 bits of its address
+are used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 
 class Holder(NamedTuple):
-    """A principal (`User:name`) and the network it connects from: an IPv4 address, or the /64 of an IPv6 address."""
+    """A principal (`User:name`) and the network from which it connects: an IPv4 address, or the /64 network of an IPv6
+    one.
+    """
 
     principal: str
     network: str
@@ -29,7 +31,10 @@ def holder_of(principal: str, client_host: str) -> Holder:
 
 @lru_cache(maxsize=1024)
 def network_of(client_host: str) -> str:
-    """Return the address itself for IPv4, its /64 network for IPv6, and any other text unchanged."""
+    """Return the network of a client's address: for IPv4 the address itself, for IPv6 its /64 network.
+
+    Any other text is returned unchanged.
+    """
     try:
         address = ipaddress.ip_address(client_host.partition("%")[0])
     except ValueError:

@@ -4,12 +4,14 @@
                                                                  │ the handler waits for a disk
                                                                  └─▶ turns by holder ─▶ one thread of the I/O pool
 
-While a connection has requests here, its later requests are submitted here, too, even short ones: requests of one
-connection take effect in order. Holders (`kafkalite.broker.limits.holder`: a principal at an address) take turns. So if
-one holder queues a thousand long requests on ten connections, a request of another holder waits for only one of them.
+While a connection has requests here, its later requests are submitted here, too, even short ones, so that requests of
+one connection take effect in order.
 
-Thread rule: `submit` and `has_jobs` on network workers, or on the I/O pool for a connection that has jobs there;
-`finish` and `close` on any thread. `_lock` is a leaf.
+Holders (`kafkalite.broker.limits.holder`: a principal at an address) take turns. So if one holder queues a thousand
+long requests on ten connections, a request of another holder waits for only one of them.
+
+Thread rule: network workers call `submit` and `has_jobs`; for a connection that has jobs on the I/O pool, the pool
+calls them. `finish` and `close` run on any thread. `_lock` is a leaf.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ logger = RepeatLogger(logging.getLogger("kafkalite.broker.limits"))
 
 
 class Client(Peer, Protocol):
-    """The parts of a connection that this module uses."""
+    """The parts of a connection that long requests need."""
 
     @property
     def principal(self) -> str: ...
@@ -47,7 +49,7 @@ class Client(Peer, Protocol):
 
 
 class Submitter(Protocol):
-    """The parts of the I/O pool that this module uses."""
+    """The parts of the I/O pool that long requests need."""
 
     def submit_ordered(self, key: Hashable, job: Callable[..., object], *args: object) -> None: ...
 
@@ -63,7 +65,7 @@ class Job(Protocol):
 
 
 class _Strand:
-    """One connection's jobs; the first one waits for its turn or runs."""
+    """One connection's jobs. The first of them waits for its turn or runs."""
 
     __slots__ = ("client", "holder", "jobs", "work")
 
@@ -75,7 +77,7 @@ class _Strand:
 
 
 class _Turns:
-    """Waiting strands, one queue per holder; the holders take turns."""
+    """The strands that wait for a turn, in one queue per holder. The holders take turns."""
 
     def __init__(self) -> None:
         self._queues: OrderedDict[Holder, deque[_Strand]] = OrderedDict()
@@ -95,7 +97,7 @@ class _Turns:
 
 
 class LongRequests:
-    """The thread for long requests, which the first long request starts."""
+    """Runs long requests on a thread, which the first long request starts."""
 
     def __init__(self, pool: Submitter) -> None:
         self._pool = pool
@@ -118,17 +120,18 @@ class LongRequests:
 
     @property
     def waiting_count(self) -> int:
-        """The number of requests that wait or run."""
+        """The number of long requests that wait or run."""
         with self._lock:
             return sum(len(strand.jobs) for strand in self.strands.values())
 
     def share_of(self, client: Client) -> InlineShare:
-        """Return the share of the network threads that this client's holder has, with all of its connections
-        together."""
+        """Return the share of the network threads of this client's holder. All connections of the holder have it in
+        common.
+        """
         return self._shares.setdefault(holder_of(client.principal, client.client_host), InlineShare())
 
     def submit(self, client: Client, job: Job) -> None:
-        """Run a job after all jobs of this connection."""
+        """Run a job after all earlier jobs of this connection."""
         with self._ready:
             dropped = self._stopping
             if not dropped:
@@ -143,7 +146,10 @@ class LongRequests:
             job.drop()
 
     def finish(self, client: Client, job: Job) -> None:
-        """Run a job that completes an earlier request of this connection. The job waits only for its holder's turn."""
+        """Run a job that completes an earlier request of this connection.
+
+        It waits for its holder's turn, and not for other jobs of the connection.
+        """
         strand = _Strand(client, holder_of(client.principal, client.client_host))
         strand.jobs.append(job)
         with self._ready:
@@ -154,8 +160,10 @@ class LongRequests:
             job.drop()
 
     def close(self, timeout_s: float) -> bool:
-        """Stop the running job at its next checkpoint, and drop the waiting jobs. Return False if the running job did
-        not stop in time."""
+        """Stop the running job at its next checkpoint, and drop the waiting jobs.
+
+        Return False if the running job did not stop in time.
+        """
         with self._ready:
             self._stopping = True
             self._ready.notify_all()
@@ -200,7 +208,7 @@ class LongRequests:
             del strand
 
     def _step(self, strand: _Strand, job: Job, work: Work, pace: Pace) -> None:
-        """Run one step of the first job in a connection's strand, and schedule the next step or job."""
+        """Run one step of a strand's first job; then schedule its next step, or the next job."""
         left: Work | None = None
         try:
             if has_gone(strand.client):
@@ -226,7 +234,7 @@ class LongRequests:
             self._submit_to_pool(strand)
 
     def _next_locked(self, strand: _Strand) -> None:
-        """Remove the strand's completed job and let its next one wait for its turn."""
+        """Remove a strand's completed job, and let the next job wait for its turn."""
         self.served_count += 1
         strand.jobs.popleft()
         if strand.jobs:
@@ -243,7 +251,7 @@ class LongRequests:
             strand.jobs[0].drop()
 
     def _run_on_pool(self) -> None:
-        """Take one turn on the I/O pool, which runs jobs with the same key one after another."""
+        """Take one turn on the I/O pool. The pool runs jobs with the same key one after another."""
         try:
             self._take_disk_turn()
         finally:
@@ -264,7 +272,7 @@ class LongRequests:
 
 
 class _Collector:
-    """Calls `OldObjects` once for consecutive requests of the thread."""
+    """Calls `OldObjects` only once for requests of the thread that follow one another without a break."""
 
     def __init__(self) -> None:
         self._spares = False

@@ -1,5 +1,6 @@
-"""Describe, for the health page, the memory that the broker holds for clients. `kafkalite._native.serve.memory` counts
-it.
+"""Describe, for the health page, the memory that the broker holds for clients.
+
+The module `kafkalite._native.serve.memory` counts this memory.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def describe(ceiling: MemoryCeiling) -> str:
-    """Return one sentence for the health page: how much memory is held, and which holders have most of it."""
+    """Return one sentence for the health page: how much memory is held, and for which holders most of it."""
     size_max = ceiling.size_max
     assert size_max is not None, "a broker has a ceiling"
     most = "; ".join(f"{holder} holds {held // MIB} MiB" for holder, held in ceiling.biggest(3))

@@ -1,11 +1,13 @@
-"""Divide a long request's work into portions with rests, and provide the function that its loops call.
+"""Divide a long request's work into portions with rests between them.
+
+Loops over a client's items do this by iterating over `checkpointed`:
 
     for topic in checkpointed(request.topics):      # on a network thread: the list itself, at no cost per item
         ...                                         # in a long request: ends the portion, or the work, between items
 
 If a thread releases the GIL and takes it back at once, no waiting thread gets it. So a long request sleeps after each
 portion for at least as long as the portion took. When its client has disconnected or the broker stops, `Stopped` ends
-it between two items, so no item is changed halfway.
+the request between two items, so no item is changed halfway.
 
 Do not use `checkpointed` or `checkpoint` while you hold a lock that a network thread may need. Do not use
 `checkpointed` on a collection that other threads change: copy it first.
@@ -34,7 +36,7 @@ LOOK_INTERVAL_NS: Final = 100_000_000
 
 
 class Peer(Protocol):
-    """The parts of a connection that a Pace uses."""
+    """The parts of a connection that a Pace needs."""
 
     @property
     def closed(self) -> bool: ...
@@ -52,7 +54,7 @@ _free_ns = 0
 
 
 class Pace:
-    """The portions of one thread's long requests, one request after another."""
+    """The portions and rests of one thread that runs long requests, one after another."""
 
     __slots__ = (
         "_began_ns",
@@ -67,7 +69,7 @@ class Pace:
     )
 
     def __init__(self, stops: Callable[[], bool]) -> None:
-        """`stops` returns whether the broker stops."""
+        """Begin a portion. `stops` returns whether the broker stops."""
         self._stops = stops
         self._peer: Peer | None = None
         self._charge: Callable[[int], object] | None = None
@@ -78,12 +80,12 @@ class Pace:
         self.resume()
 
     def resume(self) -> None:
-        """Begin a portion, after the thread was idle."""
+        """Begin a new portion, because the thread was idle."""
         self._began_ns = time.perf_counter_ns()
         self._until_ns = self._began_ns + PORTION_NS
 
     def begin(self, peer: Peer) -> None:
-        """Start to measure a request of this client, without a rest."""
+        """Begin to measure a request of this client. The portion continues, without a rest."""
         self._peer, self._charge, self._charged = peer, None, 0
         self._started_ns = time.perf_counter_ns()
         self._looks_at_ns = self._started_ns + LOOK_INTERVAL_NS
@@ -94,13 +96,15 @@ class Pace:
         self._peer = self._charge = None
 
     def charge_to(self, charge: Callable[[int], object]) -> None:
-        """Call `charge` with the growth of the request's response, in bytes; an exception from `charge` ends the
-        request."""
+        """From now on, call `charge` when the request's response grows, with the growth in bytes.
+
+        An exception from `charge` ends the request.
+        """
         self._charge = charge
 
     @property
     def spent_s(self) -> float:
-        """The time in seconds that the request has worked, without rests."""
+        """The time in seconds for which the request has worked, without rests."""
         return (time.perf_counter_ns() - self._started_ns - self._rested_ns) / 1e9
 
     def check(self) -> None:
@@ -109,7 +113,7 @@ class Pace:
             self._rest()
 
     def check_size(self, size: int) -> None:
-        """Charge for the response's size in bytes, then call check()."""
+        """Charge for the response, whose size in bytes is `size` now; then call check()."""
         if self._charge is not None and size > self._charged:
             self._charge(size - self._charged)
             self._charged = size
@@ -117,7 +121,7 @@ class Pace:
             self._rest()
 
     def each(self, items: Iterable[T]) -> Iterator[T]:
-        """Yield the items, with a check before each."""
+        """Yield the items, calling check() before each."""
         now = time.perf_counter_ns
         for item in items:
             if now() >= self._until_ns:
@@ -125,7 +129,7 @@ class Pace:
             yield item
 
     def rest(self) -> None:
-        """Rest if the portion is over, after the last item of a request."""
+        """Rest if the portion is over. Called after the last item of a request."""
         began = time.perf_counter_ns()
         if began >= self._until_ns:
             self._sleep(began)
@@ -180,15 +184,18 @@ def run_with(pace: Pace, work: Callable[[Pace], T]) -> T:
 
 
 def checkpoint() -> None:
-    """Mark a point between two items: in a long request, rest if the portion is over, or raise Stopped if no response
-    is needed."""
+    """Mark a point between two items. In a long request, rest if the portion is over; raise Stopped if no response is
+    needed.
+    """
     pace = _paces.get(threading.get_ident()) if _paces else None
     if pace is not None:
         pace.check()
 
 
 def checkpointed(items: Iterable[T]) -> Iterable[T]:
-    """Return the items themselves; in a long request, an iterator over them with a checkpoint before each item."""
+    """Return the items themselves. In a long request, return an iterator over them, with a checkpoint before each
+    item.
+    """
     if not _paces:
         return items
     pace = _paces.get(threading.get_ident())

@@ -1,4 +1,4 @@
-"""Count the partitions that each holder (a principal at an address) has created, to limit a holder's share.
+"""Count the partitions that each holder (a principal at an address) has created, to limit its share of max.partitions.
 
 The last tenth of max.partitions is reserved for holders with few partitions (`kafkalite.broker.limits.shares`).
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PartitionShares:
-    """The numbers of partitions of one broker's holders, by topic."""
+    """The numbers of partitions by topic that the holders of one broker have created."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,8 +29,9 @@ class PartitionShares:
         self._charges: dict[str, list[tuple[Holder, int]]] = {}
 
     def admits(self, holder: Holder, present: int, limit: int, added: int) -> bool:
-        """Return whether a holder may add `added` partitions to the `present` ones; log a refusal, at most once a
-        minute."""
+        """Return whether a holder may add `added` partitions to the `present` ones. A refusal is logged, at most once a
+        minute.
+        """
         with self._lock:
             if self._shares.admits(holder, present, limit, added):
                 return True
@@ -39,14 +40,14 @@ class PartitionShares:
         return False
 
     def charge(self, topic: str, holder: Holder, added: int, topics: Container[str]) -> None:
-        """Charge new partitions to a holder, unless the topic was deleted since and is no longer in `topics`."""
+        """Charge new partitions to a holder. Do nothing if the topic is not in `topics`: it was deleted meanwhile."""
         with self._lock:
             self._shares.add(holder, added)
             self._charges.setdefault(topic, []).append((holder, added))
         self.topic_changed(topic, topics)
 
     def topic_changed(self, topic: str, topics: Container[str]) -> None:
-        """Stop counting a topic's partitions if the topic is no longer in `topics`."""
+        """Stop counting the partitions of a topic if it is not in `topics`: it was deleted."""
         if topic in topics:
             return
         with self._lock:

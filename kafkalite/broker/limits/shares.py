@@ -3,8 +3,8 @@
     entries  0 ─────────────────────── 9/10 ──────── limit
              any holder                │ holders of at most SMALL_COUNT entries
 
-Entries are never evicted to make room for new ones, so no client can displace another's. An entry that was read from
-the disk has no holder (None): it counts towards the limit, but for no client.
+No entry is evicted to make room for a new one, so no client can displace another client's entry. An entry that was read
+from the disk has no holder (None): it counts towards the limit, but for no client.
 
 Thread rule: the lock of the counted table guards its `Shares`. `note_refusal` may be called by any thread.
 """
@@ -26,12 +26,12 @@ _log: Final = RepeatLogger(logging.getLogger(__name__))
 
 
 class Shares:
-    """The number of entries, or their size, by holder. Every method takes constant time."""
+    """How many entries of a table each holder has, or how large they are. Every method takes constant time."""
 
     __slots__ = ("_counts", "_small")
 
     def __init__(self, small: int = SMALL_COUNT) -> None:
-        """`small` is the maximum count that a holder may have and still use the last tenth."""
+        """Begin without entries. A holder with a count of at most `small` may use the last tenth of the limit."""
         self._counts: dict[Hashable, int] = {}
         self._small = small
 
@@ -40,20 +40,22 @@ class Shares:
         return len(self._counts)
 
     def of(self, holder: Hashable) -> int:
-        """Return a holder's count."""
+        """Return how many entries a holder has (or their size)."""
         return self._counts.get(holder, 0)
 
     def limit_for(self, holder: Hashable, limit: int, size: int = 1) -> int:
-        """Return the total that a table with this limit may reach if it grows by `size` for this holder."""
+        """Return the total size that a table with this limit may reach by adding `size` for this holder."""
         is_small = self._counts.get(holder, 0) + size - 1 <= self._small
         return limit if is_small else limit - limit // 10
 
     def admits(self, holder: Hashable, total: int, limit: int, size: int = 1) -> bool:
-        """Return whether a table with `total` of `limit` accepts `size` more for this holder."""
+        """Return whether a table accepts `size` more for this holder. `total` is its present size, `limit` its
+        limit.
+        """
         return total + size <= self.limit_for(holder, limit, size)
 
     def add(self, holder: Hashable, size: int = 1) -> None:
-        """Count a holder's new entry, or its growth; an entry without a holder (None) is not counted."""
+        """Count a holder's new entry, or the growth of an entry. An entry without a holder (None) is not counted."""
         if holder is None:
             return
         count = self._counts.get(holder, 0) + size
@@ -69,8 +71,7 @@ class Shares:
 
 
 def note_refusal(holder: object, setting: str, limit: int, held: int) -> None:
-    """Log, at most once a minute for each setting, that a holder was refused an entry because of the setting's
-    limit."""
+    """Log that a holder was refused an entry because of a setting's limit, at most once a minute for each setting."""
     _log.warning(
         "refused %s, which holds %d: %s (%d) is reached except for a tenth that is reserved for holders of at most %d",
         holder,
