@@ -1,4 +1,4 @@
-"""Count the error codes in responses, as they are encoded, for the APIs that are not served in C."""
+"""Count the error codes in responses when they are encoded, for the APIs that are not served in C."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class ErrorCounts:
         self._rows = {row.key: CountedRow(row, self.note) for row in rows}
 
     def find(self, key: int) -> table.Row | None:
-        """Return the row of an API key, as table.find does; the row counts the error codes of its responses."""
+        """Return the row of an API key, like table.find. This row also counts the error codes of its responses."""
         return self._rows.get(key)
 
     def note(self, key: int, response: object) -> None:
-        """Count the error codes of a response, 0 for success."""
+        """Count the error codes of a response; 0 means success."""
         codes = Counter(error_codes(response))
         with self._lock:
             self._counts.update({(key, code): count for code, count in codes.items()})
@@ -93,8 +93,7 @@ class CountedRow(table.Row):
 
 
 def error_codes(message: Any, depth: int = 0) -> Iterator[int]:
-    """Yield every `error_code` in a message and in the structs of its lists; yield 0 if the message has no error
-    code."""
+    """Yield every `error_code` in a message and in the structs of its lists; yield 0 if there is none."""
     found = False
     code = getattr(message, "error_code", None)
     if code is not None:

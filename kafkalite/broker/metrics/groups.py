@@ -2,7 +2,7 @@
 
 The names are kafka_exporter's and Kafka's own. A partition's lag is the high watermark minus the committed offset, as
 kafka-consumer-groups shows it. Offsets and lag are reported for the 1000 groups with the most lag, and only for
-partitions that this broker leads. Offsets of topics that were deleted, or deleted and created again, are omitted.
+partitions that this broker leads. An offset is left out if its topic was deleted, even if a new topic has its name.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Position(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """The values that are reported for a group."""
+    """The values to report for a group."""
 
     name: str
     members: int
@@ -44,7 +44,7 @@ class Standing(NamedTuple):
 
     @property
     def lag(self) -> int:
-        """The lag over all partitions."""
+        """The sum of the lag over all partitions."""
         return sum(position.lag for position in self.positions)
 
 

@@ -1,8 +1,8 @@
-"""Report why a broker is not alive or not ready: a list of sentences, which is empty if the broker is alive or ready.
+"""Report why a broker is not alive or not ready.
 
-A broker is alive if the loop of every network worker has turned within LIVE_S; a supervisor restarts a process that is
-not alive. A broker is ready if it can serve clients normally. It is not ready while it starts or stops, or while its
-disk is full.
+A report is a list of sentences, which is empty if the broker is alive or ready. A broker is alive if the loop of every
+network worker has turned within LIVE_S seconds. A supervisor restarts a process that is not alive. A broker is ready if
+it can serve clients normally. For example, it is not ready while it starts or stops, or while its disk is full.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ DISK_FREE_MIN: Final = 1024 * 1024
 
 
 def not_alive(parts: Parts) -> list[str]:
-    """Return why the broker is not alive. A broker that is still starting or stopping counts as alive."""
+    """Return the reasons why the broker is not alive; empty if it is alive.
+
+    A broker that is starting or stopping counts as alive.
+    """
     if parts.stopping or not parts.accepting:
         return []
     now = time.monotonic()  # the clock that workers use, not the broker's
@@ -51,7 +54,9 @@ def not_ready(parts: Parts) -> list[str]:
 
 
 def notes(parts: Parts) -> list[str]:
-    """Return remarks about conditions in which clients are still served, such as an unreachable mirror source."""
+    """Return remarks about problems that do not keep the broker from serving clients, such as an unreachable mirror
+    source.
+    """
     if parts.stopping:
         return []
     return [*_clock(parts.logs), *_memory(parts.memory), *(text for part in parts.notes for text in part())]

@@ -1,7 +1,8 @@
 """Report metrics of limits on clients: quotas, connection limits, memory, denied operations.
 
-The *owner* of a quota is the user, client id or both that share it. Its rate is the difference of two readings of a
-total since the start: a scrape keeps its reading for later scrapes. So these metrics cost clients with quotas nothing.
+The *owner* of a quota is the user, the client id, or both, to which all clients with this quota belong. An owner's rate
+is computed from two readings of a total: a scrape keeps its readings for later scrapes. So these metrics cost clients
+with quotas nothing.
 """
 
 from __future__ import annotations
@@ -42,15 +43,16 @@ HELP: Final = {
 
 
 class Seen(NamedTuple):
-    """The totals of a meter since it was created."""
+    """The totals of a meter (a client quota's counter) since it was created."""
 
     done: float = 0.0
     throttled_ms: float = 0.0
     throttled_count: int = 0
 
     def since(self, before: Seen) -> Seen:
-        """Return the increase since an earlier reading. If a total is lower now, the owner has got a new meter since
-        then."""
+        """Return the increase since an earlier reading. If a total is lower now, the owner has a new meter, so return
+        all of it.
+        """
         if self.done < before.done or self.throttled_count < before.throttled_count:
             return self
         return Seen(
@@ -60,7 +62,7 @@ class Seen(NamedTuple):
         )
 
     def plus(self, other: Seen) -> Seen:
-        """Return the sum of these totals and `other`."""
+        """Return the sum of these totals and those of `other`."""
         return Seen(
             self.done + other.done,
             self.throttled_ms + other.throttled_ms,
@@ -73,8 +75,10 @@ Look = tuple[float, dict["Owner", Seen]]
 
 
 class Recent:
-    """The recent use of quotas by owner: in the last quota window, or since the last scrape if that was before the
-    window."""
+    """The recent use of quotas by owner.
+
+    It covers the last quota window, or the time since the last scrape if that is longer.
+    """
 
     def __init__(self, now: float, window_s: float) -> None:
         self._window_s = window_s
@@ -82,7 +86,7 @@ class Recent:
         self._looks: list[Look] = [(now, {})]  # at most two, a window apart
 
     def look(self, now: float, control: QuotaControl) -> tuple[float, dict[Owner, Seen]]:
-        """Return (elapsed seconds, owner → the owner's use in this time). Any thread."""
+        """Read all totals; return (elapsed seconds, owner → the owner's use in this time). Any thread."""
         seen = {
             owner: Seen(meter.done, meter.throttled_ms, meter.throttled_count)
             for owner, meter in list(control.meters.items())
@@ -183,8 +187,10 @@ def _memory(memory: MemoryCeiling) -> Iterator[Family]:
 
 
 def _told(key: str, recent: dict[Owner, Seen]) -> list[tuple[str, Seen]]:
-    """Return (labels, use) for the owners of a quota key that were throttled longest or used most, and for the sum of
-    the remaining owners."""
+    """Return (labels, use) for the owners of a quota key, and for the sum of the owners that are not listed.
+
+    The listed owners are those that were throttled for longest or used the most.
+    """
     rows = [(owner, one) for owner, one in recent.items() if owner[0] == key]
     kept = nlargest(LABELLED_MAX, rows, key=lambda row: (row[1].throttled_ms, row[1].done))
     found = [(_labels(key, owner[1] or "", owner[2] or ""), one) for owner, one in kept]

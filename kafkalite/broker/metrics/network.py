@@ -217,7 +217,9 @@ class Network:
 
 
 def _parked(connections: Iterable[Connection]) -> Iterator[Family]:
-    """Yield the numbers of requests that wait for the disk, for data or for other clients, in Kafka's purgatory."""
+    """Yield the numbers of requests in Kafka's purgatory: those that wait for the disk, for data or for other
+    clients.
+    """
     counts = Counter[int]()
     for connection in connections:
         if connection.answers.in_flight:
@@ -235,8 +237,10 @@ def _parked(connections: Iterable[Connection]) -> Iterator[Family]:
 
 
 def _software(by_worker: list[tuple[int, list[Connection]]]) -> Iterator[tuple[str, float]]:
-    """Yield the number of connections by client software and version, for the most frequent only: clients choose these
-    names."""
+    """Yield the number of connections by client software and version.
+
+    Clients choose these names, so only the most frequent ones are reported.
+    """
     counts: Counter[tuple[str, str]] = Counter(
         (connection.software_name or UNKNOWN, connection.software_version or UNKNOWN)
         for _, connections in by_worker

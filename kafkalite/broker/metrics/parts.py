@@ -1,6 +1,6 @@
-"""Hold references to the parts of a broker that its metrics read.
+"""Keep references to the parts of a broker that its metrics read.
 
-The broker sets them while it starts; None: not yet set.
+The broker sets them while it starts. None means that a part is not set yet.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
-    """The parts of a broker: written by the broker's thread, read by the HTTP server's threads."""
+    """References to the parts of a broker. The broker's thread writes them; the HTTP server's threads read them."""
 
     config: BrokerConfig
     clock: Clock
@@ -68,7 +68,7 @@ class Parts:
     stopping: bool = False
 
     def new_counters(self) -> RequestCounters:
-        """Return the counters of a new worker."""
+        """Return the request counters of a new network worker."""
         counters = RequestCounters(slow_ms=self.config.request_slow_log_ms, on_slow=self.slow)
         self.counters.append(counters)
         return counters

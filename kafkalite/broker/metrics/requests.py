@@ -45,7 +45,7 @@ _THROTTLED: Final = 7
 
 
 def error_name(code: int) -> str:
-    """Return the name of an error code in Kafka's enumeration."""
+    """Return Kafka's name of an error code; the number as text if it has none."""
     try:
         return ErrorCode(code).name
     except ValueError:
@@ -110,7 +110,7 @@ class Requests:
         return {**self._parts.errors.numbers(), **native}
 
     def _summaries(self, served: Mapping[int, ApiNumbers]) -> Iterator[Family]:
-        """Yield Kafka's summaries: quantiles of the last minutes, count and sum since the start."""
+        """Yield Kafka's summaries: quantiles over the last minutes, and count and sum since the start."""
         numbers: dict[Hashable, Numbers] = {}
         for key, one in served.items():
             numbers.update(((key, at), histogram) for at, histogram in enumerate(one[_SIZE:], _SIZE))
@@ -152,12 +152,12 @@ class Requests:
 
 
 def names_of(key: int) -> tuple[str, ...]:
-    """Return the names of an API in Kafka's request metrics; Fetch has two names."""
+    """Return the names of an API in Kafka's request metrics: two for Fetch, one for any other API."""
     return (name_of(key), FETCH_CONSUMER) if key == api.FETCH else (name_of(key),)
 
 
 def histogram_rows(numbers: Numbers, **given: object) -> Iterator[tuple[str, float]]:
-    """Yield the rows of a histogram of durations, in seconds."""
+    """Yield the rows of a histogram of durations, in seconds, for Prometheus."""
     total, counts = numbers
     for bound, count in cumulative(counts):
         yield f"_bucket{labels(**given, le=bound)}", count
@@ -176,8 +176,10 @@ def _summary_rows(request: str, numbers: Numbers, recent: tuple[int, ...], scale
 
 
 def _with_unthrottled(throttled: Numbers, count: int) -> Numbers:
-    """Return the histogram of throttle times for all `count` requests. `throttled` counts only requests with a throttle
-    time, so all other requests are added as zeros."""
+    """Return the histogram of throttle times for all `count` requests.
+
+    `throttled` counts only requests with a throttle time. All other requests are added with time 0.
+    """
     total, (nothing, *counts) = throttled
     return total, (nothing + max(0, count - nothing - sum(counts)), *counts)
 

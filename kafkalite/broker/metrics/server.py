@@ -2,10 +2,11 @@
 
     web.WebServer ─▶ web.Guard ─▶ Page ─▶ sources, health
 
-The server binds before the logs are opened, so that during recovery the broker is reported as alive and not ready. With
-`metrics.users` clients must authenticate as one of these users. Without this setting any client on this machine has
-access, and the broker refuses to listen on other addresses. The health pages have the same access control, although
-they contain no names.
+The server binds before the logs are opened, so that during recovery the broker is reported as alive and not ready.
+
+With `metrics.users`, clients must authenticate as one of these users. Without this setting, any client on this machine
+has access, and the broker refuses to listen on addresses that other machines can reach. The health pages have the same
+access control, although they contain no names.
 
 Any thread.
 """
@@ -37,10 +38,10 @@ KEY: Final = "metrics.listeners"
 
 
 class MetricsServer:
-    """The HTTP server, from `start` to `stop`. `on_failure` is called when it has to stop serving."""
+    """The HTTP server, from `start` to `stop`. It calls `on_failure` when it has to stop serving."""
 
     def __init__(self, parts: Parts) -> None:
-        """Raises ConfigError, StartupError."""
+        """Create the server, which `start` starts. Raises ConfigError, StartupError."""
         config = parts.config
         addresses = addresses_of(config)
         self._tls = tls = _tls_of(config, addresses)
@@ -61,12 +62,12 @@ class MetricsServer:
         self._web.start(on_failure)
 
     def reload(self) -> None:
-        """Read the certificate for https again."""
+        """Read the certificate for HTTPS again."""
         if self._tls is not None:
             self._tls.reload()
 
     def descriptors(self) -> list[int]:
-        """Return the descriptors of the server's sockets and connections."""
+        """Return the file descriptors of the server's sockets and connections."""
         return self._web.descriptors()
 
     def stop(self) -> None:
@@ -75,8 +76,10 @@ class MetricsServer:
 
 
 def addresses_of(config: BrokerConfig) -> list[Address]:
-    """Return the addresses in metrics.listeners; ConfigError for an invalid address, or for an address that other
-    machines can reach if metrics.users is not set."""
+    """Return the addresses in metrics.listeners.
+
+    ConfigError for an invalid address, or, if metrics.users is not set, for an address that other machines can reach.
+    """
     try:
         addresses = [parse_address(text, PORT) for text in config.metrics_listeners]
     except ValueError as error:

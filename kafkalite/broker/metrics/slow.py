@@ -1,7 +1,7 @@
-"""Log slow requests, one line each, when their network worker has finished them.
+"""Log each slow request in one line, when its network worker has finished it.
 
-Runs on any worker's thread. Above a maximum rate, lines are suppressed (`kafkalite.base.logging`); the count of slow
-requests includes suppressed lines.
+Runs on any worker's thread. Above a maximum rate, lines are suppressed (`kafkalite.base.logging`). The count of slow
+requests includes those whose lines were suppressed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ logger = RepeatLogger(logging.getLogger("kafkalite.slow"), lines=100)
 
 
 class SlowLog:
-    """The log of slow requests, called as `on_slow` of RequestCounters: times in µs, size in bytes."""
+    """The log of slow requests. It is called as `on_slow` of RequestCounters, with times in µs and the size in
+    bytes.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -58,6 +60,6 @@ class SlowLog:
 
 
 def name_of(key: int) -> str:
-    """Return Kafka's name of an API; the key if it is unknown."""
+    """Return Kafka's name of an API; if it is unknown, its key."""
     known = api.APIS.get(key)
     return str(key) if known is None else known.name

@@ -1,4 +1,4 @@
-"""List the sources of a broker's metrics."""
+"""Collect the metrics of all sources of a broker, in their order."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ class Sources:
         )
 
     def families(self) -> Iterator[Family]:
-        """Yield the families of all sources, and metrics about the scrape itself."""
+        """Yield the metric families of all sources, and metrics about the scrape itself."""
         return told((*self._own, *self._parts.sources))

@@ -206,8 +206,10 @@ class Topics:
         )
 
     def _labels_of(self, topic: Topic) -> list[str]:
-        """Return the labels of a topic's partitions. Labels are cached, since they never change and make up most of the
-        text."""
+        """Return the labels of a topic's partitions.
+
+        They are cached, since they never change and make up most of the metrics' text.
+        """
         key = (topic.name, len(topic.partitions))
         found = self._labels.get(key)
         if found is None:

@@ -4,19 +4,26 @@
     PushTelemetry ─▶ admit (may it push now?) ─▶ take (decompress, decode, keep)
     /metrics ─▶ families
 
-An instance is a client with its client instance id. The rules are Apache Kafka's. An instance may get its subscription
-or push once per interval. It may push at once after it got the subscription, get the subscription again after an error
-that requires this, and must send nothing after its last push. An instance that uses another connection starts again, as
-in Kafka when a connection closes. It is forgotten when it sent nothing for three intervals and at least a minute. If
-there are too many instances, a new one replaces the oldest one of the same holder (a principal at an address), or is
-refused. The last tenth of the limit is reserved for holders with few instances.
+An *instance* is a client, identified by its client instance id. The rules are Apache Kafka's:
 
-Counters that clients send as deltas are summed here. There are limits for the number of instances, for the series of
-each, and for all series together. Series beyond a limit, or with names that are too long or not printable, are dropped
-and counted.
+- An instance may get its subscription, or push, once per interval.
+- It may push at once after it got the subscription.
+- It may get the subscription again after an error that requires this.
+- It must send nothing after its last push.
+- If it uses another connection, it starts again, as in Kafka when a connection closes.
+
+An instance is forgotten when it sent nothing for three intervals and at least a minute. If there are too many
+instances, a new one replaces the oldest one of the same holder (a principal at an address), or is refused. The last
+tenth of the limit is reserved for holders with few instances.
+
+Counters that clients send as deltas are summed here. The number of instances, the series of each instance, and all
+series together are limited. Series beyond a limit are dropped and counted, and so are series whose names are too long
+or not printable.
+
+Source: ClientMetricsManager, ClientMetricsInstance of Kafka 4.1.
 
 Thread rule: any thread; `_lock` is not held during I/O. `_reading` is held while a push is decoded, which never happens
-on a network thread. Source: ClientMetricsManager, ClientMetricsInstance of Kafka 4.1.
+on a network thread.
 """
 
 from __future__ import annotations
@@ -60,7 +67,7 @@ _ASK_AGAIN: Final = frozenset({ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSU
 
 
 class Client(NamedTuple):
-    """The client, as its connection and requests identify it."""
+    """What a client's connection and requests say about it."""
 
     client_id: str | None
     software_name: str
@@ -71,7 +78,7 @@ class Client(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """The metrics that a client should push, and how often."""
+    """The metrics that a client should push, and the interval."""
 
     instance_id: bytes
     subscription_id: int
@@ -98,8 +105,10 @@ class _Instance:
 
 
 class ClientMetrics:
-    """The client metrics of one broker. `configs` returns the current subscriptions; it returns the same object until
-    one changes."""
+    """The metrics that the clients of one broker push.
+
+    `configs` returns the current subscriptions; it returns the same object until one of them changes.
+    """
 
     def __init__(
         self, configs: Callable[[], Mapping[str, ClientMetricsConfig]], size_max: Callable[[], int], clock: Clock
@@ -120,7 +129,7 @@ class ClientMetrics:
 
     @property
     def size_max(self) -> int:
-        """The maximum size of a push in bytes, as the client sends it (compressed)."""
+        """The maximum size in bytes of a push as the client sends it, that is, compressed."""
         return self._size_max()
 
     def subscription(self, instance_id: bytes, client: Client) -> Subscription:
@@ -225,8 +234,10 @@ class ClientMetrics:
         return instance
 
     def _make_room(self, holder: Holder) -> None:
-        """Forget the holder's oldest instance if there is no room for a new instance. Raises KafkaError if the holder
-        has no instance."""
+        """Forget the holder's oldest instance if there is no room for a new instance.
+
+        Raises KafkaError if the holder has no instance.
+        """
         if self._shares.admits(holder, len(self._instances), INSTANCES_MAX):
             return
         oldest = next(iter(self._ids_of.get(holder, ())), None)
@@ -236,7 +247,7 @@ class ClientMetrics:
         self._remove(oldest)
 
     def _forget(self, now: float) -> None:
-        """Forget instances that were silent for too long; checked once a second."""
+        """Forget instances that sent nothing for too long. This is checked once a second."""
         if now - self._looked_s >= 1:
             self._looked_s = now
             for key in [key for key, one in self._instances.items() if one.silent_until_s <= now]:
@@ -256,7 +267,10 @@ class ClientMetrics:
     def _admit(
         self, instance: _Instance, subscription_id: int, codec: int, size: int, *, terminating: bool
     ) -> tuple[ErrorCode, str]:
-        """Return the error code if an instance is not permitted to push now; the checks are in Kafka's order."""
+        """Check whether an instance may push now; return (error code, reason), or (NONE, "") if it may.
+
+        The checks are in Kafka's order.
+        """
         if instance.ended:
             return ErrorCode.INVALID_REQUEST, "the client has already sent its final push"
         now, interval_s = self._clock.monotonic(), instance.subscription.interval_ms / 1000
@@ -292,7 +306,7 @@ class ClientMetrics:
 
 
 def _subscription(instance_id: bytes, client: Client, configs: Mapping[str, ClientMetricsConfig]) -> Subscription:
-    """Return the union of the metrics in the subscriptions that match a client, with the shortest interval."""
+    """Return the union of the subscriptions that match a client, with the shortest of their intervals."""
     told = {
         "client_instance_id": uuid_text(instance_id),
         "client_id": client.client_id,
@@ -321,7 +335,7 @@ def _read(codec: int, data: bytes, size_max: int) -> tuple[ErrorCode, list[otlp.
 
 
 def _printable(text: str) -> bool:
-    """Return whether a metric's label can contain the text unchanged, so that different texts remain different."""
+    """Return whether a label of a metric can contain the text unchanged, so that different texts stay different."""
     return len(text) <= VALUE_SIZE_MAX and text.isprintable()
 
 

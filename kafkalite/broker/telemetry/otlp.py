@@ -1,6 +1,6 @@
 """Decode the metrics that clients push (OpenTelemetry's MetricsData v1) into numbers by name and attributes.
 
-Gauges and sums are decoded, which is what Kafka's clients send; histograms and summaries are counted and dropped.
+Gauges and sums are decoded, which is what Kafka's clients send. Histograms and summaries are counted and dropped.
 Unknown fields are skipped, as in protocol buffers. The number of fields is limited, since it determines how long
 decoding takes.
 
@@ -35,7 +35,7 @@ class OtlpError(ValueError):
 
 
 class Point(NamedTuple):
-    """A number with its name and attributes."""
+    """A decoded number, with its name and attributes."""
 
     name: str
     attributes: tuple[tuple[str, str], ...]
@@ -77,7 +77,7 @@ class _Reader:
             at += size
 
     def inside(self, data: memoryview, *numbers: int) -> Iterator[memoryview]:
-        """Yield the messages at the end of a path of field numbers."""
+        """Yield the messages that are nested in `data` under this path of field numbers."""
         for number, wire, content, _ in self.fields(data):
             if number == numbers[0] and wire == _BYTES:
                 yield from self.inside(content, *numbers[1:]) if len(numbers) > 1 else (content,)
@@ -126,7 +126,7 @@ class _Reader:
         return key, text
 
     def value(self, data: memoryview) -> str:
-        """Return an AnyValue as text; "" for lists and bytes."""
+        """Return an AnyValue as text; "" for a list or bytes."""
         text = ""
         for number, wire, content, value in self.fields(data):
             if number == 1 and wire == _BYTES:
@@ -141,7 +141,7 @@ class _Reader:
 
 
 def read(data: bytes | memoryview) -> tuple[list[Point], int]:
-    """Decode a MetricsData: return the points and the number of dropped metrics. Raises OtlpError."""
+    """Decode a MetricsData; return (the points, the number of dropped metrics). Raises OtlpError."""
     reader = _Reader()
     points = [point for metric in reader.inside(memoryview(data), 1, 2, 2) for point in reader.metric(metric)]
     return points, reader.left_out
