@@ -1,8 +1,8 @@
 """Apply a client's controller_mutation_rate quota to partitions that a request creates or deletes (KIP-599).
 
-The request's version decides whether the quota is *strict*. While a client is over a strict quota, each topic of its
-request is refused with THROTTLING_QUOTA_EXCEEDED. If the quota is not strict, the request is carried out and the client
-is throttled.
+The quota is *strict* or not, depending on the version of the request. While a client is over a strict quota, each topic
+of its request is refused with THROTTLING_QUOTA_EXCEEDED. If the quota is not strict, the request is carried out, and
+the client is throttled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TEXT: Final = "the controller_mutation_rate quota is exceeded; retry in {} ms"
 
 
 class Mutations:
-    """The partition quota for one request. `meter` is None if the client has no quota."""
+    """The partition quota as it applies to one request. `meter` is None if the client has no quota."""
 
     __slots__ = ("_clock", "_meter", "_strict", "throttle_ms")
 
@@ -31,8 +31,10 @@ class Mutations:
         """Throttle time in ms for the response."""
 
     def record(self, partition_count: int) -> None:
-        """Count partitions that are about to be created or deleted; KafkaError (THROTTLING_QUOTA_EXCEEDED) refuses
-        them."""
+        """Count partitions that are about to be created or deleted.
+
+        KafkaError (THROTTLING_QUOTA_EXCEEDED) if they must not be, because the client is over a strict quota.
+        """
         meter = self._meter
         if meter is None:
             return

@@ -4,8 +4,8 @@
 
 Connections and handlers enforce the quotas of users and client ids with a `QuotaControl`.
 
-Thread rule: any thread. `_changing` is taken before the locks of the log manager, and makes check and change atomic;
-the table is replaced as a whole.
+Thread rule: any thread. The table is replaced as a whole. The lock `_changing` makes check and change atomic; it is
+taken before the locks of the log manager.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ logger = RepeatLogger(logging.getLogger("kafkalite.broker.quotas"), lines=EVENT_
 
 
 class Alteration(NamedTuple):
-    """A request's change of one entity: (key, new value, or None to remove it)."""
+    """The changes that a request makes to one entity's quotas. A value of None removes a quota."""
 
     entity: Entity
     values: Sequence[tuple[str, float | None]]
@@ -51,8 +51,10 @@ class Quotas:
         config: QuotaRows,
         on_change: Callable[[], None] | None = None,
     ) -> None:
-        """`record` makes changes durable, all or none, or raises KafkaError; `on_change` is called after each
-        change."""
+        """Begin with these quotas. `record` makes changes durable, all or none, or raises KafkaError.
+
+        `on_change` is called after each change.
+        """
         self.table = QuotaTable(entries)
         self.control = QuotaControl(
             self.table.bounds,
@@ -68,15 +70,19 @@ class Quotas:
 
     @property
     def client_control(self) -> QuotaControl | None:
-        """The QuotaControl for connections; None while no quota of users or client ids exists, so that connections look
-        up nothing."""
+        """The QuotaControl for connections; None while no quota of users or client ids exists.
+
+        With None, connections look up nothing.
+        """
         return self.control if self.table.bounds_clients else None
 
     def alter(
         self, alterations: Iterable[Alteration], *, validate_only: bool = False
     ) -> dict[Entity, KafkaError | None]:
-        """Make all valid changes; return entity → error or None. If the result has too many quotas, raise
-        PolicyViolation and change nothing."""
+        """Make all valid changes; return entity → error, or None for a valid one.
+
+        PolicyViolation, without any change, if the request changes more than CHANGES_MAX quotas.
+        """
         results: dict[Entity, KafkaError | None] = {}
         changes: list[Change] = []
         with self._changing:
@@ -102,7 +108,7 @@ class Quotas:
         return results
 
     def replace(self, entries: Mapping[Entity, Mapping[str, float]]) -> None:
-        """Replace all quotas by the controllers' quotas. Nothing is made durable."""
+        """Replace all quotas by those of the cluster's controllers. Nothing is made durable."""
         with self._changing:
             self.table = QuotaTable(entries)
             self.control.change(self.table.bounds)
@@ -110,8 +116,10 @@ class Quotas:
                 self._on_change()
 
     def _changes(self, alteration: Alteration) -> list[Change]:
-        """Return the changes of an alteration, without unchanged values; InvalidRequest if the alteration is
-        invalid."""
+        """Return the changes that an alteration makes; values that stay the same are left out.
+
+        InvalidRequest if the alteration is invalid.
+        """
         entity = alteration.entity
         wanted = dict(alteration.values)
         if len(wanted) != len(alteration.values):
@@ -140,7 +148,7 @@ class Quotas:
 
 
 def address_rates(table: QuotaTable) -> tuple[dict[str, float], float | None]:
-    """Return (address → connections per second, rate of each other address or None), without invalid addresses."""
+    """Return (address → connections per second, rate of each other address or None). Invalid addresses are left out."""
     named, default = table.addresses()
     rates: dict[str, float] = {}
     for name, rate in named.items():
@@ -155,8 +163,8 @@ def address_rates(table: QuotaTable) -> tuple[dict[str, float], float | None]:
 def address_of(name: str) -> str | None:
     """Return an address in its canonical text form; None if the address is not valid.
 
-    Kafka also resolves host names, once. Here a request never waits for a resolver, so the only valid host name is
-    `localhost`.
+    The only valid host name is `localhost`. Kafka resolves other host names, too, once; here a request must not wait
+    for a resolver.
     """
     if name == LOCALHOST:
         return "127.0.0.1"

@@ -1,12 +1,12 @@
 """Find the quota that applies to a client, or the quotas that match a filter, in an immutable table of all quotas.
 
-For each quota key, such as producer_byte_rate, the first existing one of these applies to a client (Kafka's order):
+For each quota key, such as producer_byte_rate, the first of these quotas that exists applies to a client, as in Kafka:
 
     user and client id · user, any client id · user · any user and client id · any user, any client id · any user ·
     client id · any client id
 
 A default quota ("any") applies to each entity separately: with a default of 1 MB/s, each user gets 1 MB/s. A client
-without a client id has the quotas of "any client id", so omitting the id evades no quota.
+without a client id has the quotas of "any client id", so leaving out the id evades no quota.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ ANY: Final = 2
 
 
 class Bound(NamedTuple):
-    """A quota that applies to a client: its value and its owner (user, client id or both). All clients of an owner
-    share it."""
+    """A quota that applies to a client: its value and its owner.
+
+    The owner is a user, a client id or both. All clients of the owner have the quota in common.
+    """
 
     value: float
     owner: tuple[str, str | None, str | None]
@@ -49,7 +51,7 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """An entity type in a filter; ANY and DEFAULT have no name."""
+    """One part of a filter: an entity type and how its name must match. With ANY and DEFAULT, it has no name."""
 
     kind: str
     match: int
@@ -63,7 +65,7 @@ class QuotaTable:
     entries: Mapping[Entity, Mapping[str, float]] = field(default_factory=dict)
 
     def changed(self, changes: Iterable[Change]) -> QuotaTable:
-        """Return a copy of the table with these changes. Removing a quota that does not exist has no effect."""
+        """Return a copy of the table with these changes. To remove a quota that does not exist has no effect."""
         entries = dict(self.entries)
         for entity, key, value in changes:
             values = dict(entries.get(entity, {}))
@@ -79,11 +81,11 @@ class QuotaTable:
 
     @property
     def bounds_clients(self) -> bool:
-        """Whether there is a quota of users or client ids."""
+        """Whether any quota of a user or client id exists."""
         return any(entity[0][0] != IP for entity in self.entries)
 
     def bound(self, key: str, user: str, client_id: str) -> Bound | None:
-        """Return the quota that applies to a client, or None."""
+        """Return the quota with this key that applies to a client, or None."""
         for user_name, client_name in _PRECEDENCE:
             parts = []
             if user_name is not None:
@@ -114,8 +116,10 @@ class QuotaTable:
         return named, default
 
     def find(self, components: Iterable[Component], *, strict: bool) -> Iterator[tuple[Entity, Mapping[str, float]]]:
-        """Yield the entities that have all components of a filter; if `strict`, only entities without further
-        components."""
+        """Yield the entities that match all components of a filter, with their quotas.
+
+        With `strict`, entities that have other types, too, are left out.
+        """
         wanted = _checked(components)
         for entity, values in self.entries.items():
             names = dict(entity)
@@ -150,7 +154,9 @@ _PRECEDENCE: Final = (
 
 
 def _checked(components: Iterable[Component]) -> dict[str, Component]:
-    """Return components by type; InvalidRequest or UnsupportedVersion for an invalid filter."""
+    """Check the components of a filter; return them by type. InvalidRequest or UnsupportedVersion for an invalid
+    filter.
+    """
     wanted: dict[str, Component] = {}
     for component in components:
         if not component.kind:

@@ -5,14 +5,17 @@
     an ACL on the resource, for any client   no
     no ACL on the resource                   the default: allow.everyone.if.no.acl.found
 
-An ACL is on a resource if its name equals the resource's name, is `*`, or is a prefix (PREFIXED) of that name. It
-matches a client if principal, host and operation match. A principal of `User:*`, a host of `*` and the operation ALL
-match any; a host may also be a network. An ALLOW of READ, WRITE, DELETE or ALTER also allows DESCRIBE, and an ALLOW of
-ALTER_CONFIGS also DESCRIBE_CONFIGS. A DENY implies no other operation.
+The first line that applies decides. An ACL is on a resource if its name equals the resource's name, is `*`, or is a
+prefix (PREFIXED) of that name. It matches a client if principal, host and operation match. A principal of `User:*`, a
+host of `*` and the operation ALL match any; a host may also be a network.
 
-Source: org.apache.kafka.metadata.authorizer.StandardAuthorizerData of Kafka 4.1; `allows_any` is
-`authorizeByResourceType` of its interface Authorizer. Hosts are compared as addresses, in any notation. Networks
-(`10.0.0.0/8`) are those of Kafka 4.4, CidrUtils.
+An ALLOW of READ, WRITE, DELETE or ALTER also allows DESCRIBE. An ALLOW of ALTER_CONFIGS also allows DESCRIBE_CONFIGS. A
+DENY implies no other operation.
+
+Hosts are compared as addresses, in any notation.
+
+Source: org.apache.kafka.metadata.authorizer.StandardAuthorizerData of Kafka 4.1. `allows_any` is
+`authorizeByResourceType` of its interface Authorizer. Networks (`10.0.0.0/8`) are those of Kafka 4.4, CidrUtils.
 
 Thread rule: no thread may read during a change; the caller ensures that.
 """
@@ -50,7 +53,7 @@ Section = dict[str, dict[str, Entries]]
 
 
 def host_key(host: str) -> str:
-    """Return an address in the canonical form in which hosts are compared; any other text unchanged."""
+    """Return an address in the canonical form in which hosts are compared. Return any other text unchanged."""
     try:
         return str(ipaddress.ip_address(host))
     except ValueError:
@@ -70,7 +73,7 @@ def network(host: str) -> Network:
 
 
 def host_pattern(host: str) -> str | Network:
-    """Return an ACL's host in the form for `is_from`. An invalid network matches no client."""
+    """Return an ACL's host in the form that `is_from` compares. An invalid network matches no client."""
     try:
         return network(host) if is_network(host) else host_key(host)
     except ValueError:
@@ -78,7 +81,7 @@ def host_pattern(host: str) -> str | Network:
 
 
 def is_from(pattern: str | Network, host: str) -> bool:
-    """Return whether an ACL's host matches a client's host, which is in the form that `host_key` returns."""
+    """Return whether an ACL's host, as `host_pattern` returns it, matches a client's host, as `host_key` returns it."""
     if isinstance(pattern, str):
         return pattern in {ANY_HOST, host}
     address = _address(host)
@@ -94,14 +97,14 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def covers(acl: Acl, operation: AclOperation) -> bool:
-    """Return whether an ACL applies to an operation."""
+    """Return whether an ACL applies to an operation, directly or by implication."""
     if acl.operation is operation or acl.operation is AclOperation.ALL:
         return True
     return acl.permission is AclPermission.ALLOW and operation in _IMPLIED.get(acl.operation, ())
 
 
 class Rules:
-    """A set of ACLs, indexed so that a decision reads only the ACLs on its resource and for its principal."""
+    """A set of ACLs with an index, so that a decision reads only the ACLs on its resource and for its principal."""
 
     def __init__(self, acls: Iterable[Acl] = ()) -> None:
         self._count = 0
@@ -157,7 +160,7 @@ class Rules:
                     del lengths[len(acl.name)]
 
     def _about(self, kind: ResourceType, name: str) -> Iterator[dict[str, Entries]]:
-        """Yield principal → ACLs for each pattern that matches the resource."""
+        """Yield principal → ACLs for each pattern that matches the resource's name."""
         literal = self._literal[kind]
         found = literal.get(name)
         if found is not None:
@@ -176,9 +179,10 @@ class Rules:
     def decide(
         self, principal: str, host: str, operation: AclOperation, kind: ResourceType, name: str
     ) -> tuple[bool | None, Acl | None]:
-        """Return (allowed, the deciding ACL); allowed is None if no ACL is on the resource.
+        """Return (allowed, the deciding ACL). `host` is in the form that host_key returns.
 
-        (False, None) means that no ACL on the resource matches. `host` is in the form of host_key.
+        If there are ACLs on the resource and none matches, return (False, None). If there is none on the resource,
+        return (None, None).
         """
         allowing: Acl | None = None
         known = False
@@ -198,9 +202,10 @@ class Rules:
         return (False if known else None), None
 
     def allows_any(self, principal: str, host: str, operation: AclOperation, kind: ResourceType) -> bool:
-        """Return whether an ACL allows an operation on a resource of a type, and no DENY covers its whole pattern.
+        """Return whether an ACL allows an operation on some resource of a type.
 
-        Unlike in `decide`, no operation implies another. The caller handles super users and the default.
+        An ALLOW does not count if a DENY covers its whole pattern. Unlike in `decide`, no operation implies another.
+        The caller handles super users and the default.
         """
 
         def patterns(section: Section, permission: AclPermission) -> Iterator[str]:

@@ -1,20 +1,20 @@
 """Authorize clients by ACLs, like Kafka's StandardAuthorizer.
 
-A standalone broker has its ACLs in the metadata journal; a broker in a cluster gets them from the controllers (`use`).
+A standalone broker has its ACLs in the metadata journal. A broker in a cluster gets them from the controllers (`use`).
 
     check     super user ─▶ yes, else the ACLs (`kafkalite.broker.security.acl_check`), else the default
     change    line in the journal, durable ─▶ ACLs in memory ─▶ epoch raised ─▶ response
 
-So once a change is acknowledged, it applies to every later request: cached decisions (native AccessView, for Produce
-and Fetch) are valid only in the epoch in which they were made.
+A cached decision (native AccessView, for Produce and Fetch) is valid only in the epoch in which it was made. So an
+acknowledged change applies to every later request.
 
 Denials are logged to `kafkalite.authorizer` at INFO, with principal, host, operation, resource, API and ACL. There is
 one line a minute for each principal, operation and resource type, with the number of suppressed lines. At DEBUG every
-denial and every allowed operation is logged. So are probes: checks whose denial only leaves something out of a
-response. Names that clients choose are shortened to LOGGED_SIZE_MAX.
+denial and every allowed operation is logged, and so is every probe. A *probe* is a check whose denial only leaves
+something out of a response. Names that clients choose are shortened to LOGGED_SIZE_MAX.
 
-Thread rule: any thread. `_lock` is a leaf, held for one decision or one change of the ACLs. `_changing` is taken before
-the locks of the log manager, and makes check and change of a request atomic.
+Thread rule: any thread. `_lock` is a leaf, held for one decision or one change of the ACLs. `_changing` makes check and
+change of a request atomic; it is taken before the locks of the log manager.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class Authorizer:
         super_users: frozenset[str] = frozenset(),
         allow_without_acl: bool = False,
     ) -> None:
-        """`record` makes added and removed ACLs durable, all or none; it raises KafkaError if the write fails."""
+        """Begin with these ACLs. `record` makes added and removed ACLs durable, all or none; it raises KafkaError if
+        that fails.
+        """
         self._rules = Rules(acls)
         self._record = record
         self._super_users = super_users
@@ -98,8 +100,10 @@ class Authorizer:
         *,
         probe: bool = False,
     ) -> bool:
-        """Return whether a principal may do an operation. `api` is for the log. With `probe` the client does not
-        attempt the operation."""
+        """Return whether a principal may perform an operation. `api` is for the log.
+
+        With `probe`, the client does not attempt the operation, so a denial is not counted.
+        """
         rule: Acl | None = None
         if principal in self._super_users:
             allowed = True
@@ -131,20 +135,22 @@ class Authorizer:
         return allowed
 
     def denied(self) -> dict[tuple[AclOperation, ResourceType], int]:
-        """Return the number of denials since the start. Denials of Produce and Fetch are cached: a cached denial counts
-        once per second."""
+        """Return the number of denials since the start, by operation and resource type.
+
+        Denials of Produce and Fetch are cached; a cached denial counts once per second.
+        """
         with self._lock:
             return dict(self._denied)
 
     def allows_any(self, principal: str, host: str, operation: AclOperation, kind: ResourceType, api: str) -> bool:
-        """Return whether a principal may do the operation on at least one resource of a type (KIP-679)."""
+        """Return whether a principal may perform the operation on at least one resource of a type (KIP-679)."""
         if self.allows(principal, host, operation, kind, PROBED_NAME, api, probe=True):
             return True
         with self._lock:
             return self._rules.allows_any(principal, _host_key(host), operation, kind)
 
     def operations(self, principal: str, host: str, kind: ResourceType, name: str, api: str) -> int:
-        """Return the bit field of authorized operations on a resource (KIP-430)."""
+        """Return the bit field of the operations on a resource for which a principal is authorized (KIP-430)."""
         return operation_bits(
             tuple(
                 operation
@@ -171,7 +177,7 @@ class Authorizer:
         return [acl for acl in checkpointed(present) if wanted.matches(acl)]
 
     def create(self, acls: Iterable[Acl]) -> list[KafkaError | None]:
-        """Add ACLs; return None or an error for each. An existing ACL is a success, and is not added again."""
+        """Add ACLs; return None or an error for each. An ACL that exists is a success, and is not added again."""
         results: list[KafkaError | None] = []
         fresh: dict[Acl, None] = {}
         with self._changing:
@@ -191,8 +197,10 @@ class Authorizer:
         return results
 
     def delete(self, filters: Iterable[AclFilter]) -> list[list[Acl] | KafkaError]:
-        """Remove the ACLs that match each filter; for each filter return the removed ACLs or an error. If more than
-        DELETED_MAX ACLs match, no ACL is removed."""
+        """Remove the ACLs that match each filter; return for each filter the removed ACLs or an error.
+
+        If more than DELETED_MAX ACLs match, none is removed.
+        """
         results: list[list[Acl] | KafkaError] = []
         gone: dict[Acl, None] = {}
         with self._changing:
@@ -226,9 +234,9 @@ class Authorizer:
             audit.info("ACL %s", what, extra=fields(rule=_text(acl)))
 
     def use(self, added: Iterable[Acl], removed: Iterable[Acl]) -> None:
-        """Apply the ACLs that a cluster's controllers have added and removed, all at once.
+        """Apply, all at once, the ACLs that a cluster's controllers have added and removed. Nothing is made durable.
 
-        Adding an existing ACL, or removing an ACL that does not exist, has no effect. Nothing is made durable.
+        Adding an ACL that exists, or removing one that does not, has no effect.
         """
         with self._changing:
             self._apply(

@@ -1,13 +1,13 @@
 """Provide the SASL mechanisms of one listener, and a server for each exchange.
 
+A *server* is the broker's side of one authentication exchange.
+
     PLAIN with a JAAS line      authenticates the users in the line, as in Kafka
     PLAIN without a JAAS line   authenticates SCRAM users: hashes the password and compares it with the stored keys
     SCRAM                       authenticates the users of AlterUserScramCredentials and `kafkalite users`
     OAUTHBEARER                 authenticates any client with a valid token (`kafkalite.security.oauth`)
 
-A *server* is the broker's side of one authentication exchange.
-
-Thread rule: any thread may call `server`; a server belongs to one exchange.
+Thread rule: any thread may call the method `server`; a server belongs to one exchange.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ _USER_PREFIX: Final = "user_"
 
 
 class Users:
-    """Users with SCRAM credentials. Any thread."""
+    """The users with SCRAM credentials. Any thread."""
 
     def __init__(self, credentials: Mapping[tuple[str, str], ScramCredential], secret: bytes) -> None:
-        """`credentials` maps mechanism and user to a credential, and is read at each use. Salts for unknown users are
-        derived from `secret`."""
+        """Use these credentials, by mechanism and user. They are read at each look-up, so later changes apply.
+
+        The salts for unknown users are derived from `secret`.
+        """
         self._credentials = credentials
         self._secret = secret
         self._names: list[tuple[str, str]] = []
@@ -48,7 +50,7 @@ class Users:
         self._remembered = Remembered()
 
     def find(self, mechanism: str, name: str) -> ScramCredential:
-        """Return a user's credential; for an unknown user, a credential that matches no password."""
+        """Return a user's credential. For an unknown user, return a credential that matches no password."""
         # Do the same work for existing and unknown users, so that it takes the same time (benchmarks/enumeration.py):
         # make a decoy, look up two users and a name that does not exist, read a user, copy both, and release those of
         # the previous call.
@@ -64,14 +66,16 @@ class Users:
         return answers[stored is not None]
 
     def _somebody(self, digits: bytes) -> tuple[str, str]:
-        """Return (mechanism, name) of a user; the same base-36 digits always give the same user."""
+        """Return (mechanism, name) of some user. The same base-36 digits always give the same user."""
         if len(self._names) != len(self._credentials):
             self._names = list(self._credentials)
         return self._names[int(digits, 36) % len(self._names)] if self._names else ("", "")
 
     def check(self, name: str, password: str) -> bool:
-        """Return whether this is the user's password. Takes the time of a hash for every name, even an unknown one,
-        unless the password was correct recently."""
+        """Return whether this is the user's password.
+
+        The call takes the time of a hash even for an unknown name, unless the password was correct recently.
+        """
         kinds = [kind for kind in scram.HASHES if (kind, name) in self._credentials]
         mechanism = kinds[0] if kinds else next(iter(scram.HASHES))
         found = self.find(mechanism, name)
@@ -90,7 +94,7 @@ class SaslListener:
     """The SASL mechanisms and credentials of one listener."""
 
     def __init__(self, name: str, settings: ListenerSaslSettings, users: Users, *, encrypted: bool) -> None:
-        """Raises ConfigError for an invalid login configuration."""
+        """Read the login configuration of the listener. Raises ConfigError if it is invalid."""
         self.name = name
         self.receive_size_max = settings.receive_size_max
         self._sessions_ms = {item.name: item.settings.connections_max_reauth_ms for item in settings.mechanisms}
@@ -100,7 +104,7 @@ class SaslListener:
             logger.warning("PLAIN without TLS: passwords are sent unencrypted", extra=fields(listener=name))
 
     def start(self) -> None:
-        """Start fetching the keys of bearer tokens; ConfigError for an invalid key file."""
+        """Start fetching the keys with which bearer tokens are verified. ConfigError for an invalid key file."""
         for keys in self._key_sets:
             keys.start()
 
@@ -115,11 +119,13 @@ class SaslListener:
         return list(self._makers)
 
     def session_ms_max(self, mechanism: str) -> int:
-        """Return the maximum session lifetime in ms, after which a client has to re-authenticate; 0: unlimited."""
+        """Return the maximum lifetime of a session in ms; 0 for unlimited. After it, a client has to
+        re-authenticate.
+        """
         return self._sessions_ms[mechanism]
 
     def server(self, mechanism: str) -> MechanismServer | None:
-        """Return the server of a new exchange; None if the mechanism is not enabled."""
+        """Return a new server for one exchange; None if the mechanism is not enabled."""
         maker = self._makers.get(mechanism)
         return None if maker is None else maker()
 

@@ -1,5 +1,6 @@
-"""Manage the TLS of one listener: certificate, trust store and principal mapping. All can be reloaded without a
-restart.
+"""Manage the TLS of one listener: certificate, trust store and principal mapping.
+
+All of them can be reloaded without a restart.
 
     settings, files ─▶ Loaded ─▶ `context` of new connections        old contexts live as long as their connections
                          ▲
@@ -49,14 +50,14 @@ _TLS13_PREFIXES: Final = ("TLS_AES_", "TLS_CHACHA20_POLY1305_")
 
 
 def tell_kept(listener: str, error: StartupError) -> None:
-    """Log that new certificates were refused, with the error's text but without a traceback."""
+    """Log that new certificates were refused and the old ones stay. The error is logged without a traceback."""
     logger.error(
         "could not reload the certificate; the present one stays in use: %s", error, extra=fields(listener=listener)
     )
 
 
 class Loaded(NamedTuple):
-    """The result of reading settings and files."""
+    """What was read from the settings and files of a listener."""
 
     context: TlsContext
     subject: bytes
@@ -68,8 +69,10 @@ class Loaded(NamedTuple):
 
 
 def load(config: TlsSettings) -> Loaded:
-    """Read the key and trust stores; ConfigError for invalid stores or settings, StartupError without the OpenSSL
-    library."""
+    """Read the key store and the trust store.
+
+    ConfigError for invalid stores or settings; StartupError without the OpenSSL library.
+    """
     try:
         tls_context.library_version()
     except ImportError as error:
@@ -101,8 +104,10 @@ def load(config: TlsSettings) -> Loaded:
 
 
 def _suites(wanted: Iterable[str]) -> tuple[str, str]:
-    """Return (cipher suites up to TLS 1.2, cipher suites of TLS 1.3) in OpenSSL's spelling; both empty without
-    configured suites."""
+    """Return (cipher suites up to TLS 1.2, cipher suites of TLS 1.3) in OpenSSL's spelling.
+
+    Both are empty if no suites are configured.
+    """
     older: list[str] = []
     newer: list[str] = []
     for name in wanted:
@@ -114,7 +119,7 @@ def _suites(wanted: Iterable[str]) -> tuple[str, str]:
 
 
 class ListenerTls:
-    """The TLS of one listener: the current certificates and settings, and their reload."""
+    """The TLS of one listener: its current certificates and settings, and how they are reloaded."""
 
     def __init__(self, name: str, config: TlsSettings) -> None:
         self.name = name
@@ -134,19 +139,23 @@ class ListenerTls:
 
     @property
     def expires(self) -> int:
-        """The time at which the first certificate of the chain expires, in seconds since 1970."""
+        """The time in seconds since 1970 at which the first certificate of the chain expires."""
         return self._loaded.expires
 
     def principal_of(self, subject: bytes | None) -> str:
-        """Return the principal for a client certificate's subject (DER; None: no certificate). ValueError: refuse the
-        client."""
+        """Return the principal for the subject of a client's certificate. ValueError if the client must be refused.
+
+        `subject` is in DER form; None means that the client has no certificate.
+        """
         if subject is None:
             return ANONYMOUS
         return f"User:{self._rules.name_of(java_text(subject))}"
 
     def check(self, config: TlsSettings) -> Loaded:
-        """Read the files of `config` and return the result; ConfigError if the result must not replace the current
-        certificates."""
+        """Read the files of `config`, and return the result.
+
+        ConfigError if the result is invalid or must not replace the current certificates.
+        """
         old, old_config = self._loaded, self._config
         loaded = load(config)
         if loaded.trusts and not old.trusts:
@@ -164,12 +173,12 @@ class ListenerTls:
         return loaded
 
     def is_in_use(self, config: TlsSettings) -> bool:
-        """Return whether these settings, and the contents of their files, are already used for new connections."""
+        """Return whether new connections already use these settings and the present contents of their files."""
         same = all(getattr(config, name) == getattr(self._config, name) for name in _FIELDS)
         return same and {path: stamp_of(path) for path in self._loaded.stamps} == self._loaded.stamps
 
     def use(self, config: TlsSettings) -> None:
-        """Apply checked settings, if they or the contents of their files have changed; ConfigError."""
+        """Apply checked settings, unless they are in use already with the same contents of their files. ConfigError."""
         with self._lock:
             if self.is_in_use(config):
                 return
@@ -177,8 +186,10 @@ class ListenerTls:
         logger.info("certificate loaded", extra=fields(listener=self.name, expires=utc_date(self._loaded.expires)))
 
     def reload(self, *, only_changed: bool) -> bool:
-        """Read the files again; return whether their contents are in use now. After an error, which is logged, the old
-        contents stay in use."""
+        """Read the files again; return whether new contents are in use now.
+
+        An error is logged, and the old contents stay in use. With `only_changed`, unchanged files are not read.
+        """
         with self._lock:
             stamps = {path: stamp_of(path) for path in self._loaded.stamps}
             if only_changed and stamps == self._loaded.stamps:
@@ -204,7 +215,7 @@ class ListenerTls:
 
 
 class TlsListeners:
-    """A broker's listeners with TLS, and the thread that checks their files."""
+    """The listeners of a broker that use TLS, and the thread that checks their files."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._listeners: dict[str, Listener] = {
@@ -215,8 +226,10 @@ class TlsListeners:
         self._thread: threading.Thread | None = None
 
     def _settings(self, config: BrokerConfig, name: str) -> TlsSettings:
-        """Return a listener's TLS settings. With SASL, client certificates are requested only if the settings with the
-        listener's prefix say so."""
+        """Return the TLS settings of a listener.
+
+        On a listener with SASL, client certificates are requested only if a setting with the listener's prefix says so.
+        """
         settings = config.tls_of(name)
         own = f"listener.name.{name.lower()}.ssl.client.auth"
         if self._listeners[name].sasl and own not in config.static_texts:
@@ -224,7 +237,7 @@ class TlsListeners:
         return settings
 
     def start(self) -> None:
-        """Start the thread that checks the files for changes, if there are listeners with TLS."""
+        """Start the thread that checks the files for changes, if any listener uses TLS."""
         if self.by_name:
             self._thread = threading.Thread(target=self._watch, name="kafkalite-tls", daemon=True)
             self._thread.start()
@@ -237,7 +250,7 @@ class TlsListeners:
             self._thread = None
 
     def reload(self) -> None:
-        """Read every store again, changed or not; errors are logged."""
+        """Read every store again, even if unchanged. Errors are logged."""
         for listener in self.by_name.values():
             listener.reload(only_changed=False)
 
