@@ -393,7 +393,7 @@ class GroupCoordinator:
         return ConsumerGroup(group_id, environment, self._consumers)
 
     def topic_changed(self, name: str) -> None:
-        """Handle a topic that was created or deleted, has more partitions, or, in a cluster, other replicas."""
+        """Handle a topic that was created or deleted, or that has more partitions or, in a cluster, other replicas."""
         self.hashes.forget(name)
         for group in self.table.all():
             if isinstance(group, ConsumerGroup):
@@ -522,7 +522,7 @@ class GroupCoordinator:
         return lambda: self._install(groups)
 
     def begin_partition(self, number: int) -> None:
-        """In a cluster: start the sessions of a partition's groups, and delete their offsets of earlier topics."""
+        """Start the sessions of a partition's groups, and delete their offsets of deleted topics. In a cluster only."""
         with self.table.lock:
             begun = self.table.of_partition_locked(number)
         for group in begun:
@@ -530,7 +530,7 @@ class GroupCoordinator:
             self.offsets.erase_foreign(group)
 
     def drop_partition(self, number: int) -> None:
-        """In a cluster: forget the groups of a partition, and refuse their waiting requests."""
+        """Forget the groups of a partition, and refuse their waiting requests. In a cluster only."""
         with self.table.lock:
             dropped = self.table.of_partition_locked(number)
             for group in dropped:

@@ -40,7 +40,10 @@ class MemberAnswers:
         self.defer(lambda: answer.complete(response))
 
     def generation(self, member: Member, *, with_members: bool) -> JoinGroupResponse:
-        """Return the current generation as a member's response; only the leader gets the list of members."""
+        """Return the response to a member's JoinGroup, with the current generation.
+
+        With `with_members`, as for the leader, it lists all members.
+        """
         listed = self._classic.members.values() if with_members and self._classic.state is not State.EMPTY else ()
         return JoinGroupResponse(
             generation_id=self._classic.generation,

@@ -148,12 +148,14 @@ class MemberTimers:
     # --- joins and syncs of classic members ---------------------------------------------------------------------------
 
     def await_join(self, member: ConsumerMember) -> None:
-        """Start the rebalance timeout within which a member has to rejoin; a repeated call does not extend it."""
+        """Start the timeout within which a member must rejoin: its rebalance timeout. A repeated call does not extend
+        it.
+        """
         if member.member_id not in self._joins:
             self._wait(self._joins, member.member_id, NO_JOIN).set(_rebalance_s(member))
 
     def await_sync(self, member: ConsumerMember) -> None:
-        """Start the rebalance timeout within which a member that has joined has to sync."""
+        """Start the timeout within which a member that has joined must sync: its rebalance timeout."""
         self._end(self._joins, member.member_id)
         timer = self._syncs.get(member.member_id) or self._wait(self._syncs, member.member_id, NO_SYNC)
         timer.set(_rebalance_s(member))

@@ -6,6 +6,7 @@
 Each group keeps its offsets (`group_offsets.GroupOffsets`). Deleting a topic deletes its offsets at once.
 
 Source: OffsetMetadataManager of Kafka 4.1.
+
 Thread rule: any thread may call anything; nothing here waits for a disk. Transactions and watches are guarded by the
 table's lock, a leaf.
 """

@@ -1,7 +1,10 @@
 """Commit offsets in a transaction: AddOffsetsToTxn and TxnOffsetCommit.
 
-    commit ─▶ TV2: add the group's partition to the transaction ─▶ under the id's lock: was it added? ─▶ write
-              if another broker coordinates the transaction, ask it; if a marker arrives meanwhile, refuse the commit
+    AddOffsetsToTxn    adds the group's partition of `__consumer_offsets` to the transaction
+    TxnOffsetCommit    in TV2 (KIP-890) adds this partition, too; then checks that it was added, and writes the offsets
+
+The check and the write are under the transactional id's lock, so no marker of the transaction can come between them. If
+another broker coordinates the transaction, it is asked instead. If a marker arrives meanwhile, the commit is refused.
 
 Thread rule: as in `transaction_coordinator`.
 """

@@ -108,7 +108,10 @@ def sort_out(
 
 
 def identity_of(path: str) -> tuple[bytes | None, bool]:
-    """Return (topic id of a partition directory or None, whether the directory's partition.metadata is damaged)."""
+    """Return (topic id of a partition directory or None, whether its partition.metadata is damaged).
+
+    If the file is damaged, the topic id comes from the saved indexes.
+    """
     try:
         return checkpoints.read_partition_topic_id(path), False
     except checkpoints.MetadataDamaged:

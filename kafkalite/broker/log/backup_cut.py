@@ -206,7 +206,7 @@ class LinkedLog:
         }
 
     def _failed(self, error: OSError) -> None:
-        """Omit the log from the backup if its own files fail; raise the error if links cannot be made."""
+        """Handle a failed link: omit the log from the backup if it is offline, else raise the error."""
         if not self.log.offline:
             raise error
         self.failed = str(error)

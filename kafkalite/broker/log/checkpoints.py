@@ -63,7 +63,7 @@ def _lines(path: str, width: int) -> list[list[str]] | None:
 
 
 def read_offsets(path: str) -> dict[tuple[str, int], int] | None:
-    """Return (topic, partition) → offset of an offset checkpoint; None if the file is missing or damaged."""
+    """Return the offsets in an offset checkpoint, by (topic, partition); None if the file is missing or damaged."""
     rows = _lines(path, 3)
     if rows is None:
         return None

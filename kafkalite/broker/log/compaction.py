@@ -77,7 +77,9 @@ INT64_MAX: Final = (1 << 63) - 1
 
 
 class CompactionStopped(Exception):
-    """The broker is stopping, or the log was deleted. Swapped segments stay; the next compaction does the rest."""
+    """The broker is stopping, or the log was deleted. Segments that were swapped in stay; the next compaction does the
+    rest.
+    """
 
 
 class SegmentDamaged(Exception):

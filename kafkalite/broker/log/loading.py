@@ -358,7 +358,10 @@ def _recover(
 
 
 def _check_empty(log: PartitionLog, segments: tuple[Segment, ...]) -> None:
-    """Quarantine the offsets of sealed segments that were truncated to zero bytes: no reader opens an empty segment."""
+    """Quarantine the offsets of sealed segments that were truncated to zero bytes.
+
+    Otherwise the loss would never be found, since no reader opens an empty segment.
+    """
     for segment, following in itertools.pairwise(segments):
         summary = index_file.read_summary(index_file.path_of(segment)) if segment.size == 0 else None
         if summary is not None and summary.covered_size > 0:

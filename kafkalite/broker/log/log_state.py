@@ -66,7 +66,9 @@ class LogState:
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset below which read_committed consumers may read; the log start until `producers` is loaded."""
+        """The offset below which read_committed consumers may read. Before `producers` is loaded, it is the log
+        start.
+        """
         return self.core.last_stable_offset
 
     @property
@@ -100,8 +102,10 @@ class LogState:
         return sum(segment.size for segment in self.segments)
 
     def still_has(self, segments: tuple[Segment, ...]) -> bool:
-        """Return whether `segments` is still the log's tuple of segments: no segment was added, deleted or replaced
-        since."""
+        """Return whether `segments` is the log's present tuple of segments.
+
+        If so, no segment was added, deleted or replaced since the tuple was read.
+        """
         return not self.deleted and self.segments is segments
 
     @property

@@ -422,7 +422,8 @@ class LogManager:
     def delete_topic(self, name: str, *, durable: bool = True) -> None:
         """Delete a topic; its files are removed after file.delete.delay.ms.
 
-        With `durable=False` the caller deletes several topics and calls `removals.sync_renames` before it responds.
+        With `durable=False` the deletion is not durable on return. A caller that deletes several topics then calls
+        `removals.sync_renames` before it responds.
         """
         with self.lock:
             topic = self._existing(name)

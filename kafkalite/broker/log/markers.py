@@ -4,7 +4,7 @@
       key    version i16 = 0, type i16: 0 abort, 1 commit
       value  version i16 = 0, coordinator epoch i32
 
-A marker takes an offset; clients skip it.
+A marker has an offset, like a record. Clients skip it.
 """
 
 from __future__ import annotations

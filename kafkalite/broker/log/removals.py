@@ -42,8 +42,10 @@ class Removals:
         remove_later: Callable[[list[str], int], None],
         deleted_ids: Callable[[], Container[bytes]],
     ) -> None:
-        """`sync_root` makes names in the data directory durable; `deleted_ids` returns the ids of topics that the
-        journal deleted."""
+        """Begin without renames. `sync_root` makes names in the data directory durable.
+
+        `deleted_ids` returns the ids of topics that the journal knows as deleted.
+        """
         self._directory = directory
         self._lock = lock
         self.sync_root = sync_root

@@ -97,7 +97,9 @@ class TimeRetention:
 
 
 class SizeRetention:
-    """Deletes the oldest segments while the rest has at least `retention_bytes`; -1 keeps all segments."""
+    """Deletes the oldest segments as long as the remaining ones have at least `retention_bytes`; -1 keeps all
+    segments.
+    """
 
     __slots__ = ("retention_bytes",)
 

@@ -168,14 +168,14 @@ class ClassicLog(PartitionLog):
     # --- flush --------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Flush as a PartitionLog does, and wake the listeners: flushed bytes are visible."""
+        """Flush like a PartitionLog. Then wake the listeners, because the flushed bytes are visible now."""
         seen = self.flushed_offset
         super().flush()
         if self.flushed_offset > seen:
             self.core.wake_listeners()
 
     def end_bulk_flush(self, state: BulkFlush, *, synced: bool) -> None:
-        """End a bulk flush as a PartitionLog does, and wake the listeners: flushed bytes are visible."""
+        """End a bulk flush like a PartitionLog. Then wake the listeners, because the flushed bytes are visible now."""
         seen = self.flushed_offset
         super().end_bulk_flush(state, synced=synced)
         if self.flushed_offset > seen:

@@ -111,9 +111,9 @@ class BatchView:
         return True
 
     def _unwrap(self, wrapper: Message, offset: int) -> tuple[list[tuple[int, bytes]], bool]:
-        """Return (the requested messages of a wrapper that fit, whether all of them fit).
+        """Return (those requested messages of a wrapper that fit into the batch, whether all of them fit).
 
-        MessageSetError if there are more messages than offsets, or the wrapper is damaged anywhere.
+        MessageSetError if there are more messages than offsets, or if the wrapper is damaged anywhere.
         """
         services = self._log.services
         entry = encode([wrapper])
