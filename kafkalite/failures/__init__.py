@@ -1,25 +1,5 @@
 """Retry failed records of a consumer group, write dead letters, and record every outcome in a ledger topic.
 
-    handlers.py, trial.py    ENTRY POINT: the decorator that gives a function a policy; runs in memory, for tests
-    running.py    one member of the group: opens its client, runs it, closes the client
-    adapters/     clients that read and write for the runner
-    runner.py     reads records and executes the decisions of session.py
-    workers.py, calls.py    threads and tasks that run handlers; calls a handler and classifies its exception
-    batch_calls.py, run_progress.py    calls with lists of records; the order of calls within a run
-    dead_letters.py    calls the dead-letter handler
-    breaker_status.py    publishes each member's circuit-breaker state to the ledger
-    batches.py    dead letters for readers of whole batches, such as the Avro decoder
-    dead_topics.py    dead-letter topics that policies choose by exception class
-    letters.py, edits.py    list, redrive and resolve dead letters; edit their values before a redrive
-    ledger.py, topics.py, headers.py    reader of the ledger; the required topics; the headers of a letter
-    session.py    decides what happens to each record: events in, actions out; no I/O, no clock, no threads
-    events.py, lanes.py, breaker.py, windows.py    the session's events and actions, and its parts
-    policy.py, retry_strategies.py    a group's policy; the next step and the backoff after a failure
-    arguments.py    rejects unknown arguments, and names the class that has them
-    names.py, rows.py, times.py    names of topics; records of the ledger, called rows; durations
-
-Each module uses only modules listed below it. Public names are imported when first used.
-
     from kafkalite import failures
 
     @failures.handler(topics="orders", group="billing", retry=["10 s", "1 min", "10 min"], fatal=ValueError)
@@ -29,6 +9,41 @@ Each module uses only modules listed below it. Public names are imported when fi
 
 A letter is the copy of a failed record in a retry or dead-letter topic. Its headers name the source record and the
 failure. A dead letter, its ledger row and the offset of the failed record are committed in one transaction.
+
+    handlers.py               ENTRY POINT: decorates a function with a policy
+    trial.py                  tests a handler in memory
+    running.py                opens a member's client, runs the member, closes the client
+    policy_file.py            loads a policy from a TOML file
+    letters.py, edits.py      list, redrive, resolve and edit dead letters
+    batches.py                writes dead letters for readers of whole batches, such as the Avro decoder
+    alarms.py                 posts alarms to a URL
+    adapters/                 let a member use kafkalite's client or another client library
+    runner.py                 the member's main loop: reads records, executes the decisions of session.py
+    metrics.py                counters for Prometheus
+    workers.py                runs handlers in threads or as tasks
+    dead_letters.py           calls the dead-letter handler
+    batch_calls.py            calls a handler with a list of records
+    run_progress.py           divides records into handler calls
+    calls.py                  calls a handler with one record and classifies its exception
+    transaction_writer.py     writes transactions in a separate thread
+    breaker_status.py         publishes the member's circuit-breaker state
+    marks.py                  publishes which record the handler is about to get
+    session.py                decides what happens to each record; no I/O, no clock, no threads
+    arrivals.py, commits.py, lanes.py, losses.py, moves.py, outcomes.py, runs.py, state.py     parts of the session
+    breaker.py, windows.py    the session's circuit breaker
+    headers.py                headers of a letter
+    events.py                 events and actions of the session
+    dead_topics.py            finds dead-letter topics that policies choose by exception class
+    ledger.py, rows.py        read the ledger; encode its records, called rows
+    committed_reading.py      reads committed records up to the high watermark
+    topics.py                 creates and checks the topics of a policy
+    policy.py                 a group's policy
+    retry_strategies.py       what follows a failure, and after which delay
+    names.py                  topic names
+    arguments.py              rejects unknown arguments
+    times.py                  durations
+
+Public names are imported when first used.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class AlarmSender:
         self._thread.start()
 
     def send(self, alarm: Alarm) -> None:
-        """Queue an alarm. Does not wait."""
+        """Queue an alarm and return at once."""
         document = {
             "id": str(uuid.uuid4()),
             "group": self._group,

@@ -35,9 +35,9 @@ class NamedArguments:
         return super().__new__(cls)
 
     def _place(self, name: str) -> str:
-        """Return a field's name for errors, with its class.
+        """Return a field's name for error messages, with its class.
 
-        Fields of Policy are named without the class, since the decorator has the same fields.
+        Fields of Policy are named without the class, because the decorator has the same fields.
         """
         return name if type(self).__name__ == "Policy" else f"{name} of {type(self).__name__}"
 
@@ -85,8 +85,9 @@ def is_list(value: object) -> bool:
 
 
 def refuse_unknown(where: str, given: Iterable[str], known: Collection[str]) -> None:
-    """Raise TypeError for the first unknown argument; the message names a class that has it, or the closest known
-    argument.
+    """Raise TypeError for the first unknown argument.
+
+    The message names a class that has the argument, or else the closest known argument.
     """
     for name in given:
         if name not in known:
@@ -94,7 +95,7 @@ def refuse_unknown(where: str, given: Iterable[str], known: Collection[str]) -> 
 
 
 def belongs(name: str, known: Collection[str]) -> str:
-    """Return the end of an error message: which class has the argument, or the closest known argument."""
+    """Return the end of an error message: the class that has the argument, or else the closest known argument."""
     found = places().get(name)
     if found:
         return f"it belongs to {' and '.join(found)}"

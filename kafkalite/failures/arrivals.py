@@ -1,8 +1,10 @@
-"""Take in the records that a member fetched, and skip or report those that the handler must not get.
+"""Queue the records that a member has read, and skip those that its handler must not get.
 
-A letter is a copy of a failed record in a retry or dead-letter topic. The group's ledger lists the current letter of
-each failed record; in a retry topic, only these letters are handled. The module also finds letters that the ledger
-lists but that are missing in their topic (lost letters), and writes dead letters for records that cannot be read.
+In a retry topic, the handler gets only current letters. A letter is a copy of a failed record in a retry or dead-letter
+topic. The group's ledger lists the current letter of each failed record.
+
+The module also reports lost letters, which the ledger lists but the retry topic does not contain. For records that
+cannot be read, it writes dead letters without a value.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -28,7 +30,7 @@ NO_MESSAGE: Final = Message("", -1, -1, -1, None, None)
 
 
 class Arrivals:
-    """Takes in the records of a session; see the module."""
+    """Queues the records that a session's member has read; see the module."""
 
     def __init__(self, state: SessionState, outcomes: Outcomes) -> None:
         self._state = state
@@ -42,7 +44,7 @@ class Arrivals:
         self._counts = state.counts
 
     def fetched(self, event: Fetched) -> None:
-        """Add the records of a Fetched event."""
+        """Queue the records of a Fetched event, except those to skip."""
         lane = self._lanes.get(event.partition)
         if lane is None or lane.leaving:
             return
@@ -60,7 +62,7 @@ class Arrivals:
     def damaged(self, event: Damaged) -> None:
         """Write a dead letter without a value for each unreadable record.
 
-        In a retry topic, only skip unreadable records: `check_lost` reports the letters that they contained.
+        In a retry topic, unreadable records are only skipped: `check_lost` reports the letters that they contained.
         """
         lane = self._lanes.get(event.partition)
         if lane is None or lane.leaving or event.next_offset <= lane.position:
@@ -82,7 +84,9 @@ class Arrivals:
         lane.position = event.next_offset
 
     def _is_open(self, lane: PartitionLane, arrival: Arrival) -> bool:
-        """Return whether this is a dead letter of the group that was not redriven or resolved before the assignment."""
+        """Return whether this is a dead letter of the group that was neither redriven nor resolved at the
+        assignment.
+        """
         letter = arrival.letter
         if letter is None or letter.group != self._group:
             return False
@@ -96,7 +100,9 @@ class Arrivals:
         return item
 
     def _letter(self, lane: PartitionLane, arrival: Arrival) -> Item | None:
-        """Return the Item for a letter that the ledger still lists. Skip outdated letters and foreign records."""
+        """Return the Item for a letter that the ledger still lists. Skip outdated letters and records of other
+        origin.
+        """
         letter, message = arrival.letter, arrival.message
         item = Item(message, lane.origin, -1 if letter is None else letter.offset)
         if letter is None or letter.group != self._group or letter.partition != lane.origin:
@@ -139,7 +145,9 @@ class Arrivals:
         return item
 
     def _last_row(self, letter_id: str) -> Row | None:
-        """Return the last ledger row of a handled letter, following the later letters of the same record."""
+        """Return the last ledger row of a letter that was handled. Rows of later letters of the same record are
+        included.
+        """
         row = self._finished_ids[letter_id]
         while row is not None and row.state in WAITING and row.id in self._finished_ids:
             row = self._finished_ids[row.id]

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 
 class BatchFailed(Exception):
-    """An exception that a batch handler raises to name the failed records, as a mapping of list index to exception.
+    """An exception that a batch handler raises to name the failed records.
 
-    The other records of the list count as processed, except those that must wait for a failed record to keep the order.
+    It contains a mapping of list index to exception. The other records of the list count as processed. But a record
+    that must wait for a failed record, to keep the order, is handled again later.
     """
 
     def __init__(self, failures: Mapping[int, BaseException]) -> None:
@@ -72,8 +73,8 @@ class BatchCaller(Caller):
         return BatchResult(tuple(transaction.outputs))
 
     def _result(self, error: BaseException, count: int) -> BatchResult:
-        """Convert an exception to a failure of the whole call. Convert BatchFailed to failures of the records that it
-        names.
+        """Convert an exception to a failure of the whole call, or BatchFailed to failures of the records that
+        it names.
         """
         if isinstance(error, BatchFailed):
             if error.failures and error.failures.keys() <= set(range(count)):

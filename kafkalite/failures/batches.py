@@ -1,10 +1,10 @@
-"""Write dead letters for records that a batch-wise reader, such as the Avro decoder for columns, could not decode.
+"""Write dead letters for records that a reader of whole batches, such as the Avro decoder, could not decode.
 
     decoded = decoder.decode(chunk.columns.values)          # mode "dlq"
     letters.send(producer, chunk.columns, decoded, chunk.partition)
 
-The letters and their rows for the group's ledger are part of the producer's transaction. If a batch is read again, its
-letters get the same ids, so that readers can drop duplicates even without transactions.
+The letters and their ledger rows are part of the producer's transaction. If a batch is read again, its letters get the
+same ids, so that readers can drop duplicates even without transactions.
 
 Thread rule: one thread at a time, that of the Client and of the producer.
 """
@@ -40,7 +40,7 @@ NOT_DECODED: Final = "kafkalite.avro.DecodeError"
 class Undecoded(Protocol):
     """A decoder's failures: the indexes of the records in the batch, and a reason for each.
 
-    `kafkalite.avro.Decoded` is one.
+    `kafkalite.avro.Decoded` implements this interface.
     """
 
     @property

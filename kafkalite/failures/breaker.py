@@ -4,8 +4,8 @@
                                               │ ▲
                                               └─┘ probe fails: next probe after twice the delay, at most PROBE_MS_MAX
 
-Outcomes are counted over all partitions of a member. Failures in one partition may be caused by its data; failures in
-all partitions at once are not caused by data.
+There is one breaker per member, which counts the outcomes of all its partitions. Bad data in a single partition is no
+sign of an outage.
 
 Thread rule: one thread at a time.
 """

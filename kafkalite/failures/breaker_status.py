@@ -2,8 +2,8 @@
 
     the breaker opens ─▶ row breaker/MEMBER, every RENEW_S ─▶ the breaker closes or the member ends ─▶ tombstone
 
-A row that is not renewed belongs to a member that was killed. A separate thread, started when the breaker first opens,
-writes these rows outside of the transactions. The handling of records neither waits for them nor reads them.
+If a row is no longer renewed, its member was killed. A separate thread writes the rows, outside of the transactions. It
+starts when the breaker first opens. The handling of records neither waits for these rows nor reads them.
 
 Thread rule: `tell` and `close` belong to one thread.
 """
@@ -45,7 +45,7 @@ class Board:
         self._own: Client | None = None
 
     def tell(self, *, is_open: bool, reason: str) -> None:
-        """Publish a state change. Does not wait."""
+        """Publish the breaker's state. Does not wait for the write."""
         if not self._ledger:
             return
         now = time.time_ns() // 1_000_000
@@ -57,7 +57,7 @@ class Board:
         self._bell.set()
 
     def close(self) -> None:
-        """Write a tombstone for the member's row, because a member that has ended has no open breaker. Idempotent."""
+        """Write a tombstone for the member's row, because the breaker of an ended member is not open. Idempotent."""
         self._told, self._closing = None, True
         self._bell.set()
         if self._thread is None or self._own is None:

@@ -220,7 +220,7 @@ def last_lines(error: BaseException) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return str(error). If `__str__` raises, return Python's substitute, so that the exception does not end the
+    """Return str(error), or Python's substitute if `__str__` raises. So a faulty exception class does not end the
     worker.
     """
     try:

@@ -2,10 +2,11 @@
 
     all records up to an offset are done ─▶ every COMMIT_INTERVAL_MS, or COMMIT_COUNT records ─▶ Commit ─▶ CommitEnded
 
-The member reads and handles records while a commit is in progress. A committed offset never goes back, because a
-partition has only one commit or transaction in progress. A transaction that commits the partition's offset waits for
-the commit (PartitionLane.committing, kafkalite.failures.moves). A commit waits for a transaction that is in progress or
-about to begin.
+The member reads and handles records while a commit is in progress.
+
+Each partition has at most one commit or transaction in progress, so its committed offset never decreases. A transaction
+waits for the commits of its partitions. A commit leaves out partitions with a transaction that is in progress or about
+to begin.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -42,18 +43,22 @@ class Commits:
         """No commit starts before this time (monotonic ms): the backoff after a failed commit."""
 
     def waits(self, lane: PartitionLane) -> bool:
-        """Return whether the partition has an offset to commit that only waits for the commit interval."""
+        """Return whether the partition has an offset that the next periodic commit will cover."""
         return lane.low() > lane.committed and not self._is_taken(lane)
 
     def _is_taken(self, lane: PartitionLane) -> bool:
-        """Return whether a commit or transaction, in progress or next, covers the partition's offset."""
+        """Return whether the partition's offset is left to a commit in progress, or to a transaction in progress or
+        next.
+        """
         if lane.committing or not lane.opened or lane.leaving or self._moves.concerns(lane):
             return True
         return lane.has_movable
 
     def begin(self, lanes: Iterable[PartitionLane], now_ms: float) -> Commit | None:
-        """Start a commit. It covers all partitions if the interval is over, else those with at least COMMIT_COUNT
-        records.
+        """Start a commit if one is due.
+
+        Once per commit interval, the commit covers all partitions. Before that, it covers partitions with at least
+        COMMIT_COUNT offsets to commit.
         """
         if now_ms < self._not_before:
             return None
@@ -70,7 +75,7 @@ class Commits:
         return self._send(chosen)
 
     def begin_last(self, lanes: Iterable[PartitionLane]) -> Commit | None:
-        """Start the last commit of revoked partitions that need no transaction, after the commits in progress."""
+        """Start the last commit of partitions that are being revoked. They need no transaction."""
         chosen = [lane for lane in lanes if lane.low() > lane.committed]
         return self._send(chosen) if chosen else None
 

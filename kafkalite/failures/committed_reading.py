@@ -1,9 +1,9 @@
 """Read committed records up to the high watermark, waiting for transactions that are still open.
 
-The commit of a transaction is acknowledged before its markers reach all partitions, and an open transaction hides all
-records after its first record. So a read_committed reader that stops at the last stable offset can miss a committed
-record. The reader of this module ends at the high watermark and waits for transactions that are open below the high
-watermark. After 90 s without progress it raises RangeUnavailable.
+Any read_committed reader stops at the last stable offset, where the first open transaction begins. A committed record
+can be above that offset. In addition, a commit is acknowledged before the transaction's markers reach all partitions.
+Therefore the reader of this module waits until it has reached the high watermark. After 90 s without progress it raises
+RangeUnavailable.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -42,11 +42,12 @@ def decided(
     timeout_s: float = OPEN_S_MAX,
     marks: dict[TopicPartition, Mark] | None = None,
 ) -> Iterator[Chunk]:
-    """Yield committed records from `starts` to before `ends`.
+    """Yield the committed records from `starts` to before `ends`.
 
-    Raises RangeUnavailable after `timeout_s` without progress, because a transaction stays open. `marks` identify the
-    batches before `starts`. If marks are given, LogTruncated is raised for a log that was restored, truncated or
-    recreated below its start. At the end, `marks` contains the marks of the batches before `ends`.
+    Raises RangeUnavailable if there is no progress for `timeout_s`, because a transaction stays open.
+
+    `marks` identify the last batch before each start. With marks, LogTruncated is raised if the log below the start was
+    restored, truncated or recreated. At the end, `marks` identify the last batch before each end.
     """
     behind = {key: offset for key, offset in starts.items() if offset < ends[key]}
     if not behind:
@@ -73,10 +74,11 @@ def decided(
 
 
 class CommittedTail:
-    """Reads committed records from the last position on, and all records again if the log was truncated or recreated.
+    """Reads the committed records since its last read. If the log was truncated or recreated, all records are read
+    again.
 
-    `take` gets the key (b"" for null) and the value of each record. `forget` gets the reason before records are read
-    again. `positions` are the offsets at which to begin (default: the starts of the logs).
+    `take` is called with the key (b"" for null) and the value of each record. `forget` is called with the reason before
+    records are read again. `positions` are the offsets at which to begin; default: the starts of the logs.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class CommittedTail:
         self._marks: dict[TopicPartition, Mark] = {}
 
     def read(self, client: Client, ends: Mapping[TopicPartition, int], timeout_s: float) -> None:
-        """Read up to these ends, which cover all partitions. RangeUnavailable if a transaction stays open."""
+        """Read up to these ends, which cover all partitions. Raises RangeUnavailable if a transaction stays open."""
         for key, end in ends.items():
             if self.positions.get(key, 0) > end:
                 self._restart(f"{key.topic} ends before the offsets already read: it was truncated or recreated")

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 class DeadCaller(Caller):
-    """Calls a dead-letter handler. After an exception the call is repeated, except after `Failed(…, "fatal")`.
+    """Calls a dead-letter handler. After an exception the call is repeated, unless the exception is `Failed(…,
+    "fatal")`.
 
     Raises ValueError if the handler's parameters do not fit, or if the policy never writes a dead letter.
     """

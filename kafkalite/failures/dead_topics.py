@@ -1,8 +1,8 @@
 """Find the dead-letter topics that policies choose by exception class (`Policy.dead_topics`).
 
-The names of these topics do not contain the group, but each group publishes its policy in its ledger, where this module
-reads it. Each call reads only a limited number of ledger records. If it does not find a topic, the user has to name the
-topic or its group in the command.
+The names of these topics do not contain the group. So this module reads the policy of each group, which the group
+publishes in its ledger. Each call reads only a limited number of ledger records and may miss a topic. The user then has
+to name the topic or its group in the command.
 
 Thread rule: functions belong to the thread that has the Client; any thread may use a RoutedTopics.
 """
@@ -41,8 +41,8 @@ def published(policy: Mapping[str, Any] | None) -> frozenset[str]:
 
 
 class RoutedTopics:
-    """Finds the dead-letter topics that policies choose, and keeps what it has read: each call reads only new ledger
-    records.
+    """Finds the dead-letter topics that policies choose. Each call reads only ledger records that are new since the
+    last call.
 
     Thread rule: any thread; each call belongs to the thread that has the client. All clients have the same user.
     """
@@ -52,7 +52,8 @@ class RoutedTopics:
         self._policies: dict[TopicPartition, PolicyReader] = {}
 
     def find(self, client: Client, names: Iterable[str]) -> dict[str, str]:
-        """Return the dead-letter topics among `names`, with their groups, from the readable ledgers among `names`.
+        """Return the dead-letter topics among `names`, each with its group. The policies are read from the ledgers
+        among `names`.
 
         The result is empty if the user is not allowed to describe ledgers, or if no broker responds.
         """
@@ -71,8 +72,9 @@ class RoutedTopics:
         return found
 
     def _refresh(self, client: Client, ledgers: Iterable[str]) -> None:
-        """Read the new records of these ledgers; the ledger with the fewest comes first. Raises KafkaError and
-        ClientError.
+        """Read the new records of these ledgers, beginning with the ledger that has the fewest.
+
+        Raises KafkaError and ClientError.
         """
         keys = [TopicPartition(name, LEDGER_PARTITION) for name in client.described(ledgers)]
         for key in self._policies.keys() - keys:
@@ -111,7 +113,8 @@ class PolicyReader:
 
 
 def routed_topics(client: Client, names: Iterable[str]) -> dict[str, str]:
-    """Return the topics among `names` that policies choose as dead-letter topics, with their groups (one
-    RoutedTopics.find).
+    """Return the topics among `names` that policies choose as dead-letter topics, each with its group.
+
+    This is one call of RoutedTopics.find.
     """
     return RoutedTopics().find(client, names)

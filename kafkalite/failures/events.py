@@ -4,9 +4,9 @@
               TransactionEnded · CommitEnded · Damaged · Decided · Released · Tick
     actions   Run · Withdraw · Pause · Resume · Transact · Commit · Doubt · Alarm · Stop
 
-Offsets, sizes and partitions are Kafka's. The session decides: its caller, the runner, passes it events and executes
-the returned actions. The caller reports the end of each Transact, Commit and Run with TransactionEnded, CommitEnded or
-RunEnded.
+The runner (kafkalite.failures.runner) passes events to the session and executes the actions that the session returns.
+It reports the end of each Run with RunEnded, of each Transact with TransactionEnded, and of each Commit with
+CommitEnded.
 
 Thread rule: the values are immutable.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Message(NamedTuple):
     """A record as stored in its partition. `timestamp` in ms. Header names keep bytes that are not UTF-8.
 
-    `attempt` tells the handler how often the record has failed so far, in any topic.
+    `attempt` is the number of times that the record has failed so far, in any topic.
     """
 
     topic: str
@@ -104,7 +104,7 @@ class DeadLetter(NamedTuple):
 
 
 class Output(NamedTuple):
-    """A record that a handler sends, written in the transaction of the record that it handles.
+    """A record that a handler sends. One transaction writes it and commits the handled record's offset.
 
     If `partition` is None, the key determines it.
     """
@@ -127,10 +127,11 @@ class Outcome(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Offsets of an assigned partition: the position to read from, and the ends before and after the ledger was read.
+    """Offsets of an assigned partition.
 
-    The ledger covers all letters up to the first end. Other programs, such as a redrive, may write letters between the
-    two ends.
+    `position`  the offset to read from
+    `known`     the last stable offset before the ledger was read: the ledger covers all letters below
+    `end`       the end after the ledger was read. Other programs may write letters in between, such as a redrive
     """
 
     position: int
@@ -141,7 +142,7 @@ class Start(NamedTuple):
 class Assigned(NamedTuple):
     """Partitions were assigned.
 
-    `rows` are their ledger rows, read to the end of the ledger after the offsets of `known`. `opened` are the rows of
+    `rows` are the partitions' ledger rows, read after the offsets `known` of `starts`. `opened` are the rows of
     partitions whose last owner did not shut down cleanly.
     """
 
@@ -159,13 +160,15 @@ class Revoking(NamedTuple):
 
 
 class Revoked(NamedTuple):
-    """Partitions are being revoked. Finished records can still be committed, then the partitions are forgotten."""
+    """Partitions are being revoked. Offsets of finished records can still be committed. Then the session forgets the
+    partitions.
+    """
 
     partitions: Sequence[TopicPartition]
 
 
 class Lost(NamedTuple):
-    """Partitions already belong to another member."""
+    """Partitions were lost: another member may own them already."""
 
     partitions: Sequence[TopicPartition]
 
@@ -188,7 +191,9 @@ class Finished(NamedTuple):
 
 
 class FinishedTogether(NamedTuple):
-    """One call has handled several records of a run. Its outputs are committed with all of them, or not at all."""
+    """One call has handled several records of a run. The call's outputs are committed with all these records, or not at
+    all.
+    """
 
     partition: TopicPartition
     run: int
@@ -234,8 +239,8 @@ class Damaged(NamedTuple):
 class Decided(NamedTuple):
     """Another group, for which this group waits, has decided on records of a partition.
 
-    It has decided on all records below `upto` except those at `open_offsets`. It has given up the records at
-    `dead_offsets`.
+    The other group has decided on all records below `upto`, except those at `open_offsets`. It has given up the records
+    at `dead_offsets`.
     """
 
     group: str
@@ -288,8 +293,10 @@ class Mark(NamedTuple):
 
 
 class Run(NamedTuple):
-    """Handle these records one after the other. Stop after `failures_max` failures, and after an outage. With `by_key`,
-    skip the later records of a key that has failed."""
+    """Handle these records one after the other. Stop after `failures_max` failures, or after an outage.
+
+    With `by_key`, skip the later records of a key that has failed.
+    """
 
     partition: TopicPartition
     number: int
@@ -330,8 +337,9 @@ class Goal(Enum):
 class Put(NamedTuple):
     """A record to write: the original message with the headers of `letter`.
 
-    `shrink` selects what to leave out so that the record fits: 0 nothing, 1 the stack, 2 also the text, 3 also the
-    value.
+    `shrink` selects what to leave out so that the record fits: 0 nothing, 1 the stack, 2 also the error text, 3 also
+    the value.
+
     If `partition` is None, the key determines it.
     """
 
@@ -357,7 +365,7 @@ class Transact(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Commit offsets of the group without a transaction, after the commits in progress."""
+    """Commit offsets of the group without a transaction. Earlier commits end first."""
 
     number: int
     offsets: Mapping[TopicPartition, int]

@@ -87,7 +87,7 @@ def handler(
 ) -> Callable[[Callable[P, R]], Handler[P, R]]:
     """Decorate a function, or coroutine function, that handles one record: `f(record)` or `f(record, transaction)`.
 
-    With `batch=`, it handles a list of records.
+    With `batch=`, the function handles a list of records.
 
     `topics`    one topic, or a list
     `group`     the consumer group
@@ -143,15 +143,15 @@ class Handler(Generic[P, R]):
     def dead(self, function: Dead) -> Dead:
         """Decorate the dead-letter handler: `f(letter)` or `f(letter, transaction)`, sync or async.
 
-        It is called with each DeadLetter of the group, including older ones that are neither redriven nor resolved.
-        When the call returns, the group's offset for the letter is committed. After a call that returned, the letter is
-        passed to the function again only if the member ends or loses the partition before the commit. The offset and
-        the records sent through `transaction` are committed in one transaction, so output is written exactly once.
+        The function is called with each DeadLetter of the group, including older letters that are neither redriven nor
+        resolved. When the call returns, the group's offset for the letter is committed. The records sent through
+        `transaction` are committed in the same transaction, so output is written exactly once. A letter is passed to
+        the function again only if the member ends or loses the partition before the commit.
 
-        If the function raises an exception, it is called again after the strategy's delays; the last delay applies to
-        all further calls. Meanwhile the later letters of that partition wait; other records do not. `Failed` with
-        "fatal" ends the calls for a letter. If a letter's calls crash the process three times, its calls end too, and
-        the ledger lists it as `skipped`.
+        If the function raises an exception, the call is repeated after the strategy's delays. The last delay applies to
+        all further calls. Meanwhile only the later letters of that partition wait. The calls for a letter end if the
+        function raises `Failed` with "fatal". They also end if they have crashed the process three times; the ledger
+        then lists the letter as `skipped`.
 
         Errors: ValueError if there is a dead-letter handler already, if the function cannot handle letters, or if the
         policy makes no dead letters.
@@ -260,7 +260,7 @@ def _settle(ended: asyncio.Future[str], why: str, error: BaseException | None) -
 
 
 async def _until_done(ended: asyncio.Future[str]) -> None:
-    """Wait for the event `ended`, even if this task is cancelled again meanwhile."""
+    """Wait for the event `ended`, even if this task is cancelled meanwhile."""
     while not ended.done():
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait([ended])
@@ -268,7 +268,9 @@ async def _until_done(ended: asyncio.Future[str]) -> None:
 
 @contextlib.contextmanager
 def _ended_by_signals(stop: threading.Event) -> Iterator[None]:
-    """Let SIGTERM and Ctrl-C set `stop`, but only in the main thread, and only if the program handles no SIGTERM."""
+    """Let SIGTERM and Ctrl-C set `stop`. Does nothing outside the main thread, or if the program handles SIGTERM
+    itself.
+    """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield

@@ -1,10 +1,10 @@
-"""Write and parse the headers of retry and dead letters of kafkalite, Spring, Kafka Connect, Streams and share groups.
+"""Write and parse the headers of letters: copies of failed records in retry and dead-letter topics.
 
     a letter's headers:  those of the record, byte for byte │ Spring's, Connect's │ kafkalite's, each at most once
 
-A letter is a copy of a failed record in a retry or dead-letter topic. The letter headers of kafkalite, Kafka Connect
-(KIP-298), Streams (KIP-1034) and share groups (KIP-1191) are text, with decimal numbers. In Spring's headers, numbers
-are big-endian (KafkaHeaders, DeadLetterPublishingRecoverer of Spring Kafka).
+The formats of kafkalite, Spring, Kafka Connect (KIP-298), Streams (KIP-1034) and share groups (KIP-1191) are parsed.
+kafkalite's format is always written, and Spring's and Connect's on request. All formats are text with decimal numbers,
+except that Spring writes big-endian integers (KafkaHeaders, DeadLetterPublishingRecoverer of Spring Kafka).
 
 Thread rule: functions are pure.
 """
@@ -87,7 +87,7 @@ class FoundLetter(NamedTuple):
 
 
 def own_headers(headers: Headers) -> Headers:
-    """Return the headers of the source record, which are the letter's headers without letter headers in any format."""
+    """Return the source record's headers: those of the letter, without the letter headers of any format."""
     families = (OURS, SPRING, CONNECT, STREAMS, SHARE)
     return tuple([pair for pair in headers if not pair[0].startswith(families)])
 
@@ -95,7 +95,7 @@ def own_headers(headers: Headers) -> Headers:
 def up_to_date(message: Message) -> Message:
     """Return the message with the current number of failures in its header.
 
-    If a letter is retried in place, the number in its stored header is outdated.
+    The stored header is outdated after a letter has been retried in place.
     """
     if not message.attempt:
         return message
@@ -113,8 +113,8 @@ def up_to_date(message: Message) -> Message:
 def rendered(put: Put, size_max: int, compat: Iterable[str], scrub: Callable[[str], str] | None) -> Message:
     """Return the record to write, with as much of the reason as fits into `size_max` bytes.
 
-    If the record would be too large, the stack is left out first, then the text, then the value. A letter without a
-    value only refers to the source record.
+    If the record would be too large, the stack is left out first, then the error text, then the value. A letter without
+    a value only refers to the source record.
     """
     message = put.message
     if put.goal is Goal.OUTPUT:
@@ -142,10 +142,10 @@ def rendered(put: Put, size_max: int, compat: Iterable[str], scrub: Callable[[st
 
 
 def rekeyed(message: Message, put: Put, kind: str) -> Message:
-    """Return a dead letter with another key; a header gets the record's key.
+    """Return a dead letter with another key. A header keeps the record's key.
 
-    The new key is the day of the last failure ("date"), or the day and the source record ("compact"), so that it is
-    unique in a compacted topic.
+    The new key is the day of the last failure if `kind` is "date". If `kind` is "compact", the key is that day and the
+    source record, so that it is unique in a compacted topic.
     """
     assert put.letter is not None, "only letters have other keys"
     day = datetime.fromtimestamp(put.last / 1000, UTC).date().isoformat()
@@ -167,7 +167,7 @@ def size_of(headers: Sequence[tuple[str, bytes | None]]) -> int:
 def added_headers(
     put: Put, shrink: int, compat: Iterable[str], scrub: Callable[[str], str] | None
 ) -> list[tuple[str, bytes]]:
-    """Return the headers that are added to those of the record. A higher `shrink` leaves out more of the reason."""
+    """Return the headers to add to those of the record. A higher `shrink` leaves out more of the reason."""
     letter, failure = put.letter, put.failure
     assert letter is not None, "only letters have a reason"
     is_dead = put.goal is Goal.DEAD
@@ -218,18 +218,22 @@ def original_time(message: Message) -> tuple[int, str]:
 
 
 def number_of(value: bytes | None) -> int | None:
-    """Parse a decimal 64-bit number of a header; None if it is anything else, because any client can write headers."""
+    """Parse a decimal 64-bit number of a header. Return None for anything else, because any client can write
+    headers.
+    """
     number = int(value) if value is not None and NUMBER.fullmatch(value) else NUMBER_MAX + 1
     return number if -NUMBER_MAX <= number <= NUMBER_MAX else None
 
 
 def tail(text: str, size: int) -> str:
-    """Return the last `size` bytes of a stack trace, where the cause is."""
+    """Return the last `size` bytes of a stack trace, because the end shows the cause."""
     return text.encode(errors="replace")[-size:].decode(errors="ignore")
 
 
 def of_others(put: Put, letter: Letter, text: str, compat: Iterable[str]) -> list[tuple[str, bytes]]:
-    """Return the headers by which Spring's and Connect's tools recognize a dead letter, without repeating the stack."""
+    """Return the headers by which tools of Spring and Connect recognize a dead letter. The stack is not repeated in
+    them.
+    """
     assert put.failure is not None, "a dead letter has failed"
     found: list[tuple[str, bytes]] = []
     topic, partition, said = (
@@ -266,7 +270,7 @@ def of_others(put: Put, letter: Letter, text: str, compat: Iterable[str]) -> lis
 
 
 def letter_of(headers: Headers) -> Letter | None:
-    """Parse kafkalite's letter headers; None if they are missing or invalid."""
+    """Parse kafkalite's letter headers. Return None if they are missing or invalid."""
     values = dict(headers)  # hot path: every letter read, with a dozen headers
     topic = values.get(TOPIC)
     if topic is None:
@@ -283,7 +287,7 @@ def letter_of(headers: Headers) -> Letter | None:
 
 
 def found_letter(headers: Headers) -> FoundLetter | None:
-    """Parse a letter of kafkalite, Spring, Connect, Streams or share groups; None for any other record."""
+    """Parse a letter of kafkalite, Spring, Connect, Streams or share groups. Return None for any other record."""
     values = {name: value or b"" for name, value in headers}
     ours = letter_of(headers)
     if ours is not None:

@@ -4,9 +4,9 @@
               ▲         ├─▶ MOVING ─▶ DONE           written to another topic, in a transaction with the offset
               └─────────┴─▶ (stays)                  tried again in place, after a backoff or a ledger write
 
-The records of a source topic are handled in offset order; while the first one waits, the others wait too. In a retry
-topic each record has its due time, so records finish out of order. With order by key, the records of a key form a
-chain, of which only the first may run. The offset to commit is that of the first record that is not done.
+In a source topic, records are handled in offset order: each record waits for the record before it. In a retry topic,
+each record has its due time, so records finish out of order. With order by key, the records of a key form a chain, and
+only the first may run. The offset to commit is that of the first record that is not done.
 
 After an unclean shutdown, the ledger notes records as "in hand" before the handler gets them. If the process ends
 again, the noted records are suspects (see kafkalite.failures.session).
@@ -56,7 +56,7 @@ class ItemState(Enum):
 
 
 class Verdict(NamedTuple):
-    """The records and row that a transaction must write for a record.
+    """The records and the ledger row that a transaction must write for a record.
 
     With `stays`, the record becomes READY again after the write.
     """
@@ -71,7 +71,7 @@ class Verdict(NamedTuple):
 class Item:
     """An unfinished record. `due` is in monotonic ms.
 
-    `attempt` is the number of its failures, and `first` the time of the first one in ms since 1970.
+    `attempt` is the number of its failures. `first` is the time of the first failure in ms since 1970.
     """
 
     __slots__ = (
@@ -140,19 +140,19 @@ class Item:
 
     @property
     def is_staying(self) -> bool:
-        """Whether a note is being written that this record is in hand, or no longer in hand."""
+        """Whether a ledger write is scheduled that notes this record as in hand, or withdraws the note."""
         return self.state is ItemState.MOVING and self.verdict is not None and self.verdict.stays
 
 
 class Batch:
-    """Records that the ledger notes together as in hand before the first of them is handled, after an unclean shutdown.
+    """Records that the ledger notes together as in hand, after an unclean shutdown. Then the handler gets them.
 
-    `size` is the size of the next batch. It grows as long as writing the notes takes longer than handling the records.
-    So the partition keeps at least half of its throughput, and few records become suspects.
+    `size` is the size of the next batch. It grows while writing the notes takes longer than handling the records. So
+    throughput falls at most by half, and few records become suspects.
 
-    A mark is a ledger row that names the record which the handler is about to get. If writing marks would take longer
-    than handling the records, then after the first EXACT_COUNT records a mark covers up to SPAN_MAX records. Such a
-    mark does not count as a try of any of these records.
+    A mark is a ledger row that names the record which the handler is about to get. If records are handled faster than
+    marks can be written, a mark covers up to SPAN_MAX records, but not among the first EXACT_COUNT records. Such a mark
+    does not count as a try of any of its records.
     """
 
     def __init__(self) -> None:
@@ -169,17 +169,17 @@ class Batch:
         self._running_since: float | None = None
 
     def begin(self, items: list[Item], now_ms: float, *, alone: bool, marks: bool) -> None:
-        """Begin a batch of these records, whose notes are written next."""
+        """Begin a batch of these records. The next step is to write their notes."""
         self.items, self.alone, self.marks = items, alone, marks
         self._noting_since = now_ms
 
     def run(self, now_ms: float) -> None:
-        """Note the time at which the notes are written and the records start."""
+        """Store the time at which the notes have been written and the handler starts."""
         self._running_since = now_ms
         self._noting_ms = now_ms - self._noting_since
 
     def ended(self, now_ms: float, each_ms: float) -> None:
-        """Process the end of a run; let the next batch grow if the records took no longer than their notes."""
+        """Process the end of a run. The next batch may be larger if handling took no longer than writing the notes."""
         since, self._running_since = self._running_since, None
         if since is not None and not self.alone and now_ms - since <= self._noting_ms:
             self.size = min(GROWTH * self.size, BATCH_MAX)
@@ -193,7 +193,7 @@ class Batch:
 
     @property
     def is_over(self) -> bool:
-        """Whether no record of the batch is noted in the ledger or being written."""
+        """Whether the ledger notes no record of the batch as in hand, and no such write is scheduled."""
         return all(
             item.state is ItemState.DONE or (item.state is ItemState.READY and not item.noted) for item in self.items
         )
@@ -202,8 +202,8 @@ class Batch:
 class KeyChains:
     """The blocked keys of a retry partition with order by key, and the number of letters that block each key.
 
-    With after_dead="hold", a key whose record is dead is held until that letter is processed or resolved. Meanwhile
-    only that record of the key may run.
+    With after_dead="hold", the key of a dead record is held until its letter is processed or resolved. Meanwhile no
+    other record of the key may run.
     """
 
     def __init__(self) -> None:
@@ -222,13 +222,13 @@ class KeyChains:
         return len(self._expected)
 
     def blocks(self, item: Item) -> bool:
-        """Return whether a record of the source topic must wait for letters of its key. A record without a key never
-        waits.
+        """Return whether a record of the source topic must wait for letters of its key. False for a record without a
+        key.
         """
         return item.key is not None and (self._counts[item.key] > 0 or self._is_held(item.key, item.origin_offset))
 
     def _is_held(self, key: bytes, offset: int) -> bool:
-        """Return whether the key is held for another record than this one."""
+        """Return whether the key is held for a record other than this one."""
         return bool(self.holders) and self.holders.get(key_digest(key), offset) != offset
 
     def send(self, key: bytes | None, letter_id: str) -> None:
@@ -264,7 +264,7 @@ class KeyChains:
         return len(chain) == 1 and not self._is_held(item.key, item.origin_offset)
 
     def passed(self, item: Item) -> Item | None:
-        """Remove a letter that succeeded from its chain, before the success is written.
+        """Remove a letter from its chain as soon as it has succeeded, before that is written to the ledger.
 
         Return the key's next letter if it may run.
         """
@@ -288,7 +288,7 @@ class KeyChains:
         return self.passed(item)
 
     def hold(self, digest: str, offset: int) -> None:
-        """Hold the key until this record is decided."""
+        """Hold the key until the outcome of this dead record is decided."""
         self.holders[digest] = offset
 
     def release(self, digest: str) -> Item | None:
@@ -318,7 +318,7 @@ class KeyChains:
 
 
 def key_digest(key: bytes) -> str:
-    """Return the hash by which the ledger names a held key; keys may be personal data."""
+    """Return a hash of a key. The ledger names held keys by their hashes, because keys may be personal data."""
     return hashlib.blake2b(key, digest_size=16).hexdigest()
 
 
@@ -422,7 +422,7 @@ class PartitionLane:
         return self._ready[0][2] if self._ready else None
 
     def take(self, item: Item) -> None:
-        """Remove a ready record, whether or not it is the head."""
+        """Remove a ready record from the queue, whether or not it is the first."""
         if self.head is item:
             heapq.heappop(self._ready)
         else:
@@ -433,7 +433,7 @@ class PartitionLane:
         return (item for _, _, item in self._ready if item.state is ItemState.READY)
 
     def take_out(self, item: Item) -> None:
-        """Remove a ready record anywhere in the queue."""
+        """Remove a ready record from the queue by searching for it."""
         self._ready = [entry for entry in self._ready if entry[2] is not item]
         heapq.heapify(self._ready)
 
@@ -444,7 +444,9 @@ class PartitionLane:
         self.moving[item.offset] = item
 
     def unnote(self, item: Item) -> None:
-        """Withdraw the in-hand note of a record that was not handled, so that it is no suspect if the process ends."""
+        """Withdraw the in-hand note of a record that was not handled. So the record is no suspect if the
+        process ends.
+        """
         item.noted, item.row = False, item.unnoted
         self.move(item, Verdict(row=item.row, stays=True))
 
@@ -478,9 +480,9 @@ class PartitionLane:
     def movable(self) -> Iterator[Item]:
         """Yield the records whose verdicts may be written now, in order.
 
-        In a source topic, a record is written only if all records before it are done or written with it. Its offset is
-        committed in the same transaction, so the next owner does not read it again. A record that stays commits no
-        offset, so it may have any position.
+        In a source topic, the write of a verdict also commits the record's offset, so that the next owner does not read
+        the record again. Therefore all records before it must be done or be written with it. A verdict with `stays`
+        commits no offset and may be written at any time.
         """
         if self.is_retry:
             yield from [self.moving[offset] for offset in sorted(self.moving)]
@@ -503,7 +505,10 @@ class PartitionLane:
 
     @property
     def is_in_hand(self) -> bool:
-        """Whether a noted record is running or about to run. A suspect is in hand until its outcome is written."""
+        """Whether a record that the ledger notes as in hand is running or about to run.
+
+        A suspect is in hand until its outcome is written.
+        """
         if self.leaving:
             return False
         for item in self.batch.items:
@@ -515,7 +520,7 @@ class PartitionLane:
 
     @property
     def is_writing_notes(self) -> bool:
-        """Whether notes, or the outcome of a suspect, are being written. Nothing starts before that is done."""
+        """Whether notes, or the outcome of a suspect, are being written. No record is started meanwhile."""
         if self.batch.alone and any(item.state is ItemState.MOVING for item in self.batch.items):
             return True
         if not self.is_retry and any(item.is_staying for item in self.batch.items):
@@ -533,7 +538,7 @@ class PartitionLane:
         return sum(item.noted and item.state is not ItemState.DONE for item in self.batch.items)
 
     def clear(self, item: Item) -> None:
-        """Note that a record has an outcome and did not crash the process."""
+        """Mark a record as cleared: it has an outcome, so it did not crash the process."""
         self.doubted -= item.doubted
         item.doubted = False
 
@@ -556,7 +561,7 @@ class PartitionLane:
     def hurries(self) -> bool:
         """Whether to write verdicts without delay.
 
-        True if a record waits for the write, or COMMIT_COUNT handled records are not committed.
+        True if a record waits for the write, or if COMMIT_COUNT handled records are not committed.
         """
         if self.closing or self.until >= 0 or len(self.moving) >= COMMIT_COUNT:
             return True

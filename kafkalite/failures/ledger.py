@@ -6,9 +6,9 @@
         for where, row in ledger.records():
             print(where, row.state)
 
-`refresh` reads committed rows (ledger records) up to the high watermark that it finds at its start
-(kafkalite.failures.committed_reading). So it misses no row whose source offset is already committed. If the ledger was
-restored from a backup, truncated or recreated, it is read again from its start.
+`refresh` reads all committed rows (ledger records) below the high watermark (kafkalite.failures.committed_reading). If
+the offset of a source record is committed when `refresh` starts, its row is read too. If the ledger was restored from a
+backup, truncated or recreated, it is read again from its start.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -64,7 +64,9 @@ class Ledger:
         return keys
 
     def refresh(self, timeout_s: float = OPEN_S_MAX) -> None:
-        """Read up to the current end. Raises RangeUnavailable if a transaction stays open for `timeout_s`."""
+        """Read up to the current end. Raises RangeUnavailable after `timeout_s` without progress because of an open
+        transaction.
+        """
         keys = self.find()
         if not keys:
             return
@@ -115,7 +117,7 @@ class Ledger:
     def doubted(self) -> dict[TopicPartition, Row]:
         """The partitions whose last owner shut down uncleanly, and whose records are noted before they are handled.
 
-        In each row, these are the records from offset `position` to before `until`, noted since time `last`.
+        A row covers the records from offset `position` to before `until`. They are noted since time `last`.
         """
         return {place: row for place, row in sorted(self.opened.items()) if row.until > row.position}
 

@@ -3,10 +3,12 @@
     dead ─ redrive ─▶ letter to the group's retry topic, state redriven in the ledger ─▶ processed, or dead again
          ─ resolve ─▶ resolve marker to the letter's topic, state resolved in the ledger; DeleteRecords frees the space
 
-A resolve marker is a record that names the day or the source record of resolved letters. A redrive writes up to
-MOVES_MAX letters per transaction, each with its ledger row. If a letter's row no longer has the state dead, the letter
-was redriven before and is skipped. So a redrive that is killed and repeated sends each letter once. Letters of other
-frameworks have no ledger. For these letters, the transaction commits the progress as offsets of the group
+A resolve marker is a record in the dead-letter topic. Its key names a day or a source record whose letters are
+resolved.
+
+A redrive sends each letter once, even if the command is killed and repeated. It writes up to MOVES_MAX letters per
+transaction, each with its ledger row, and skips letters whose row no longer has the state dead. Letters of other
+frameworks have no ledger row. For them, the transaction commits the redrive's progress as offsets of the group
 `redrive.<topic>`.
 
 Thread rule: one thread at a time, that of the Client.
@@ -57,7 +59,7 @@ RESOLVED_BY: Final = "dlq.resolved-by"
 class Entry(NamedTuple):
     """A dead letter in its topic.
 
-    `state` follows from ledger and resolve markers: dead, redriven, resolved, processed, …
+    `state` is dead, redriven, resolved, processed or another state; it follows from the ledger and the resolve markers.
     """
 
     partition: TopicPartition
@@ -72,13 +74,13 @@ class Entry(NamedTuple):
 
     @property
     def own_key(self) -> str:
-        """The letter's key if it is unique, so that a tombstone with this key removes only this letter; else ""."""
+        """The letter's key if no other letter has it, else "". A tombstone with this key removes only this letter."""
         rekeyed = self.found.rekeyed and self.message.key is not None
         return self.message.key.decode(errors="replace") if rekeyed and self.message.key is not None else ""
 
     @property
     def names(self) -> tuple[str, str, str]:
-        """The keys of resolve markers that include the letter."""
+        """The keys of all resolve markers that can cover the letter."""
         return self.day, self.origin, self.own_key
 
     @property
@@ -101,7 +103,7 @@ class Choice(NamedTuple):
     everything: bool = False
 
     def keep(self) -> Keep:
-        """Return the filter function. Use it for one pass only, because it counts the letters up to `first`."""
+        """Return the filter function. Use it for one pass only: it counts letters to stop after `first` of them."""
         left = [sys.maxsize if self.first is None else self.first]
 
         def kept(entry: Entry) -> bool:
@@ -152,7 +154,7 @@ class PartitionLetters(NamedTuple):
         return not keys.isdisjoint(entry.names)
 
     def was_open(self, entry: Entry, before: int) -> bool:
-        """Return whether the letter was unresolved at offset `before`: no resolve marker below it covers the letter."""
+        """Return whether no resolve marker below offset `before` covers the letter."""
         offset = entry.message.offset
         return not any(offset < each < before for name in entry.names for each in self.markers.get(name, ()))
 
@@ -165,7 +167,10 @@ class LetterBox:
     """The dead letters of a group, or of one dead-letter topic: lists, redrives and resolves them."""
 
     def __init__(self, client: Client, group: str, topic: str | None = None, *, open_s_max: float = OPEN_S_MAX) -> None:
-        """`open_s_max` limits the wait for an open transaction in seconds; then RangeUnavailable is raised."""
+        """Prepare the group's dead letters, or those of one topic.
+
+        After `open_s_max` seconds of waiting for an open transaction, reads raise RangeUnavailable.
+        """
         self._client = client
         self.group = group
         self._topic = topic
@@ -175,7 +180,9 @@ class LetterBox:
 
     @property
     def topics(self) -> list[str]:
-        """The dead-letter topics: those with the group's name, those of its policy, and those in its ledger rows."""
+        """The dead-letter topics: those with the group's name, those of the group's policy, and those in
+        ledger rows.
+        """
         if self._topic is not None:
             return [self._topic]
         self._ledger.refresh()
@@ -184,9 +191,10 @@ class LetterBox:
         return sorted(name for name in self._names() if self._is_own(name) or name in named)
 
     def has_topics(self) -> bool:
-        """Return whether there is a dead-letter topic. The ledger is read only if no topic has the group's name.
+        """Return whether there is a dead-letter topic.
 
-        A killed redrive can leave a transaction open, which hides the rest of the ledger until the next redrive.
+        Topic names are checked first; the ledger is read only if none contains the group's name. A killed redrive can
+        leave a transaction open, which hides the rest of the ledger until the next redrive.
         """
         return self._topic is not None or any(self._is_own(name) for name in self._names()) or bool(self.topics)
 
@@ -195,7 +203,7 @@ class LetterBox:
         return self._client.with_retries(self._client.topics)
 
     def _is_own(self, topic: str) -> bool:
-        """Return whether a topic's name is that of a dead-letter topic of this group."""
+        """Return whether this is the name of one of the group's dead-letter topics."""
         return topic.startswith(f"{DEAD}.{self.group}.")
 
     def entries(self, keep: Keep | None = None) -> Iterator[Entry]:
@@ -231,7 +239,7 @@ class LetterBox:
         return next((entry for entry in self._of_partition(place).entries if entry.message.offset == offset), None)
 
     def _of_partition(self, place: TopicPartition, start: int | None = None) -> PartitionLetters:
-        """Read the letters of a partition and the end offset. A resolve marker covers the letters before it."""
+        """Read the letters of a partition and its end offset. A resolve marker covers the letters before it."""
         start = self._client.start_offset(*place) if start is None else start
         end = self._client.end_offset(*place)
         markers: dict[str, list[int]] = {}
@@ -288,8 +296,8 @@ class LetterBox:
         `delay`       time before the group handles them, at most 1 day
         `on_sent`     called with the number of letters after each transaction
 
-        Raises DelayRefused for a delay out of range. Also raises it for a delay of letters that go to a source topic,
-        as letters of other frameworks do.
+        Raises DelayRefused for a delay out of range, or for any delay of letters that are sent to a source topic.
+        Letters of other frameworks are always sent to a source topic.
         """
         sent = too_often = 0
         delay_ms = milliseconds(delay)
@@ -488,9 +496,10 @@ class LetterBox:
     def _write_resolved(self, rows: dict[str, LedgerRow]) -> None:
         """Write the ledger rows of resolved letters.
 
-        Keys that are held for these records continue after the member's next check, in about a second. The
-        transactional id is that of redrives, so that a concurrent redrive is fenced. Otherwise a stale row could
-        resolve a letter that the redrive has just sent back. With at-least-once moves nothing is fenced.
+        Records that wait for a held key continue after the member's next check, in about a second.
+
+        The transactional id is the same as that of a redrive, so a concurrent redrive is fenced. Otherwise a stale row
+        could resolve a letter that the redrive has just sent. With at-least-once moves nothing is fenced.
         """
         if not rows:
             return
@@ -506,7 +515,7 @@ class LetterBox:
                     producer.send(self._ledger.topic, 0, columns_of(part))
 
     def _resolved_rows(self, rows: dict[str, LedgerRow]) -> Iterator[list[Message]]:
-        """Yield the new rows in parts of MOVES_MAX, without rows that have changed in the ledger since."""
+        """Yield the new rows in parts of MOVES_MAX. Rows that have changed in the ledger since then are left out."""
         now_ms = time.time_ns() // 1_000_000
         written = [
             ledger_row(where, row._replace(state=State.RESOLVED, held="", last=now_ms))
@@ -605,8 +614,9 @@ def may_skip(client: Client, group: str, where: TopicPartition, offset: int) -> 
 
 
 def skip(client: Client, group: str, where: TopicPartition, offset: int, reason: str) -> None:
-    """Write a ledger row that makes the group skip the record and its letter in a retry topic. The record's key
-    continues.
+    """Write a ledger row that makes the group skip a record and its letter in a retry topic.
+
+    Later records of the same key no longer wait for it.
     """
     row = Row(State.SKIPPED, reason=reason, last=time.time_ns() // 1_000_000)
     record = ledger_row(origin_text(where, offset), row)
@@ -616,7 +626,7 @@ def skip(client: Client, group: str, where: TopicPartition, offset: int, reason:
 class Tombstone(NamedTuple):
     """The result of checking whether to write a tombstone for a record.
 
-    `why_not` is the obstacle; "" if there is none.
+    `why_not` is the reason against it; "" if there is none.
     """
 
     why_not: str

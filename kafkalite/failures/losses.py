@@ -1,4 +1,4 @@
-"""Raise an alarm if a strategy that ignores failures (`Ignore`) loses too large a share of the records.
+"""Raise an alarm if the strategy `Ignore`, which drops failed records, drops too many of them.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 class Losses:
-    """The share of lost records of each `Ignore` strategy that has an alarm, by index in the policy."""
+    """The ratio of dropped records for each `Ignore` strategy that has an alarm. The key is the strategy's index in the
+    policy.
+    """
 
     def __init__(self, strategies: Sequence[Strategy]) -> None:
         self._strategies = strategies
@@ -37,8 +39,10 @@ class Losses:
         return bool(self._windows)
 
     def succeeded(self, now_ms: float) -> list[Alarm]:
-        """Count a record that was not lost. For each strategy whose share is below its limit again, return the end of
-        the alarm.
+        """Count a record that was not dropped.
+
+        Return the end of the alarm for each strategy whose ratio is below its limit again, unless the alarm has an
+        action.
         """
         if not self._windows:
             return []
@@ -53,10 +57,10 @@ class Losses:
         return found
 
     def lost(self, place: int, failure: Failure, now_ms: float) -> tuple[list[Alarm], str | None]:
-        """Count a record lost by the strategy at index `place`.
+        """Count a record that the strategy at index `place` has dropped.
 
-        Return an alarm when the limit is first exceeded, and the action while it is exceeded: "stop", "dead letter" or
-        None.
+        Return an alarm if this record exceeds the limit. Also return the action while the limit is exceeded: "stop",
+        "dead letter" or None.
         """
         strategy, window = self._strategies[place], self._windows.get(place)
         if not isinstance(strategy, Ignore) or strategy.alarm is None or window is None:

@@ -1,11 +1,13 @@
-"""After an unclean shutdown, write to the group's ledger which record the handler is about to get.
+"""Write to the group's ledger which record the handler is about to get, after an unclean shutdown.
 
     worker ─▶ mark: row hand/TOPIC/PARTITION ─▶ handler(record) ─▶ the next record of the batch
 
-The aim is to find a record that crashes the process. A transaction first notes all records of a batch in the ledger.
-Then a mark names the single record that the handler gets. If the process ends, the mark shows which record to suspect.
+Marks help to find a record that crashes the process. A transaction first notes all records of a batch in the ledger.
+Before each handler call, a mark then names the record of that call. After a crash, the last mark shows which record to
+suspect.
+
 Marks are written outside of transactions, with acks=1. If a mark cannot be written, its record is handled all the same.
-If the process then ends, the next process handles all records of the batch one at a time.
+If the process then crashes, the next process handles all records of the batch one at a time.
 
 Thread rule: `write` may be called from any thread.
 """
@@ -46,7 +48,7 @@ class Marks:
         self._missed = 0
 
     def write(self, key: str, row: Row) -> None:
-        """Write one mark, and wait for its acknowledgement. Failures are logged."""
+        """Write one mark and wait for its acknowledgement. A failure is logged."""
         with self._lock:
             if self._missed >= MISSED_MAX:
                 return

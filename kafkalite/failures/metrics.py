@@ -1,7 +1,9 @@
-"""Format a member's counters for Prometheus. Labels are group, topic and class, never a key or an id.
+"""Format a member's counters for Prometheus.
 
-Thread rule: any thread. `exposition` reads numbers while the runner's thread changes them, so they may be from slightly
-different moments.
+Labels are group, topic and exception class, never a key or an id.
+
+Thread rule: any thread. `exposition` reads numbers while the runner's thread changes them, so one text can contain
+numbers of slightly different moments.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ LABELS: Final = {
 
 
 class Late:
-    """A histogram of delays: how long after their due times retry letters were handled."""
+    """A histogram of the delays between due time and handling of retry letters."""
 
     def __init__(self) -> None:
         self.counts = [0] * (len(LATE_BUCKETS_S) + 1)

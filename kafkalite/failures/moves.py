@@ -2,9 +2,9 @@
 
     verdicts ─▶ collected, for at most LINGER_MS while records are being handled ─▶ Transact ─▶ TransactionEnded
 
-A verdict is what must be written for a record that was handled. There is one transaction at a time, with at most
-MOVES_MAX records of all partitions. The cost of a transaction hardly depends on the number of records. So verdicts are
-collected while records are being handled, and while the previous transaction is in progress.
+A verdict lists what must be written for a record that was handled. One transaction is in progress at a time; it writes
+the verdicts of at most MOVES_MAX records, of all partitions. A large transaction costs little more than a small one. So
+verdicts are collected while records are being handled, and while the previous transaction is in progress.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -37,8 +37,8 @@ SHRINK_MAX: Final = 3
 class Flight(NamedTuple):
     """A transaction in progress: its number, the records that it writes, and the offsets that it commits.
 
-    `lanes` are the lanes of these records. They are kept because a partition that is lost and assigned again meanwhile
-    has a new lane. `last` are the partitions that are revoked and given up after this transaction.
+    `lanes` are the lanes of these records. They are needed because a partition that is lost and assigned again
+    meanwhile has a new lane. `last` are the revoked partitions that are given up after this transaction.
     """
 
     number: int
@@ -175,9 +175,9 @@ def choose(lane: PartitionLane, count: int) -> list[Item]:
 
 
 def whole_bundles(lane: PartitionLane, found: list[Item]) -> list[Item]:
-    """Leave out records whose call also handled records that cannot be written now.
+    """Leave out a record if the same handler call handled another record that cannot be written now.
 
-    In a source topic, also leave out all records after them.
+    In a source topic, also leave out all records after it.
     """
     while True:
         chosen = set(found)

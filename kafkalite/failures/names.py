@@ -3,9 +3,9 @@
     orders ─▶ retry.billing.orders.10s ─▶ retry.billing.orders.1m ─▶ … ─▶ dlq.billing.orders
                         ledger of the group billing: kafkalite.failures.billing
 
-A topic name contains only the group, the source topic and the delay, so a policy with more or fewer attempts uses the
-same topics. With order by key there is one retry topic per source topic, without a delay in its name; the ledger stores
-the due times.
+The name of a retry topic contains the group, the source topic and the delay. A policy with more or fewer attempts
+therefore uses the same topics. With order by key, each source topic has one retry topic without a delay in its name;
+the ledger stores the due times.
 
 Thread rule: the values are immutable.
 """
@@ -41,7 +41,7 @@ class Lane(NamedTuple):
 class Layout:
     """The topic names of a group.
 
-    Raises ValueError for a name that Kafka does not allow, or that two topics would have.
+    Raises ValueError for a name that Kafka does not allow, or for a name that two topics would have.
     """
 
     def __init__(
@@ -83,7 +83,9 @@ class Layout:
         return list(dict.fromkeys(self.retry(topic, delay) for delay in self.delays_ms))
 
     def dead(self, topic: str, place: int = -1) -> str:
-        """Return the dead-letter topic of a source topic, or the policy's `dead_topics` entry at index `place`."""
+        """Return the dead-letter topic of a source topic. With `place`, return the policy's `dead_topics` entry at that
+        index.
+        """
         return f"{DEAD}.{self.group}.{topic}" if place < 0 else self.dead_topics[place]
 
     def every_dead(self, topic: str) -> list[str]:
@@ -113,12 +115,14 @@ def ledger_name(group: str) -> str:
 
 
 def origin_text(partition: TopicPartition, offset: int) -> str:
-    """Format a source record as orders-3-1842, which is its key in the ledger."""
+    """Format a source record as topic, partition and offset, such as orders-3-1842. This is the record's key in the
+    ledger.
+    """
     return f"{partition.topic}-{partition.partition}-{offset}"
 
 
 def parse_origin(text: str) -> tuple[TopicPartition, int]:
-    """Parse the result of `origin_text`, from the right because topic names may contain dashes. Raises ValueError."""
+    """Parse the result of `origin_text`. Topic names may contain dashes. Raises ValueError."""
     topic, _, rest = text.rpartition("-")
     topic, _, partition = topic.rpartition("-")
     if not topic or not partition.isdecimal() or not rest.isdecimal():

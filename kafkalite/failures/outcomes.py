@@ -2,8 +2,9 @@
 
     Finished ─┬─ success ─▶ done, or its row and outputs are written
               └─ failure ─▶ the policy's step: retry in place, retry topic, dead letter, ignore, stop the member
-                    └─ an outage, or too many failures ─▶ the circuit breaker opens; this record, and failed
-                       records that are not written yet, become ready again
+                    └─ an outage, or too many failures ─▶ the circuit breaker opens
+
+When the breaker opens, this record and other failed records that are not written yet become ready again.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -57,7 +58,7 @@ class Outcomes:
             self._failed(lane, item, event.outcome.failure)
 
     def finished_together(self, event: FinishedTogether) -> None:
-        """Process the success of several records that one call handled, and the output records of the call."""
+        """Process a successful call that handled several records, and the output records of the call."""
         lane = self._lanes.get(event.partition)
         if lane is None or lane.run != event.run:
             return
@@ -70,7 +71,7 @@ class Outcomes:
             item.bundle = items
 
     def run_ended(self, event: RunEnded) -> None:
-        """Make the records of the run that were not handled ready again."""
+        """Process the end of a run. Records that were not handled become ready again."""
         lane = self._lanes.get(event.partition)
         if lane is None or lane.run != event.run:
             return
@@ -176,8 +177,9 @@ class Outcomes:
 
     @staticmethod
     def _again(lane: PartitionLane, item: Item) -> None:
-        """Make a record ready to be tried again in place. Clear its in-hand note, because the process survived the
-        record.
+        """Make a record ready to be tried again in place.
+
+        Its in-hand note is cleared, because the process survived the record.
         """
         if item.noted and item.row is not None:
             item.noted, item.row = False, item.row._replace(tries=0, among=0)
@@ -186,7 +188,7 @@ class Outcomes:
             lane.push(item)
 
     def count_failure(self, item: Item, failure: Failure) -> None:
-        """Store the failure in the record's item, and count it by exception class."""
+        """Store the failure with the record, and count it by exception class."""
         item.failure = failure
         self._counts["failed", failure.name] += 1
 
@@ -219,7 +221,7 @@ class Outcomes:
             self._actions.append(Alarm("age", text, {"record": where, "age_ms": age_ms}))
 
     def _retry(self, lane: PartitionLane, item: Item, topic_ms: int, delay_ms: int) -> None:
-        """Schedule the write of a record to the retry topic of this delay.
+        """Schedule the write of a record to the retry topic for the delay `topic_ms`.
 
         With order by key, a letter stays in its topic.
         """

@@ -1,7 +1,7 @@
 """Describe how a group treats failures: its topics, retry strategy, order, circuit breaker and dead letters.
 
-A policy is checked when it is created; ValueError names the first fault. It can be written as TOML
-(`kafkalite.failures.policy_file`), and a member publishes it in the group's ledger.
+A policy is checked when it is created; ValueError names the first fault. A policy can be loaded from a TOML file
+(`kafkalite.failures.policy_file`). Each member publishes the policy in the group's ledger.
 
 Thread rule: the values are immutable.
 """
@@ -154,7 +154,10 @@ class Policy(NamedArguments):
             raise ValueError("topics must not contain a ledger or the policy's own retry and dead-letter topics")
 
     def _check_kinds(self) -> None:
-        """Check the types of the fields. Otherwise a wrong type would be noticed only when the first record fails."""
+        """Check the types of the fields.
+
+        Without this check, a wrong type would be noticed only when the first record fails.
+        """
         for name in ("ahead_max", "parked_max"):
             self._require_whole(name, 1)
         self._require_whole("batch", 0, BATCH_MAX)
@@ -218,7 +221,7 @@ class Policy(NamedArguments):
 
     @property
     def writes_letters(self) -> bool:
-        """Whether a record may become a dead letter. Fatal exceptions make dead letters with every strategy."""
+        """Whether a record may become a dead letter. With fatal exceptions, this is true for every strategy."""
         if self.fatal or self.on_damage == "skip":
             return True
         for strategy in self.strategies:

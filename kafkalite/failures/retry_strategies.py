@@ -3,9 +3,8 @@
     failure number n ─▶ Strategy.step(n) ─▶ HERE (wait, try again in place) · TOPIC (to the retry topic of a delay)
                                             DEAD (to the dead letters) · IGNORE (count, continue) · STOP (end member)
 
-Failures are numbered from 1, over all attempts of a record. The headers of a letter contain the number, so it survives
-a restart of the member. For a record that is retried in place, a restart begins at 1 again. After its last attempt,
-RetryHere may continue with another strategy (`then`).
+The failures of a record are numbered from 1. A letter's headers store the number, so it survives a restart of the
+member. A record that is retried in place has no letter: after a restart its number is 1 again.
 
 Thread rule: the values are immutable.
 """
@@ -67,8 +66,10 @@ class Exponential(NamedArguments):
 
 
 def backoff_ms(backoff: Duration | Exponential | Sequence[Duration], number: int) -> int:
-    """Return the delay after failure `number` (from 1), in ms. The last element of a list applies to all later
-    failures."""
+    """Return the delay after failure `number` (from 1), in ms.
+
+    If `backoff` is a list, its last element applies to all later failures.
+    """
     if isinstance(backoff, Exponential):
         ceiling = milliseconds(backoff.ceiling)
         grown = milliseconds(backoff.first) * backoff.factor ** min(number - 1, 200)
@@ -101,12 +102,12 @@ def check_delays(place: str, delays: Any) -> None:
 
 @dataclass(frozen=True)
 class Loss(NamedArguments):
-    """The condition for an alarm about ignored records: their share over the last `over` exceeds `ratio`.
+    """The condition for an alarm about ignored records: their ratio over the last `over` exceeds `ratio`.
 
-    `ratio`   share of ignored records among all, from 0 to 1
+    `ratio`   ignored records divided by all records, from 0 to 1
     `over`    length of the sliding window, at least 1 s
-    `least`   records that the window must contain first
-    `then`    what to do with failing records from then on: None (only the alarm), "stop" or "dead letter"
+    `least`   minimum number of records in the window
+    `then`    what to do with failing records after the alarm: None (nothing more), "stop" or "dead letter"
     """
 
     ratio: float
@@ -123,13 +124,13 @@ class Loss(NamedArguments):
 class Limit(NamedArguments):
     """The condition for opening the circuit breaker.
 
-    The share of failed records over the last `over` exceeds `ratio`, or `consecutive` records have failed in a row. A
+    The ratio of failed records over the last `over` exceeds `ratio`, or `consecutive` records have failed in a row. A
     record that is retried in place counts once.
 
-    `ratio`         share of failed records, from 0 to 1
+    `ratio`         failed records divided by all records, from 0 to 1
     `over`          length of the sliding window, at least 1 s
-    `least`         records that the window must contain first
-    `consecutive`   number of failed records in a row that opens the breaker in any case; None: no such limit
+    `least`         minimum number of records in the window for `ratio`
+    `consecutive`   number of failed records in a row; None: no such limit
     """
 
     ratio: float
@@ -152,10 +153,10 @@ def check_window(window: Loss | Limit) -> None:
 
 @dataclass(frozen=True)
 class Ignore(NamedArguments):
-    """Count the failed record and continue with the next one.
+    """Count the failed record and continue with the next record.
 
     `alarm`    when to raise an alarm about ignored records
-    `record`   whether to write a ledger row for each of them; otherwise no trace of the record is kept
+    `record`   whether to write a ledger row for each ignored record; otherwise no trace of the record is kept
     """
 
     alarm: Loss | None = None
@@ -176,7 +177,7 @@ class Ignore(NamedArguments):
 class RetryForever(NamedArguments):
     """Retry in place until the handler succeeds. The partition waits meanwhile.
 
-    `backoff`       a duration, a list of them, or an Exponential
+    `backoff`       a duration, a list of durations, or an Exponential
     `alarm_after`   raise an alarm when a record has been retried for this long
     """
 
@@ -198,7 +199,7 @@ class RetryForever(NamedArguments):
 class RetryHere(NamedArguments):
     """Call the handler up to `attempts` times for a record, in place, then do what `then` says. The partition waits.
 
-    `backoff`   a duration, a list of them, or an Exponential
+    `backoff`   a duration, a list of durations, or an Exponential
     `then`      "dead letter", "stop" (end the member), "ignore", or another strategy
     """
 

@@ -7,11 +7,13 @@
             policy               the policy of the group
     value   JSON, {"v": 1, "state": …}; a tombstone: the record was processed after all
 
-    trying ─▶ (tombstone) · dead       noted before the handler gets it; dead, `crashed`, after it ended two processes
-    open   ─▶ (tombstone)              after an unclean shutdown, records before `until` may have ended the process
+    open   ─▶ (tombstone)
+    trying ─▶ (tombstone) · dead
     parked ─▶ retrying ─▶ (tombstone) · dead ─▶ redriven ─▶ …
                                         dead · unreadable ─▶ resolved
     ignored · skipped · unreadable · lost
+
+After an unclean shutdown, a record is "trying" before the handler gets it. If it then ends two processes, it is dead.
 
 A recreated topic has another topic id. The rows of the old topic are ignored.
 
@@ -62,7 +64,10 @@ GIVEN_UP: Final = OPEN_LETTERS | {State.RESOLVED, State.SKIPPED, State.LOST}
 
 
 def hand_key(partition: TopicPartition) -> str:
-    """Return the key of a partition's mark. No record has this key, so releases without marks ignore it."""
+    """Return the key of a partition's mark.
+
+    Releases without marks ignore it, because no source record has this key.
+    """
     return f"{HAND_PREFIX}{partition.topic}/{partition.partition}"
 
 
@@ -75,7 +80,7 @@ class Row(NamedTuple):
     `tries`     number of unclean shutdowns while the handler had only this record; in a mark: 1 if it is such a try
     `among`     number of records that were noted together with this one, including it, if there were several. An
                 unclean shutdown is then a try only of the record that the mark names
-    `rounds`    how often the record was redriven
+    `rounds`    number of redrives of the record
     `position`  of an open partition: the offset where it was opened; of a mark: the source record's offset
     `until`     of an open partition: records before this offset may have crashed the previous owner (-1: none); of a
                 mark: it covers the records before this offset (-1: one record)
@@ -105,7 +110,7 @@ class Row(NamedTuple):
     def is_suspect(self) -> bool:
         """Whether the row is an in-hand note.
 
-        If such a row is found when the partition is assigned, the process ended while the handler may have had the
+        Such a row, found when the partition is assigned, means: the process ended while the handler may have had the
         record.
         """
         return bool(self.tries or self.among)
@@ -119,9 +124,9 @@ FIELDS: Final = tuple(DEFAULTS.items())[1:]
 def encode_row(row: Row) -> bytes:
     """Encode a row as JSON without default values.
 
-    The function does not use json.dumps, which takes twice as long. This matters because each failing record has two
-    rows, and it is possible because rows have only text and integers. Invalid Unicode, such as bytes quoted by an
-    exception, becomes question marks.
+    Each failing record has two rows, so speed matters: json.dumps would take twice as long. This simple encoder
+    suffices because rows have only text and integers. Invalid Unicode, such as bytes quoted by an exception, becomes
+    question marks.
     """
     said = [f'{{"v": {VERSION}, "state": "{row.state.value}"']
     for (name, default), value in zip(FIELDS, row[1:], strict=True):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RunProgress:
-    """The failures of a run, which determine the records that are still to be handled."""
+    """The failures of a run so far. They determine which records are still to be handled."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -35,11 +35,11 @@ class RunProgress:
         """No further record of the run is handled."""
 
     def skips(self, message: Message) -> bool:
-        """Return whether to leave a record out, because an earlier record of its key has failed (order by key)."""
+        """Return whether to skip a record because an earlier record of its key has failed (order by key)."""
         return self._run.by_key and message.key in self._failed_keys
 
     def fail(self, message: Message, failure: Failure) -> None:
-        """Record that a record has failed."""
+        """Note that a record has failed."""
         self._failures += 1
         if message.key is not None:
             self._failed_keys.add(message.key)
@@ -73,9 +73,11 @@ class BatchResult:
 class BatchWork:
     """Divides a run into batches of at most `size` records, and splits batches that fail; see the module.
 
-    In a run with marks (kafkalite.failures.marks) each batch has one record, so that a record that crashes the process
-    can be identified. If the policy keeps an order, a record that failed before gets its own batch. Otherwise the
-    records that wait for that record would be passed to the handler repeatedly, together with it.
+    In a run with marks (kafkalite.failures.marks), each batch has one record, so that a record that crashes the process
+    can be identified.
+
+    If the policy keeps an order, a record that failed before gets its own batch. Otherwise each retry would also pass
+    the records that wait for it to the handler.
     """
 
     def __init__(self, run: Run, decoder: Decoder, size: int) -> None:
@@ -106,7 +108,7 @@ class BatchWork:
     def _prepared(self, messages: list[Message]) -> list[Message]:
         """Decode records.
 
-        If the policy keeps an order, stop before a record that cannot be decoded, so that earlier records are handled
+        If the policy keeps an order, stop before a record that cannot be decoded. So the records before it are handled
         first.
         """
         self.batch, records = [], []
@@ -144,8 +146,9 @@ class BatchWork:
             self._sort_out(batch, result.failures)
 
     def _sort_out(self, batch: list[Message], failures: Mapping[int, Failure]) -> None:
-        """Create the outcome of each record after BatchFailed. Records after a failed record of their key get no
-        outcome.
+        """Create the outcome of each record after BatchFailed.
+
+        Records that follow a failed record of the same key get no outcome.
         """
         for place, message in enumerate(batch):
             if self._progress.over:

@@ -1,13 +1,13 @@
-"""Run a member of a group: read records, pass them to handlers, write and commit, as the session decides.
+"""Run a member of a group: read records, call handlers, and write and commit what the session decides.
 
     Port (a client) ─▶ Fetched ─▶ Session ─▶ Run ─▶ worker threads ─▶ handler(record) ─▶ Finished ─▶ Session ─▶ …
                                      ├─▶ Transact ─▶ mover's thread ─▶ Port ─▶ TransactionEnded ─▶ Session ─▶ …
                                      └─▶ Commit · Pause · Resume ─▶ Port
 
-The session (kafkalite.failures.session) makes all decisions; a port adapts a client library
-(kafkalite.failures.adapters). The client is polled while handlers and transactions run, so that a slow handler neither
-ends the group membership nor delays other records. A separate `kafkalite.client.Client` reads the ledger, topic
-settings and committed offsets.
+The session (kafkalite.failures.session) makes all decisions. A port adapts a client library
+(kafkalite.failures.adapters). The client is polled while handlers and transactions run, so a slow handler neither ends
+the group membership nor delays other records. A separate `kafkalite.client.Client` reads the ledger, topic settings and
+committed offsets.
 
 Thread rule: `run` and the client belong to one thread; `stop` may be set from any thread. Handlers run in workers, by
 default one. A separate thread writes (kafkalite.failures.transaction_writer).
@@ -129,10 +129,10 @@ class Port(WritingPort, Protocol):
     """Whether each transaction covers one source partition, because the client cannot send its group metadata."""
 
     def claim(self) -> None:
-        """Initialize the transactional ids before anything else.
+        """Initialize the transactional ids, before any other method is called.
 
-        This aborts transactions that a previous process left open, so readers do not wait until these transactions time
-        out. The method is not called with at-least-once moves.
+        This aborts transactions that a previous process left open, so readers do not wait until they time out. The
+        method is not called with at-least-once moves.
         """
 
     def open(
@@ -143,9 +143,9 @@ class Port(WritingPort, Protocol):
         on_revoked: Callable[[list[TopicPartition]], None],
         on_lost: Callable[[list[TopicPartition]], None],
     ) -> None:
-        """Join the group. Read committed records, from the earliest offset if none is committed.
+        """Join the group and read committed records. Without a committed offset, begin at the earliest offset.
 
-        Make no automatic commits.
+        The client must not commit automatically.
         """
 
     reports_damage: bool
@@ -155,7 +155,7 @@ class Port(WritingPort, Protocol):
         """Return the records that arrived. Raises DamagedBatch for a batch that cannot be read."""
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Continue to read at this offset."""
+        """Continue reading at this offset."""
 
     def position(self, partition: TopicPartition) -> int:
         """Return the next offset to read, or -1 if it is not known yet."""
@@ -165,16 +165,17 @@ class Port(WritingPort, Protocol):
     def resume(self, partition: TopicPartition) -> None: ...
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets after all commits that `commit_soon` has started, and wait. Raises CommitRefused."""
+        """Commit offsets and wait. Commits that `commit_soon` has started end first. Raises CommitRefused."""
 
     def commit_soon(self, offsets: Mapping[TopicPartition, int], ended: Callable[[Exception | None], None]) -> None:
         """Start a commit.
 
-        Call `ended` with the commit's error or None, in this call or in a later call, in the order of the commits.
+        `ended` is called with the commit's error or None, in this call or in a later call. Commits end in the order in
+        which they were started.
         """
 
     def settle(self) -> None:
-        """Wait until all started commits have ended and their `ended` was called."""
+        """Wait until all started commits have ended and their `ended` functions were called."""
 
     def member(self) -> object:
         """Return the current group membership, for `transact`.
@@ -203,8 +204,8 @@ class Runner:
     `dead`       the dead-letter handler: called with each DeadLetter of the group, in the same number of extra workers
     `on_alarm`   called with each Alarm, in the thread of `run`; default: alarms are logged
     `on_failed`  called with the Message and the Failure of each failed attempt
-    `on_moved`   called with each Message that was written to another topic, the goal ("retry", "parked" or "dead") and
-                 the topic, when the transaction is committed
+    `on_moved`   called when a transaction that moves a record is committed: with the Message, the goal ("retry",
+                 "parked" or "dead") and the topic
     `create_topics`   whether to create missing topics; otherwise the start fails and names them
 
     Exceptions raised by `on_alarm`, `on_failed` and `on_moved` are logged. Errors: ValueError for `workers` below 1, or
@@ -287,9 +288,11 @@ class Runner:
     def run(self, stop: threading.Event) -> str:
         """Handle records until `stop` is set or the policy stops the member. Return "", or the policy's reason.
 
-        If no broker is reachable at the start, retry and log each attempt. SystemExit and KeyboardInterrupt raised by a
-        handler end the member; they are raised here after all partitions are given up. Errors: StartupError,
-        KafkaError, and LogTruncated for a log that was restored or truncated below the committed offset.
+        If no broker is reachable at the start, retry and log each attempt. If a handler raises SystemExit or
+        KeyboardInterrupt, the member gives up all partitions and raises that exception here.
+
+        Errors: StartupError, KafkaError, and LogTruncated for a log that was restored or truncated below the committed
+        offset.
         """
         prepared = False
         try:
@@ -371,7 +374,7 @@ class Runner:
         return False
 
     def _prepare(self) -> None:
-        """Ensure the topics, refuse cycles of groups that wait for each other, and publish the policy."""
+        """Create or check the topics, refuse cycles of groups that wait for each other, and publish the policy."""
         if self._create_topics:
             missing = ensure(self.policy, self._client)
             if missing:
@@ -383,7 +386,7 @@ class Runner:
             publish(self.policy, self._client)
 
     def _require_no_circle(self) -> None:
-        """Raise StartupError if a group in `after` waits for this group, directly or through others."""
+        """Raise StartupError if a group in `after` waits for this group, directly or through other groups."""
         seen: set[str] = set()
         waiting = list(self.policy.after)
         while waiting:
@@ -463,7 +466,7 @@ class Runner:
             return ()
 
     def _pass_over(self, damage: DamagedBatch) -> Damaged:
-        """Continue after a batch that cannot be read."""
+        """Skip a batch that cannot be read, and return the event that reports it."""
         place = damage.partition
         following = next_readable(self._client, place, damage.offset, self._client.end_offset(*place))
         self._port.seek(place, following)
@@ -472,8 +475,8 @@ class Runner:
     def _look_for_damage(self) -> None:
         """Find damaged batches for clients that do not report them.
 
-        The method checks partitions that make no progress before their end, and raises DamagedBatch. But if another
-        in-sync replica may have an intact copy, it waits until that replica becomes leader.
+        A partition that makes no progress before its end may have a damaged batch. If so, DamagedBatch is raised. But
+        while another in-sync replica may have an intact copy, the member waits until that replica becomes leader.
         """
         moment = time.monotonic()
         self._look_at = moment + STUCK_S
@@ -564,9 +567,9 @@ class Runner:
     def _assigned(self, partitions: list[TopicPartition]) -> None:
         """Read positions, then stable offsets, then the ledger, then end offsets.
 
-        Each read is at least as recent as the one before. A letter is committed with its row, so the ledger lists all
-        letters below the stable offsets. End offsets are read last: the letters of all rows are below them, so no
-        letter seems to be lost.
+        This order matters. A letter is committed with its row, so a ledger that is read later lists all letters below
+        the stable offsets. End offsets are read last, so the letters of all rows are below them and none seems to be
+        lost.
         """
         if not partitions:
             return
@@ -589,8 +592,8 @@ class Runner:
     def _is_parted(self, committed: Mapping[TopicPartition, CommittedOffset]) -> bool:
         """Return whether a log was restored or truncated below the committed offset.
 
-        The error is stored, and the next turn of `run` raises it, because some clients only log exceptions of the
-        callback that calls this method.
+        The error is only stored here. Some clients merely log an exception of the rebalance callback, so `run` raises
+        it next.
         """
         positions = {
             key: Position(row.offset, Mark(row.leader_epoch)) for key, row in committed.items() if row.offset > 0
@@ -617,7 +620,7 @@ class Runner:
     def _lost(self, partitions: list[TopicPartition]) -> None:
         """Wait for the write in progress.
 
-        The member may close the client next, and the write must not end after another transaction has begun.
+        It must end before another transaction begins, and before the member closes the client.
         """
         assert self._mover is not None, "running"
         self._drop(partitions)
@@ -630,7 +633,7 @@ class Runner:
         self._tell([Lost(partitions)])
 
     def _await_workers(self, partitions: Sequence[TopicPartition]) -> None:
-        """Wait until no worker handles records of these partitions, at most REVOKE_WAIT_S."""
+        """Wait at most REVOKE_WAIT_S until no worker handles records of these partitions."""
         assert self._workers is not None, "running"
         deadline = time.monotonic() + REVOKE_WAIT_S
         while any(key in self._workers.running for key in partitions) and time.monotonic() < deadline:
@@ -639,7 +642,7 @@ class Runner:
     def _finish(self) -> None:
         """Process the records that were read before a damaged batch.
 
-        Otherwise a member that is restarted repeatedly at that batch would never process these records.
+        Otherwise a member that stops and restarts at that batch would never process them.
         """
         assert self._workers is not None, "running"
         deadline = time.monotonic() + REVOKE_WAIT_S
@@ -651,8 +654,8 @@ class Runner:
     def _settled(self) -> Iterator[None]:
         """Run a block after all commits in progress have ended.
 
-        A commit must not end after another member has got the partition. And a write waits for the commits of its
-        partitions, but only a poll would report the ends of these commits.
+        No commit may end after another member has got the partition. A write also has to wait for the commits of its
+        partitions, but no poll would report their ends meanwhile.
         """
         self._awaits_commits = True
         try:
@@ -683,7 +686,7 @@ class Runner:
         return TransactionEnded(action.number, failed, ended.largest)
 
     def _begin_commit(self, action: Commit) -> None:
-        """Start a commit. Wait for its end only at times when no poll would report it."""
+        """Start a commit. Wait for its end if no later poll would report it."""
         self._commits_begun += 1
         if self._awaits_commits:
             self._commit_ended(action.number, failed=not self._commit(action.offsets))
@@ -736,7 +739,7 @@ class Runner:
                 self._alarm(Alarm("slow", text, {"record": f"{partition}-{offset}"}))
 
     def _ask(self, events: list[Event]) -> None:
-        """Periodically read the decisions of the groups in `after`, and whether held keys may continue."""
+        """Periodically read the decisions of the groups in `after`, and check whether held keys may continue."""
         waits, holders = self.session.waits, self.session.holders
         if not waits and not holders:
             self._ask_s = ASK_S_MIN
@@ -754,9 +757,9 @@ class Runner:
             self._ask_at = time.monotonic() + self._ask_s
 
     def _decided(self, waits: Mapping[TopicPartition, str]) -> Iterator[Decided]:
-        """Read the stable committed offsets of the groups.
+        """Read the stable committed offsets of the groups in `after`, and then their ledgers.
 
-        Then read their ledgers, which cover all records below these offsets.
+        In this order, the ledgers cover all records below these offsets.
         """
         for group in set(waits.values()):
             committed = self._client.groups.committed(group, require_stable=True)
@@ -771,7 +774,7 @@ class Runner:
 
 
 def doubt_text(doubt: Doubt) -> str:
-    """Return the log line which says that, after an unclean shutdown, records are noted before they are handled, or no
+    """Return the log line for a Doubt: after an unclean shutdown, records are noted before they are handled, or no
     longer.
     """
     where = f"{doubt.partition}, offsets {doubt.first} to {doubt.until - 1}"

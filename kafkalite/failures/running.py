@@ -1,4 +1,4 @@
-"""Run one member of a consumer group by a policy: open its client, handle records until it ends, close the client.
+"""Run one member of a consumer group by a policy, from opening its client to closing it.
 
 Thread rule: the member uses the calling thread until it ends; any thread may set `stop`.
 """
@@ -71,7 +71,7 @@ def run(
     `security`  TLS and SASL: a Security, or Kafka client settings such as {"security.protocol": "SASL_SSL", …}.
                 Default: the settings of `consumer`, if this call names no other servers
     `client`    client for the records: "kafkalite", "confluent-kafka", "kafka-python" or "aiokafka"
-    `consumer`  that client's consumer configuration, with its TLS and SASL settings, under that client's names. Or a
+    `consumer`  consumer configuration of that client, with its TLS and SASL settings, under the client's names. Or a
                 KafkaConsumer of kafka-python or an AIOKafkaConsumer, whose class selects the client. A configuration
                 without bootstrap servers uses those of this call
     `on_start`  called with the Runner before it starts, for example to read its metrics

@@ -1,13 +1,15 @@
 """Choose the records that the handler gets next: one run (sequence of records) per partition at a time.
 
     next record ─▶ due, few uncommitted, decided by the groups in `after`? ─┬─▶ Run
-                                                                            ├─▶ after an unclean shutdown: note first
-                                                                            ├─▶ skip, or park: move to the retry topic
+                                                                            ├─▶ note first, then Run
+                                                                            ├─▶ skip
+                                                                            ├─▶ park: move to the retry topic
                                                                             └─▶ while the breaker is open: one probe
 
-A parked record waits in the retry topic for the earlier records of its key. After an unclean shutdown the ledger notes
-the records that the handler is about to get as "in hand". A record that was in hand when a process ended is a suspect:
-while it is handled, no other record is.
+A record is parked if it has to wait for earlier records of its key; it waits in the retry topic.
+
+After an unclean shutdown, the ledger notes records as "in hand" before the handler gets them. If the process ends
+again, these records are suspects. While a suspect is handled, no other record is.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -70,7 +72,7 @@ class Runs:
     def _free_lanes(self) -> list[PartitionLane]:
         """Return the partitions that may start a run.
 
-        While a suspect is handled, no other record is: if the process ends again, the suspect is the cause.
+        While a suspect is handled, no other record is. So if the process ends again, the suspect is the cause.
         """
         lanes = list(self._lanes.values())
         held = [lane for lane in lanes if lane.is_in_hand]
@@ -91,7 +93,7 @@ class Runs:
 
     @staticmethod
     def _is_suspect(lane: PartitionLane, item: Item) -> bool:
-        """Return whether this record was in hand when a process ended, and may have ended it."""
+        """Return whether this record was in hand when a process ended, so that it may be the cause."""
         return lane.until >= 0 and item.doubted and item.row is not None and item.row.is_suspect
 
     def _may_start(self, lane: PartitionLane) -> bool:
@@ -128,9 +130,9 @@ class Runs:
     def _marks(self, lane: PartitionLane, items: list[Item]) -> tuple[Mark | None, ...]:
         """Return the marks of a batch. Each mark names the record that the handler gets next.
 
-        In a retry partition each record has its own mark, because the source offsets are not consecutive. In a source
-        topic a mark also covers the previous mark's records: the signal that ends the process may reach another thread
-        first, while the handler's thread continues.
+        In a source topic, a mark also covers the records of the previous mark. The reason: the signal that ends the
+        process may reach another thread first, while the handler's thread continues with the next record. In a retry
+        partition, each mark covers one record, because the source offsets are not consecutive.
         """
         before: int | None = None
         key, lane.marked = hand_key(lane.partition), True
@@ -192,7 +194,7 @@ class Runs:
         return item.due <= self._state.now.ms and not lane.is_full(item) and self._decides(lane, item)
 
     def _takes(self, lane: PartitionLane, item: Item) -> bool:
-        """Take a record from the queue. Return whether it is to be handled now, not skipped or parked."""
+        """Take a record from the queue. Return whether to handle it now; otherwise it is skipped or parked."""
         lane.take(item)
         if self._stepped_over(lane, item):
             return False
@@ -216,10 +218,9 @@ class Runs:
         return not lane.waits_for
 
     def _stepped_over(self, lane: PartitionLane, item: Item) -> bool:
-        """Skip a record that must not be handled, because of its row or another group's decision, or because it is a
-        tombstone.
+        """Skip a record that must not be handled. Return whether the record was skipped.
 
-        Return whether the record was skipped.
+        The reason can be its ledger row, another group's decision, or that it is a tombstone.
         """
         if lane.is_retry:
             return False
@@ -258,14 +259,14 @@ class Runs:
     def _has_letter(self, row: Row) -> bool:
         """Return whether the letter that a row names will still be handled.
 
-        Without transactions it must have been read here and not be finished, because a replaced member may write a row
-        after its letter was skipped.
+        With transactions, this is always true. Without them, a replaced member may write a row after its letter was
+        skipped. So the letter must have been read here and must not be finished.
         """
         lane = self._lanes.get(TopicPartition(row.letter_topic, row.letter_partition))
         return bool(self._nonce) or (lane is not None and row.id in lane.seen)
 
     def _has_crashed(self, lane: PartitionLane, item: Item) -> bool:
-        """Return whether a record was in hand when CRASHES_MAX processes ended. If so, make it a dead letter."""
+        """Make a record a dead letter if it was in hand when CRASHES_MAX processes ended. Return whether it was."""
         row = item.row
         if row is None or row.tries < CRASHES_MAX or not self._policy.writes_letters:
             return False
@@ -284,7 +285,7 @@ class Runs:
         return True
 
     def _note(self, lane: PartitionLane, items: list[Item]) -> None:
-        """Schedule in-hand notes for records that are handled next: for one suspect, or for several other records."""
+        """Schedule in-hand notes for the records that are handled next: one suspect, or several other records."""
         alone = self._is_suspect(lane, items[0])
         others = 0 if alone else sum(other.noted_count for other in self._lanes.values() if other is not lane)
         count = others + len(items)
@@ -317,7 +318,9 @@ class Runs:
         lane.move(item, Verdict(put, row))
 
     def probe(self) -> None:
-        """While the breaker is open and a probe is due, run one record: the one with the fewest probes."""
+        """Run one record as a probe, if the breaker is open and a probe is due. The record with the fewest probes is
+        chosen.
+        """
         if self._breaker.probing or self._state.now.ms < self._breaker.probe_at:
             return
         best: tuple[int, TopicPartition, int] | None = None

@@ -13,13 +13,13 @@ The session has no I/O, no clock and no threads: the runner passes it events and
 Invariants, even if the process dies between two actions:
  1. An offset is committed only when all records before it in its partition are done, so no record is lost.
  2. A record's letter, ledger row and offset are written in one transaction, so no record is duplicated. In a source
-    topic this write waits for all records before it, so the next owner does not read a moved record again.
- 3. A letter in a retry partition is handled only while the ledger lists its id. Letters that finished out of order, or
-    were written to another topic, are skipped.
- 4. After an unclean shutdown, the ledger notes records as "in hand" before they are handled, in growing batches, and a
-    mark names the record that the handler has. If the process ends again, the marked record is handled alone; without
-    a mark, all records of the batch are handled one at a time. Only a record that ends the process becomes a dead
-    letter.
+    topic, this transaction waits until all records before it are done. So the next owner does not read it again.
+ 3. A letter in a retry partition is handled only while the ledger lists its id. Outdated letters are skipped.
+ 4. If a record repeatedly ends the process, only this record becomes a dead letter, never its neighbors.
+
+Invariant 4 needs three steps. After an unclean shutdown, the ledger notes records as "in hand" before they are handled,
+in growing batches. A mark names the record of the batch that the handler has. If the process ends again, the marked
+record is handled alone. Without a mark, all records of the batch are handled one at a time.
 
 Thread rule: one thread at a time.
 """
@@ -178,9 +178,7 @@ class Session:
 
     @property
     def wake_at(self) -> float | None:
-        """The latest time at which the caller has to send Tick (monotonic ms). None if only other events can cause
-        actions.
-        """
+        """The latest time at which the caller has to send Tick (monotonic ms). None if Tick cannot cause an action."""
         if self._state.stopped:
             return None
         times = list(self._moves.wakes(self._state.now.ms))
@@ -195,7 +193,7 @@ class Session:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a record is being handled or written, or waits for neither a backoff nor another group."""
+        """Whether any record is being handled or written, or is ready to be handled now."""
         for lane in self._lanes.values():
             head = None if self._breaker.is_open or lane.waits_for else lane.head
             if lane.run is not None or lane.moving or (head is not None and head.due <= self._state.now.ms):
@@ -209,17 +207,17 @@ class Session:
 
     @property
     def waits(self) -> dict[TopicPartition, str]:
-        """The partitions whose next record waits for another group, with that group.
+        """The partitions whose next record waits for another group, each with that group.
 
-        The caller has to send Decided for these.
+        The caller has to send Decided for them.
         """
         return {lane.partition: lane.waits_for for lane in list(self._lanes.values()) if lane.waits_for}
 
     @property
     def holders(self) -> dict[TopicPartition, list[int]]:
-        """The offsets of dead records whose keys are held, in order, by source partition.
+        """The offsets of the dead records whose keys are held, in order, by source partition.
 
-        The caller sends Released when the ledger no longer lists a record as held.
+        The caller sends Released when the ledger no longer lists such a record as held.
         """
         found = {}
         for lane in self._lanes.values():
@@ -234,7 +232,7 @@ class Session:
 
     @property
     def behind(self) -> dict[TopicPartition, int]:
-        """The next offset to read, for each partition that is not yet read up to the end it had at its assignment."""
+        """The next offset to read, for each partition that is not yet read up to its end offset at the assignment."""
         return {key: lane.position for key, lane in self._lanes.items() if not lane.caught_up}
 
     @property
@@ -243,7 +241,7 @@ class Session:
 
     @property
     def waiting_count(self) -> int:
-        """The number of letters that were read and wait, because they are not due or because of their key."""
+        """The number of letters that were read and wait: they are not due, or another record of their key is first."""
         return sum(lane.unfinished for lane in list(self._lanes.values()) if lane.is_retry)
 
     @property
@@ -253,7 +251,7 @@ class Session:
 
     @property
     def held_keys(self) -> int:
-        """The number of keys that are held until their dead record is decided."""
+        """The number of keys that are held until the outcome of their dead record is decided."""
         return sum(len(lane.chains.holders) for lane in list(self._lanes.values()) if lane.is_retry and lane.chains)
 
     # --- partitions ---------------------------------------------------------------------------------------------------
@@ -288,7 +286,7 @@ class Session:
     def _doubt(self, lane: PartitionLane, start: Start, opened: Row | None, hand: Row | None) -> None:
         """Find the records that may have crashed the partition's previous owner.
 
-        These are the records that the previous owner can have reached and, in a retry partition, the records that were
+        They are the records that the previous owner can have reached. In a retry partition they must also have been
         due. If a mark names one record of a batch, the handler had only that record.
         """
         lane.marked = hand is not None
@@ -315,7 +313,7 @@ class Session:
             self._actions.append(Doubt(lane.partition, start.position, until, suspects))
 
     def _look_at_doubts(self) -> None:
-        """Stop noting records in partitions where all records that may have crashed the last owner have an outcome."""
+        """Stop noting records in partitions where every record that may have crashed the last owner has an outcome."""
         for lane in self._lanes.values():
             if lane.until >= 0 and lane.is_over and not lane.leaving:
                 self._actions.append(Doubt(lane.partition, lane.first, lane.until, over=True))
@@ -325,7 +323,7 @@ class Session:
                 lane.batch.items = []
 
     def _see_keys(self, lane: PartitionLane) -> None:
-        """Give a source partition the key chains of its retry partition, which may have just been assigned."""
+        """Connect a source partition to the key chains of its retry partition, which may have just been assigned."""
         partner = None if lane.is_retry else self._state.partner(lane)
         if partner is None or partner.chains is lane.chains:
             return
@@ -351,7 +349,10 @@ class Session:
                         lane.unnote(item)
 
     def _close(self, partitions: Iterable[TopicPartition]) -> None:
-        """Start the last transaction of revoked partitions. The next owner handles records that do not fit in it."""
+        """Start the last transaction of revoked partitions.
+
+        Records that do not fit into this transaction are left to the next owner.
+        """
         for key in partitions:
             lane = self._lanes.get(key)
             if lane is not None:
@@ -455,10 +456,11 @@ class Session:
     def _flow(self) -> None:
         """Pause partitions that are read too far ahead, and resume them.
 
-        Up to IN_HAND_MAX records that only wait to be written are not counted, so that reading continues meanwhile. The
-        limit is needed because unreadable records skip the handler. Records whose in-hand note is being written are
-        counted, since they are still to be handled. Otherwise the partition would be resumed for a moment, and the
-        client would drop fetched records when the partition is paused again.
+        Records that only wait for a write do not count, up to IN_HAND_MAX, so that reading continues meanwhile. This
+        limit is needed because unreadable records are written without being handled.
+
+        Records whose in-hand note is being written do count, because they are still to be handled. Otherwise the
+        partition would be resumed for a moment, and the client would drop its fetched records at the next pause.
         """
         for lane in self._lanes.values():
             parks = lane.is_retry and lane.chains is not None
@@ -475,7 +477,7 @@ class Session:
 
 
 def open_ids(rows: Rows, partition: TopicPartition) -> frozenset[str]:
-    """Return the ids of a partition's dead letters that are neither redriven nor resolved, by the ledger."""
+    """Return the ids of a partition's dead letters that the ledger lists as neither redriven nor resolved."""
     return frozenset(
         row.id
         for of_partition in rows.values()
@@ -485,5 +487,5 @@ def open_ids(rows: Rows, partition: TopicPartition) -> frozenset[str]:
 
 
 def stamp_of(row: Row) -> tuple[str, int]:
-    """Return the member that wrote an in-hand note, and the time. Both are the same in all notes of a batch."""
+    """Return who wrote an in-hand note and when. All notes of a batch have the same values."""
     return row.member, row.last

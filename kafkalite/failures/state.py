@@ -1,6 +1,6 @@
 """Hold the state that the parts of a session share: assigned partitions, pending actions and the current time.
 
-The current time is that of the event that the session is processing (kafkalite.failures.events).
+The current time is that of the event in progress (kafkalite.failures.events), not of a clock.
 
 Thread rule: one thread at a time, that of the session.
 """
@@ -63,7 +63,9 @@ class SessionState:
         """Counts by name and label; see kafkalite.failures.metrics."""
 
     def partner(self, lane: PartitionLane) -> PartitionLane | None:
-        """Return the retry partition in which records of this source partition wait for their keys (order by key)."""
+        """Return the retry partition in which records of this source partition wait for their keys (order by key), or
+        None.
+        """
         return self.lanes.get(TopicPartition(self.policy.layout.retry(lane.origin.topic, 0), lane.origin.partition))
 
     def letter_id(self, item: Item) -> str:

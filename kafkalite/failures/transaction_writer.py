@@ -2,9 +2,9 @@
 
     Transact ─▶ begin ─▶ [thread: build records ─▶ Port.transact or Port.write] ─▶ bell ─▶ ended ─▶ TransactionEnded
 
-There is one transaction at a time, called a move. A move uses the group membership and the topics' size limits from the
-time of its start. So a decision of one group generation is never committed for a later generation. The bell wakes the
-runner's thread.
+A transaction is called a move here; only one is in progress at a time. A move keeps the group membership and the
+topics' size limits of its start. So a decision of one group generation is never committed in a later generation. At the
+end of a move, the bell wakes the runner's thread.
 
 Thread rule: everything belongs to the runner's thread, except the methods in the section "the thread".
 """
@@ -36,8 +36,9 @@ logger = logging.getLogger(__name__)
 
 
 class TransactionFailed(Exception):
-    """A transaction failed and nothing of it is visible, so it may be repeated. `too_large` says that a record did not
-    fit.
+    """A transaction failed and none of its records is visible, so it may be repeated.
+
+    `too_large` says that a record did not fit.
     """
 
     def __init__(self, message: str, *, too_large: bool = False) -> None:

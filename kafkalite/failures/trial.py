@@ -62,7 +62,7 @@ ATTEMPTS_MAX: Final = 1000
 
 
 class Retried(NamedTuple):
-    """A failed attempt that was followed by another attempt: the record as the handler got it, and the failure."""
+    """A failed attempt that was followed by another attempt: the failure, and the record as passed to the handler."""
 
     record: Message
     failure: Failure
@@ -76,7 +76,7 @@ class DeadCall(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """The outcomes of the records of `try_records`. Records have the topics and offsets that were passed."""
+    """The outcomes of the records of `try_records`. Records have the topics and offsets of the given records."""
 
     processed: list[Message]
     """Records whose last attempt succeeded, in the order of success."""
@@ -100,10 +100,10 @@ class Tried(NamedTuple):
 
 
 def messages_of(policy: Policy, records: Iterable[Message | bytes | None]) -> list[Message]:
-    """Return records of the policy's topics.
+    """Return the given records as Messages of the policy's topics.
 
     A value, or None for a tombstone, becomes a record of partition 0 of the first topic. Raises TypeError for anything
-    that is not a record, ValueError for another topic or offsets that do not increase.
+    that is not a record. Raises ValueError for another topic, or for offsets that do not increase.
     """
     found: list[Message] = []
     ends: defaultdict[TopicPartition, int] = defaultdict(int)
@@ -197,7 +197,7 @@ class Trial:
             yield Fetched(place, [Arrival(message) for message in messages], messages[-1].offset + 1)
 
     def _decided(self) -> Iterator[Event]:
-        """Tell the session that the groups in `after` have processed every record."""
+        """Report to the session that the groups in `after` have processed every record."""
         for place, group in self._session.waits.items():
             yield Decided(group, place, 2**63 - 1)
 

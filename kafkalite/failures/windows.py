@@ -12,7 +12,7 @@ SLOT_COUNT: Final = 32
 
 
 class Window:
-    """The outcomes of the last `over_ms`. The ratio is used only if there are at least `least` outcomes."""
+    """The outcomes of the last `over_ms`. The ratio is not used below `least` outcomes."""
 
     def __init__(self, ratio: float, over_ms: int, least: int) -> None:
         self._ratio = ratio

@@ -3,8 +3,8 @@
     Run ─▶ start ─┬─ ThreadWorkers: the next free thread ─┬─▶ Caller ─▶ Finished per record, RunEnded ─▶ results
                   └─ TaskWorkers: a task of the loop ─────┘                              (the bell rings)
 
-The records of a run are handled one after the other. But if the handler is async and the policy does not require offset
-order, up to `count` records are handled at a time; with order by key, never two records of one key.
+Threads handle the records of a run one after the other, and so do tasks if the policy keeps the offset order. In other
+policies, a task handles up to `count` records at a time. With order by key, records of the same key never overlap.
 
 Thread rule: the methods belong to the runner's thread, except `cancel`. That thread reads `since` and `failure` while
 handlers run. The bell wakes it.
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 class Workers(ABC):
     """Base of both kinds of workers. `count` handlers run at a time. `mark` writes a mark to the ledger.
 
-    `bell` wakes the runner once per run, because waking it for each record would slow down the workers.
+    `bell` wakes the runner once per run. To wake it for each record would slow down the workers.
     """
 
     def __init__(
@@ -94,11 +94,11 @@ class Workers(ABC):
         return found
 
     def cancel(self) -> None:  # noqa: B027  # threads cannot be cancelled
-        """Cancel the handlers that can be cancelled; their records get no outcome. Any thread may call it."""
+        """Cancel the handlers that can be cancelled. Their records get no outcome. Any thread may call it."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the workers that run no handler."""
+        """End the workers that run no handler at the moment."""
 
     def _is_over(self, run: Run) -> bool:
         """Return whether no further record of the run may begin."""
@@ -192,7 +192,7 @@ class ThreadWorkers(Workers):
 
 
 def mark_of(run: Run, message: Message) -> Mark | None:
-    """Return the mark to write to the ledger before this record of a run is handled; None if there is none."""
+    """Return the mark to write to the ledger before this record of a run is handled, or None."""
     return run.marks[run.messages.index(message)] if run.marks else None
 
 
@@ -277,7 +277,7 @@ class EventLoopThread:
     def close(self) -> None:
         """Cancel the tasks that still run, and end the loop.
 
-        A handler that blocks the loop is abandoned after CANCEL_WAIT_S.
+        If a handler blocks the loop for CANCEL_WAIT_S, the thread is abandoned.
         """
         self.loop.call_soon_threadsafe(self._over.set)
         self._thread.join(CANCEL_WAIT_S)
@@ -338,7 +338,7 @@ class TaskWorkers(Workers):
             ended.set_result(None)
 
     def close(self) -> None:
-        """Cancel the handlers that still run, and wait for their end, at most CANCEL_WAIT_S."""
+        """Cancel the handlers that still run. Wait at most CANCEL_WAIT_S for their end."""
         ended: Future[None] = Future()
         try:
             self.loop.call_soon_threadsafe(self._cancel_all, ended)

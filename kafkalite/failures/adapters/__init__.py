@@ -1,11 +1,13 @@
 """Adapters that let a member of `kafkalite.failures` use kafkalite's client, confluent-kafka, kafka-python or aiokafka.
 
-    columnar.py        kafkalite's client
-    confluent.py       confluent-kafka
-    kafka_python.py    kafka-python
-    aio.py             aiokafka
-    listening.py, writing.py            base classes of the last three: owned partitions; transactions
-    configuration.py, adoption.py       split settings for consumer and producers; convert them to kafkalite's settings
+    columnar.py          kafkalite's client
+    confluent.py         confluent-kafka
+    kafka_python.py      kafka-python
+    aio.py               aiokafka
+    writing.py           base class for transactions with confluent-kafka and kafka-python
+    listening.py         base class for reading with any client but kafkalite's
+    configuration.py     splits a configuration into consumer and producer settings
+    adoption.py          converts connection settings to those of kafkalite's client
 
 Each client library is imported only by its adapter.
 """

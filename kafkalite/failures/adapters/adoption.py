@@ -2,8 +2,8 @@
 
     {"bootstrap_servers": …, "security_protocol": "SASL_SSL", "ssl_cafile": …} ─▶ servers, Security
 
-Whichever client reads the records, a member reads its ledger, topic settings and committed offsets with kafkalite's
-client. It takes the connection settings from the consumer's configuration, so that users write them only once.
+A member reads its ledger, topic settings and committed offsets with kafkalite's client, even if another client reads
+the records. It connects with the settings of that client's consumer, so users write the settings only once.
 
 Thread rule: functions are pure, except for reading the files that the settings name.
 """
@@ -58,10 +58,10 @@ def servers_of(settings: Mapping[str, Any]) -> Any:
 
 
 def security_of(settings: Mapping[str, Any]) -> Security | None:
-    """Return the TLS and SASL settings of a configuration; None for plaintext.
+    """Return the TLS and SASL settings of a configuration, or None for plaintext.
 
-    Raises ValueError for a setting that kafkalite's client does not have, ConfigError for an invalid one, OSError for
-    files.
+    Raises ValueError for a setting that kafkalite's client does not have, ConfigError for an invalid setting, and
+    OSError for a file that cannot be read.
     """
     plain = {name.replace(".", "_"): value for name, value in settings.items() if value is not None}
     protocol = str(plain.pop("security_protocol", "PLAINTEXT")).upper()

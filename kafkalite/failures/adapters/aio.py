@@ -2,9 +2,9 @@
 
 The event loop of aiokafka runs in a separate thread, so that aiokafka sends heartbeats while handlers run.
 
-When aiokafka commits offsets in a transaction, it sends only the group id, so brokers cannot reject a member that was
-replaced. Therefore each source partition has its own transactional id: a member that is assigned the partition fences
-the previous owner.
+Each source partition has its own transactional id. The member that gets the partition initializes the id, which fences
+the previous owner. This is needed because aiokafka commits a transaction's offsets with the group id alone. Without a
+member id and generation, brokers cannot reject the commit of a replaced member.
 
 Thread rule: methods belong to the runner's thread, except `transact` and `write`. Callbacks of aiokafka reach that
 thread through a queue. Producers belong to the event loop.
@@ -58,10 +58,13 @@ logger = logging.getLogger(__name__)
 class AioPort(Listening):
     """Reads and writes with aiokafka.
 
-    `config` is the configuration of an AIOKafkaConsumer without `loop`, and may include settings of an
-    AIOKafkaProducer. Or it is an AIOKafkaConsumer that is not started and has no subscription, created with the
-    policy's group, enable_auto_commit=False, isolation_level="read_committed" and auto_offset_reset="earliest"; the
-    member creates its own consumer with the same settings. Raises ValueError for unsuitable settings, TypeError.
+    `config` is the configuration of an AIOKafkaConsumer without `loop`. It may include settings of an AIOKafkaProducer.
+
+    `config` can also be an AIOKafkaConsumer that is not started and has no subscription. It needs the policy's group,
+    enable_auto_commit=False, isolation_level="read_committed" and auto_offset_reset="earliest". The member creates its
+    own consumer with the same settings.
+
+    Raises ValueError for unsuitable settings, TypeError for an unknown setting or another object.
     """
 
     by_partition = True
@@ -85,9 +88,10 @@ class AioPort(Listening):
         self._told: queue.SimpleQueue[tuple[Callable[[Any], None], Any, asyncio.Future[None]]] = queue.SimpleQueue()
 
     def _run(self) -> None:
-        """Run the event loop. Continue after a task's SystemExit, so that `close` can leave the group.
+        """Run the event loop until `close` stops it.
 
-        `poll` raises the SystemExit.
+        If a task raises SystemExit, the loop continues, so that `close` can leave the group. The next `poll` raises the
+        SystemExit.
         """
         while True:
             try:
@@ -102,8 +106,9 @@ class AioPort(Listening):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _do_hearing(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine in the event loop. Meanwhile handle rebalance callbacks, because the coroutine may wait for
-        them.
+        """Run a coroutine in the event loop and wait for its result. Meanwhile run rebalance callbacks in this thread.
+
+        The coroutine may itself wait for a callback.
         """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         while not future.done():
@@ -150,7 +155,7 @@ class AioPort(Listening):
         await self._consumer.start()
 
     async def tell(self, what: Callable[[Any], None], partitions: Any) -> None:
-        """Pass a callback from the loop to the runner's thread, and wait until it has run."""
+        """Run a rebalance callback in the runner's thread, and wait until it has returned."""
         heard: asyncio.Future[None] = self._loop.create_future()
         self._told.put((what, partitions, heard))
         await heard
@@ -335,7 +340,11 @@ def shown_by(consumer: AIOKafkaConsumer) -> dict[str, Any]:
 
 
 def key_of(key: object) -> Any:
-    """Return a key unchanged. With a serializer, aiokafka accepts a record whose key and value are both None."""
+    """Return a record's key for aiokafka; None for the marker NO_KEY.
+
+    This function is the producer's key serializer. With a serializer, aiokafka accepts a record whose key and value are
+    both None.
+    """
     return None if key is NO_KEY else key
 
 

@@ -275,9 +275,9 @@ def name_of(name: bytes | None) -> str:
 
 
 def common_names(headers: HeaderColumns) -> list[str] | None:
-    """Return the header names if all records have the same names, as letters do, else None.
+    """Return the decoded header names if all records have the same names, else None.
 
-    Common header names are decoded once per batch.
+    Letters have the same names. Decoding them once per batch saves time.
     """
     records, keys = len(headers), headers.keys
     width, rest = divmod(len(keys), records) if records else (0, 1)

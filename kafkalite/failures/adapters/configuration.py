@@ -3,9 +3,9 @@
     {"bootstrap_servers": …, "group_id": "billing", "fetch_min_bytes": 1, "compression_type": "lz4"}
         consumer ◀── consumer settings          producer settings ──▶ producer
 
-The configuration must not change settings on which the member depends. The member commits offsets itself and reads
-committed records. Without a committed offset it starts at the earliest offset, because otherwise it would miss the
-first records of retry topics.
+A setting that contradicts the member is an error. The member commits offsets itself and reads only committed records.
+Without a committed offset, it starts at the earliest offset. A later start would miss the first records of retry
+topics.
 
 Thread rule: functions are pure.
 """
@@ -42,7 +42,7 @@ INSTEAD: Final = {
 
 
 class Divided(NamedTuple):
-    """The settings of consumer and producers, without those that the member sets itself."""
+    """The settings of consumer and producers. Settings that the member chooses itself are left out."""
 
     consumer: dict[str, Any]
     producer: dict[str, Any]
@@ -58,9 +58,10 @@ def divided(
 ) -> Divided:
     """Check a configuration and split it.
 
-    If no lists of names are given, the client itself refuses unknown settings, and its producers do not get settings
-    that begin with an element of `consumer_only`. Raises ValueError for a setting that a member refuses, and TypeError
-    for an unknown name.
+    `consumer_names` and `producer_names` are the settings that the client library knows. If they are None, the library
+    itself refuses unknown settings. `consumer_only` are prefixes of settings that producers do not get.
+
+    Raises ValueError for a setting that a member refuses, and TypeError for an unknown setting.
     """
     if consumer_names is not None and producer_names is not None:
         refuse_unknown("the configuration", config, {*consumer_names, *producer_names})
@@ -82,7 +83,7 @@ def divided(
 
 
 def refuse_unfit(config: Mapping[str, Any]) -> None:
-    """Raise ValueError if settings have values that a member refuses; the message names each setting."""
+    """Raise ValueError if settings have values that a member refuses. The message names each setting."""
     values = {name.replace(".", "_"): (name, value) for name, value in config.items()}
     faults = []
     for plain, fitting in NEEDED.items():

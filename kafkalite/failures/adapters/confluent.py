@@ -1,9 +1,10 @@
 """Let a group member of `kafkalite.failures` read and write with confluent-kafka.
 
-librdkafka's position is the offset after the last record that it returned, even if only transaction markers follow. So
-the adapter enables the end-of-partition event, which reports the real end.
+The adapter enables librdkafka's end-of-partition event, because it reports the real end of a partition. librdkafka's
+position can be lower: it does not include transaction markers after the last record.
 
-Thread rule: that of kafkalite.failures.adapters.writing.
+Thread rule: one thread at a time. Producers belong to the writing thread (kafkalite.failures.transaction_writer) during
+a transaction, otherwise to the runner's thread.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ logger = logging.getLogger(__name__)
 class ConfluentPort(Writing):
     """Reads and writes with confluent-kafka; see the module.
 
-    `config` is a consumer configuration of librdkafka, and may include settings of a producer. It cannot be a Consumer
-    object, which does not expose its settings. Raises ValueError, TypeError.
+    `config` is a consumer configuration of librdkafka, and may include settings of a producer. A Consumer object is not
+    accepted, because it does not expose its settings. Raises ValueError for unsuitable settings, TypeError for an
+    object that is no mapping.
     """
 
     _failures = (KafkaException,)
@@ -171,11 +173,11 @@ class ConfluentPort(Writing):
         return producer
 
     def _add_offsets(self, producer: Any, offsets: Mapping[TopicPartition, int], member: Any) -> None:
-        """Add the offsets in a thread, and wait for the thread with a timeout.
+        """Add the group's offsets to the transaction in a separate thread, and wait for the thread with a timeout.
 
-        librdkafka ignores its timeout while it waits for the group coordinator, and may wait forever (2.16;
-        librdkafka#5456). After the timeout the thread may still use this producer. The next producer has the same
-        transactional id, so it fences the transaction that is left open.
+        librdkafka ignores its own timeout while it waits for the group coordinator, and may wait forever (2.16;
+        librdkafka#5456). After the timeout, the thread may still use this producer. That is safe: the next producer has
+        the same transactional id, so it fences the open transaction.
         """
         ended: list[BaseException | None] = []
 

@@ -1,11 +1,11 @@
 """Let a group member of `kafkalite.failures` read and write with kafka-python.
 
-The adapter works around a fault of kafka-python 3.0.12. If a poll ends while the client joins the group, the client may
-forget that it is joining, because a group leader marks new metadata as seen before its assignment arrives. The client
-then sends neither heartbeats nor fetches, and the group removes it after the session timeout. So the adapter requests
-the join again until the join completes, and polls long enough for a join.
+The adapter works around a fault of kafka-python 3.0.12. If a poll ends before the client has joined the group, the
+client may forget the join. It then sends neither heartbeats nor fetches until the session timeout ends its membership.
+Therefore, until the join completes, each poll requests the join again and takes at least a second.
 
-Thread rule: that of kafkalite.failures.adapters.writing.
+Thread rule: one thread at a time. Producers belong to the writing thread (kafkalite.failures.transaction_writer) during
+a transaction, otherwise to the runner's thread.
 """
 
 from __future__ import annotations
@@ -45,10 +45,12 @@ logger = logging.getLogger(__name__)
 class KafkaPythonPort(Writing):
     """Reads and writes with kafka-python; see the module.
 
-    `config` is the configuration of a KafkaConsumer, and may include settings of a KafkaProducer. Or it is a
-    KafkaConsumer without a subscription, created with the policy's group, enable_auto_commit=False,
-    isolation_level="read_committed" and auto_offset_reset="earliest"; the member closes it. Raises ValueError,
-    TypeError.
+    `config` is the configuration of a KafkaConsumer, and may include settings of a KafkaProducer.
+
+    `config` can also be a KafkaConsumer without a subscription. It needs the policy's group, enable_auto_commit=False,
+    isolation_level="read_committed" and auto_offset_reset="earliest". The member closes it.
+
+    Raises ValueError for unsuitable settings, TypeError for an unknown setting or another object.
     """
 
     _failures = (KafkaError,)
@@ -99,10 +101,10 @@ class KafkaPythonPort(Writing):
         return self.fetches(found)
 
     def _let_parked_back(self) -> None:
-        """Make kafka-python return the records that it kept for a paused partition, after the partition is resumed.
+        """Drop an empty response that would hide the records of a resumed partition.
 
-        kafka-python returns the kept records only if no other response is queued. But an empty response stays queued,
-        so the partition would never be read again.
+        kafka-python keeps the fetched records of a paused partition. After the resume, it returns them only if no other
+        response is queued. An empty response stays in the queue, so the partition would never be read again.
         """
         fetcher = self._consumer._fetcher  # noqa: SLF001  # it has no public name
         if fetcher._next_partition_records is not None and not fetcher._next_partition_records:  # noqa: SLF001
@@ -232,7 +234,7 @@ def settings_of(consumer: object) -> Mapping[str, Any]:
 
 
 def own_settings(consumer: KafkaConsumer) -> dict[str, Any]:
-    """Return a consumer's settings that differ from the defaults, and the settings that a member depends on."""
+    """Return a consumer's settings that differ from the defaults, and always the settings on which a member depends."""
     defaults = KafkaConsumer.DEFAULT_CONFIG
     found = {name: value for name, value in consumer.config.items() if value != defaults.get(name)}
     return {**found, **{name: consumer.config[name] for name in NEEDED}}

@@ -1,4 +1,4 @@
-"""Track owned partitions, paused partitions and leader epochs, in the base class of the adapters for other clients.
+"""Base class of the adapters for other clients: tracks owned partitions, paused partitions and leader epochs.
 
 Thread rule: one thread at a time, that of the runner.
 """
@@ -30,11 +30,13 @@ KEPT_BYTES_MAX: Final = 4 << 20
 
 
 class Listening(ABC):
-    """Base of the adapters for other clients. A partition is given up only once, by the client's callback or by
-    `leave`.
+    """Base of the adapters for confluent-kafka, kafka-python and aiokafka.
 
-    If a partition is paused, some clients drop its fetched records, and some delay its next fetch after it is resumed.
-    So a paused partition is still read up to a limit, and its records are kept until it is resumed.
+    Each partition is given up only once: by the client's callback or by `leave`.
+
+    A paused partition is still read up to a limit, and its records are kept until it is resumed. The client itself is
+    paused only at that limit, because some clients drop the fetched records of a paused partition, and some delay its
+    next fetch after the resume.
     """
 
     reports_damage = False
@@ -199,7 +201,10 @@ class Listening(ABC):
         """Commit offsets and wait. Raises CommitRefused."""
 
     def commit_soon(self, offsets: Mapping[TopicPartition, int], ended: Callable[[Exception | None], None]) -> None:
-        """Commit and wait, for clients that cannot commit without waiting."""
+        """Commit offsets, wait, and call `ended` with the error or None.
+
+        This method is for clients that can commit only synchronously.
+        """
         try:
             self.commit(offsets)
         except CommitRefused as error:

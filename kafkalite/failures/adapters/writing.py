@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 class OutcomeUnknown(Exception):
     """It is unknown whether a transaction was committed.
 
-    The member ends. After its restart, the committed offsets show whether the transaction was committed.
+    The exception ends the member. After the member's restart, the committed offsets show the outcome.
     """
 
 
@@ -67,7 +67,7 @@ class Writing(Listening):
 
     @abstractmethod
     def _discard(self, producer: Any) -> None:
-        """Close a producer without transactions that has failed."""
+        """Close a failed producer that has no transactional id."""
 
     @abstractmethod
     def _is_too_large(self, error: Exception) -> bool:
@@ -98,7 +98,7 @@ class Writing(Listening):
     def _give_up(self) -> None:
         """Abort the transaction and drop the producer.
 
-        The next producer's start aborts a transaction that is still open.
+        If the transaction is still open, the start of the next producer aborts it.
         """
         producer, self._transactional = self._transactional, None
         expected: tuple[type[Exception], ...] = (*self._failures, RuntimeError)
