@@ -1,19 +1,5 @@
 """Columnar Kafka client: read and write records as arrays, look up metadata and offsets, administer a cluster.
 
-    columns/          ColumnReader, ColumnWriter: ranges and tables as Arrow record batches or NumPy columns
-    client.py         Client: the entry point, which creates everything below
-    admin/            topics, configurations, groups, transactional ids, users, ACLs, quotas
-    group/            GroupReader: a consumer group member
-    read/             Reader: reads ranges of partitions as columns
-    write/            Producer: writes columns to partitions, also in transactions
-    coordinators.py   finds the coordinator of a group or a transactional id
-    committed.py      committed offsets and the group member that commits them
-    cluster.py        brokers, leaders and offsets, with retries after leader changes
-    connection.py     one socket to one broker, with negotiated API versions
-    errors.py         client-side failures that have no error code from a broker
-
-Each module uses only modules listed below it, and none uses broker code.
-
     from kafkalite.client import Client
 
     with Client("127.0.0.1:9092") as client:
@@ -23,7 +9,25 @@ Each module uses only modules listed below it, and none uses broker code.
             print(chunk.columns.values[0])
 
 This client is for tools and for reading ranges at millions of records per second. To process one message at a time, use
-confluent-kafka, kafka-python or aiokafka. Names are imported when first used.
+confluent-kafka, kafka-python or aiokafka.
+
+    columns/            ColumnReader, ColumnWriter: ranges and tables as Arrow record batches or NumPy columns
+    client.py           Client: the entry point, which creates everything below
+    admin/              topics, configurations, groups, transactional ids, users, ACLs, quotas
+    group/              GroupReader: a consumer group member
+    history.py          detects logs that were truncated or restored
+    read/               Reader: reads ranges of partitions as columns
+    write/              Producer: writes columns to partitions, also in transactions
+    coordinators.py     finds the coordinator of a group or a transactional id
+    committed.py        a committed offset and the group member that commits it
+    cluster.py          brokers, leaders and offsets, with retries after leader changes
+    connection.py       one socket to one broker, with negotiated API versions
+    security.py         TLS and SASL settings of connections
+    sasl.py             SASL authentication
+    token_endpoint.py   OAuth tokens for SASL
+    errors.py           client-side failures that have no error code from a broker
+
+Each module uses only modules listed below it, and none uses broker code. Names are imported when first used.
 """
 
 from __future__ import annotations

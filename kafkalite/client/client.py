@@ -131,7 +131,9 @@ class Client(Cluster):
             yield from reader
 
     def group_reader(self, group_id: str, topics: Iterable[str] | str | Pattern[str], **options: Any) -> GroupReader:
-        """Create a GroupReader for topics, or for those whose full name matches a pattern. Options: see GroupReader."""
+        """Create a GroupReader for these topics, or for all topics whose full name matches a pattern. Options: see
+        GroupReader.
+        """
         from kafkalite.client.group.group_reader import GroupReader
 
         return GroupReader(self, group_id, topics, **options)

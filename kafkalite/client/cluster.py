@@ -101,12 +101,12 @@ def parse_bootstrap(servers: str | Iterable[str]) -> list[tuple[str, int]]:
 
 
 class Cluster:
-    """Metadata, offsets and connections of one cluster. Connects when the first request is made.
+    """Metadata, offsets and connections of one cluster. The first request opens the first connection.
 
-    1. It is a context manager; `close` drops the connections.
+    1. A Cluster is a context manager; `close` drops the connections.
     2. KafkaError carries an error code from a broker. ClientError is a failure between client and broker.
-    3. It belongs to the process that made it. In a forked child, every request raises ForeignProcess, and closing it or
-       anything made from it sends nothing to a broker.
+    3. A Cluster belongs to the process that created it. In a forked child, every request raises ForeignProcess. There,
+       closing the Cluster, or anything created from it, sends nothing to a broker.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Cluster:
     def interrupt(self) -> None:
         """Make current and future waits for a broker fail with BrokerUnreachable or ConnectionLost.
 
-        Any thread may call it. Afterwards the Cluster can only be closed.
+        Any thread may call this method. Afterwards the Cluster can only be closed.
         """
         self._interrupted = True
         for connection in list(self._connections.values()):
@@ -190,12 +190,12 @@ class Cluster:
 
     @property
     def cluster_id(self) -> str | None:
-        """The cluster id in the last metadata response; None before the first."""
+        """The cluster id in the last metadata response; None before the first response."""
         return self._cluster_id
 
     @property
     def controller_id(self) -> int:
-        """The controller's node id in the last metadata response; -1 before the first."""
+        """The controller's node id in the last metadata response; -1 before the first response."""
         return self._controller_id
 
     def topics(self) -> dict[str, TopicDescription]:
@@ -238,9 +238,10 @@ class Cluster:
     def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], *, isolation: int = READ_UNCOMMITTED
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
-        """Return each partition's first offset at or after its timestamp in ms, or its start or end (`model.OFFSET_*`).
+        """Return each partition's first offset at or after its timestamp in ms.
 
-        The offset is -1 if there is no such record. The timestamp is -1 if the start or the end was requested.
+        The timestamp can also be one of `model.OFFSET_*`, which request the start or the end. The returned offset is -1
+        if there is no such record. The returned timestamp is -1 for the start and the end.
         """
         found: dict[TopicPartition, OffsetAndTimestamp] = {}
 
@@ -276,10 +277,11 @@ class Cluster:
         return found
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-        """Ask each leader for the end offset of a leader epoch in its log (OffsetForLeaderEpoch, KIP-320).
+        """Return (epoch, end offset) for each partition's leader epoch, from its leader (OffsetForLeaderEpoch,
+        KIP-320).
 
-        Return, for each partition, (epoch, end offset) of the newest epoch of the log up to the requested one. It is
-        (-1, -1) if the log has no epoch that old.
+        The returned epoch is the newest epoch of the log that is not newer than the requested epoch. The result is (-1,
+        -1) if the log has no such epoch.
         """
         found: dict[TopicPartition, tuple[int, int]] = {}
 
@@ -339,9 +341,10 @@ class Cluster:
             backoff = min(2 * backoff, RETRY_BACKOFF_S_MAX)
 
     def of_controller(self, attempt: Callable[[], Result]) -> Result:
-        """Send a request to the controller; repeat it while its error is retriable or NOT_CONTROLLER.
+        """Send a request to the controller. Repeat it while its error is retriable or NOT_CONTROLLER.
 
-        If no response arrives, raise the error, since the caller must find out whether the request took effect.
+        If no response arrives, the error is raised: the request may have taken effect, and only the caller can find
+        out.
         """
         deadline = time.monotonic() + self.retry_timeout_s
         backoff = self.retry_backoff_s
@@ -356,7 +359,7 @@ class Cluster:
             backoff = min(2 * backoff, RETRY_BACKOFF_S_MAX)
 
     def is_passing(self, error: Exception) -> bool:
-        """Return whether a retry may help after this error. A retry cannot help if no broker of the cluster was ever
+        """Return whether a retry may help after this error. It cannot help if no broker of the cluster was ever
         reached.
         """
         if isinstance(error, KafkaError):
@@ -397,9 +400,10 @@ class Cluster:
         return self._topics[name]
 
     def leader(self, key: TopicPartition, lane: str = SHARED) -> Connection:
-        """Return a connection to the leader of a partition. `with_retries` handles the errors it raises.
+        """Return a connection to the leader of a partition. `with_retries` handles the errors that this method raises.
 
-        A lane names a separate set of connections, so pipelined requests of one Reader or Producer never delay others.
+        `lane` names a separate set of connections, so that pipelined requests of one Reader or Producer never delay
+        other requests.
         """
         topic = self._topics.get(key.topic) or self._fresh_topic(key.topic, create=False)
         for partition in topic.partitions:
@@ -530,9 +534,9 @@ def require_answers(name: str, asked: Iterable[TopicPartition], found: Mapping[T
 
 
 def raise_from_leader(code: int, key: TopicPartition) -> None:
-    """Raise the KafkaError of an error code, but treat UNKNOWN_TOPIC_OR_PARTITION as NOT_LEADER_OR_FOLLOWER.
+    """Raise the KafkaError of an error code, but replace UNKNOWN_TOPIC_OR_PARTITION by NOT_LEADER_OR_FOLLOWER.
 
-    Metadata shows the partition, so a broker that does not know the partition is not, or no longer, its leader.
+    The partition is in the metadata. So a broker that does not know the partition is not its leader, or no longer.
     """
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise error_for(

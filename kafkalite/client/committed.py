@@ -1,6 +1,6 @@
 """Define a committed offset and the group member that commits it, and convert offsets for an OffsetCommit request.
 
-The result of the conversion is the field `topics` of the request.
+The result of the conversion is the request's field `topics`.
 
 Thread rule: functions are pure.
 """
@@ -44,7 +44,7 @@ class GroupMetadata(NamedTuple):
 
 
 def committed_offsets(offsets: Offsets) -> dict[TopicPartition, CommittedOffset]:
-    """Convert each offset to a CommittedOffset. A plain number becomes one without leader epoch and metadata."""
+    """Convert each offset to a CommittedOffset. A plain number gets neither leader epoch nor metadata."""
     return {
         key: value if isinstance(value, CommittedOffset) else CommittedOffset(value) for key, value in offsets.items()
     }

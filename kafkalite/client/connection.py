@@ -2,11 +2,11 @@
 
     unconnected ──connect──▶ ApiVersions ──▶ SASL, if set ──▶ ready ──lost, timeout, invalid response──▶ closed for good
 
-Requests may be pipelined: `send` returns at once, `receive` returns the response to the oldest pending request. If SASL
-sessions expire (KIP-368), the client authenticates again when most of the session's time has passed, before it sends
-the next request. To do so, it first receives all pending responses and keeps them for `receive`.
-
+Requests may be pipelined: `send` returns at once, and `receive` returns the response to the oldest pending request.
 Each request uses the newest version that both sides support, up to the caller's limit.
+
+If SASL sessions expire (KIP-368), the client authenticates again before it sends a request late in the session. First
+it receives all pending responses and keeps them for `receive`.
 
 Thread rule: one thread at a time. Record bytes of a response refer to the connection's buffer and are valid until the
 next `receive`.
@@ -165,7 +165,7 @@ class Connection:
         return bool(poller.poll(0))
 
     def _tls_stale(self) -> bool:
-        """Return whether a TLS connection is stale.
+        """Return whether the broker has closed an idle TLS connection or sent data without a request.
 
         The method has to read from the connection, because the broker may also have sent session tickets or new keys.
         """
@@ -388,8 +388,10 @@ class Connection:
         return self._receive()[1]
 
     def _negotiate(self, timeout_s: float) -> None:
-        """Fetch the broker's API versions. If the broker rejects the newest ApiVersions version, use the version that
-        it names.
+        """Fetch the broker's API versions.
+
+        If the broker rejects the newest version of ApiVersions, the request is repeated in the version that the broker
+        names.
         """
         from kafkalite.version import VERSION
 

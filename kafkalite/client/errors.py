@@ -1,4 +1,4 @@
-"""Define the client's exceptions for failures without an error code; kafkalite.errors has those with a code.
+"""Define the client's exceptions for failures without an error code. Those with a code are in kafkalite.errors.
 
 ClientError
     BrokerUnreachable       no broker accepted a connection
@@ -86,8 +86,8 @@ class DeliveryFailed(ClientError):
 class LogTruncated(ClientError):
     """A log was restored, truncated or recreated below a position that was already read.
 
-    A Reader sets `partition`, its position `offset`, and `at`, the offset where the histories diverge (None: unknown).
-    See org.apache.kafka.clients.consumer.LogTruncationException (KIP-320).
+    A Reader sets `partition`, its position `offset`, and `at`: the offset where the two histories diverge (None:
+    unknown). See org.apache.kafka.clients.consumer.LogTruncationException (KIP-320).
     """
 
     def __init__(
@@ -108,9 +108,10 @@ class CommitFailed(ClientError):
 
 
 class TransactionAborted(ClientError):
-    """The transaction was or must be aborted; no read_committed consumer sees its records. `__cause__` is the reason.
+    """The transaction was aborted or must be aborted. No read_committed consumer sees its records.
 
-    Abort the transaction and repeat its work. A `with producer.transaction()` block has already aborted it.
+    `__cause__` is the reason. Abort the transaction and repeat its work. A block `with producer.transaction()` has
+    already aborted it.
     """
 
 

@@ -58,7 +58,7 @@ class HeaderReader(Reader):
 
 
 def find_divergences(client: Cluster, positions: Mapping[TopicPartition, Position]) -> list[Divergence]:
-    """Return the positions whose log no longer has what was read before them, sorted by partition."""
+    """Return the positions whose log no longer has the records read before them, sorted by partition."""
     marked = {key: position.mark.epoch for key, position in positions.items() if position.mark.epoch >= 0}
     try:
         epochs = client.epoch_ends(marked) if marked else {}
@@ -110,7 +110,7 @@ def leader_epochs(topics: Iterable[TopicDescription]) -> dict[TopicPartition, in
 
 
 def other_batches(client: Cluster, positions: Mapping[TopicPartition, Position]) -> list[TopicPartition]:
-    """Return the partitions in which a different batch precedes the position; leave out unreadable partitions."""
+    """Return the partitions in which a different batch precedes the position. Unreadable partitions are left out."""
     kept = uncompacted(client, {key.topic for key in positions}) if positions else set()
     asked = {key: row.mark for key, row in positions.items() if key.topic in kept}
     if not asked:
@@ -128,7 +128,7 @@ def other_batches(client: Cluster, positions: Mapping[TopicPartition, Position])
 
 
 def uncompacted(client: Cluster, topics: set[str]) -> set[str]:
-    """Return the topics that are not compacted; topics whose configuration cannot be read are left out."""
+    """Return the topics that are not compacted. Topics whose configuration cannot be read are left out."""
     request = DescribeConfigsRequest(
         resources=[
             DescribeConfigsResource(

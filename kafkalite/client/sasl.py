@@ -2,7 +2,7 @@
 
     sasl.mechanism=SCRAM-SHA-512          or SCRAM-SHA-256, PLAIN, OAUTHBEARER
     sasl.jaas.config=…ScramLoginModule required username="alice" password="secret";
-    sasl.username=alice                   in place of a login configuration
+    sasl.username=alice                   instead of sasl.jaas.config
     sasl.password=secret
 
 An OAUTHBEARER token comes from a function of the caller or, with client credentials, from a token endpoint

@@ -5,8 +5,9 @@
     sasl.oauthbearer.client.credentials.client.secret=…    or clientSecret
     sasl.oauthbearer.scope=…                               or scope
 
-A token is cached for most of its lifetime. Responses are limited in time and size; redirects are not followed. Any
-thread may use it; one thread fetches a token while the others wait.
+A token is cached for most of its lifetime. Responses are limited in time and size. Redirects are not followed.
+
+Thread rule: any thread. One thread fetches a token while the others wait.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ class Acls:
     def my_operations(self, topics: Iterable[str]) -> dict[str, frozenset[AclOperation]]:
         """Return this client's allowed operations (READ to ALTER_CONFIGS) on each topic (KIP-430).
 
-        A topic that this client is not allowed to describe gets an empty set. A topic is left out if it does not exist,
-        or if its broker does not report operations.
+        A topic that this client is not allowed to describe gets an empty set. The result leaves out a topic that does
+        not exist, and a topic whose broker does not report operations.
         """
         answer = self._client.with_retries(lambda: self._client.refresh(topics, tells_operations=True))
         found = {}
@@ -57,7 +57,7 @@ class Acls:
         return found
 
     def create(self, acls: Sequence[Acl]) -> None:
-        """Create ACLs. ACLs that exist already stay. Raises InvalidRequest for the first invalid ACL."""
+        """Create ACLs. Existing ACLs are kept. Raises InvalidRequest for the first invalid ACL."""
         request = CreateAclsRequest(creations=[creation_of(acl) for acl in acls])
         answer = self._client.controller().request(api.CREATE_ACLS, request)
         for acl, result in zip(acls, answer.results, strict=True):

@@ -1,8 +1,8 @@
 """Administer topics, partitions and configurations; delete records and describe log directories.
 
-Each call sends its request to the broker that is responsible for it (the controller, a partition's leader, or the
-broker to describe) and raises KafkaError for the first error. A request is retried after a retriable error code. It is
-not retried after a lost connection, since the request may have taken effect.
+Each call sends its request to the responsible broker: the controller, a partition's leader, or the described broker. It
+raises KafkaError for the first error. A request is retried after a retriable error code. It is not retried after a lost
+connection, because it may have taken effect.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -201,8 +201,7 @@ class Admin:
     def partition_sizes(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the bytes of each partition on its leader's disk. Raises KafkaError (CLUSTER_AUTHORIZATION_FAILED).
 
-        The result leaves out a partition that its leader does not report, because its directory failed or the leader
-        moved.
+        A partition is left out if its leader does not report it: the leader has moved, or its log directory has failed.
         """
         wanted = set(keys)
 
@@ -255,7 +254,7 @@ class Admin:
         return self._describe(lambda: self._broker(node_id), RESOURCE_BROKER, str(node_id), names)
 
     def alter_topic_configs(self, topic: str, values: Mapping[str, str | None], *, validate_only: bool = False) -> None:
-        """Set some settings of a topic; the value None removes an override. Other settings stay."""
+        """Set some settings of a topic; the value None removes an override. Other settings do not change."""
         self._alter(self._client.controller, RESOURCE_TOPIC, topic, values, validate_only)
 
     def alter_broker_configs(

@@ -53,8 +53,8 @@ GROUPS_A_REQUEST: Final = 100
 class GroupListing(NamedTuple):
     """A group as ListGroups reports it.
 
-    `protocol_type` is "consumer" for consumers, empty if the group has only offsets. `kind` is "consumer" for groups of
-    the newer protocol (KIP-848), "classic" for others.
+    `protocol_type` is "consumer" for consumers, and empty if the group has only offsets. `kind` is "consumer" for
+    groups of the newer protocol (KIP-848), "classic" for other groups.
     """
 
     group_id: str
@@ -94,7 +94,8 @@ class GroupDescription(NamedTuple):
 class GroupPartition(NamedTuple):
     """A partition that a group has committed or is assigned.
 
-    A field is None without a committed offset, leader or member.
+    `committed` is None without a committed offset, `end` without a leader, `lag` without both offsets, and `member` if
+    no member has the partition.
     """
 
     partition: TopicPartition
@@ -191,7 +192,7 @@ class Groups:
     def committed(self, group_id: str, *, require_stable: bool = False) -> dict[TopicPartition, CommittedOffset]:
         """Return all committed offsets of a group; none if the group does not exist.
 
-        With `require_stable`, wait until no open transaction can change an offset, as group members do (KIP-447).
+        With `require_stable`, wait while an open transaction may change an offset, as group members do (KIP-447).
         Raises UnstableOffsetCommit after `retry_timeout_s`.
         """
 
@@ -301,7 +302,10 @@ class Groups:
 
 
 def committed_by_group(connection: Connection, groups: Sequence[str]) -> dict[str, dict[TopicPartition, int]]:
-    """Fetch the committed offsets of these groups from their coordinator; leave out unauthorized and moved groups."""
+    """Fetch the committed offsets of these groups from their coordinator.
+
+    Groups that have moved, or that this client is not allowed to read, are left out.
+    """
     found: dict[str, dict[TopicPartition, int]] = {}
     if not connection.knows(api.OFFSET_FETCH, OFFSET_FETCH_GROUPS_VERSION):
         for group in groups:

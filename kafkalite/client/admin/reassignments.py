@@ -69,9 +69,10 @@ class Reassignments:
 
     def alter(self, targets: Mapping[TopicPartition, tuple[int, ...] | None]) -> list[TopicPartition]:
         """Start to reassign partitions to these replicas, the preferred leader first; None cancels a reassignment.
-        Return the partitions that had no reassignment to cancel. Partitions that an earlier attempt of this call may
-        have cancelled are left out. Raises KafkaError for the first rejected partition; the reassignments of others may
-        have started.
+
+        Return the partitions that had no reassignment to cancel. A partition that an earlier attempt of this call may
+        have cancelled is left out. Raises KafkaError for the first rejected partition; reassignments of other
+        partitions may have started.
         """
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=self._timeout_ms,

@@ -1,7 +1,7 @@
 """Plan resets of a consumer group's offsets, as kafka-consumer-groups.sh does. `Groups.commit` applies a plan.
 
-Files have the format of that tool's --from-file and --export: each line is topic,partition,offset or
-group,topic,partition,offset.
+The module also parses files in the format of that tool's options --from-file and --export. Each line is
+topic,partition,offset or group,topic,partition,offset.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -28,7 +28,10 @@ TARGETS: Final = (EARLIEST, LATEST, TIME, OFFSET, SHIFT)
 
 
 class Target(NamedTuple):
-    """Where to reset offsets to: one of TARGETS, with ms since 1970, an offset, or a record count (negative: back)."""
+    """The position to which offsets are reset: one of TARGETS, with its value.
+
+    The value is a time in ms since 1970, an offset, or a number of records to move (negative: back).
+    """
 
     kind: str
     number: int = 0
@@ -49,7 +52,7 @@ class Reset(NamedTuple):
 
     @classmethod
     def inside_log(cls, partition: TopicPartition, before: int | None, asked: int, start: int, end: int) -> Reset:
-        """Build the reset to offset `asked`, limited to the range from `start` to `end`."""
+        """Build the reset to the requested offset `asked`, limited to the range from `start` to `end`."""
         return cls(partition, before, min(max(asked, start), end), start, end, asked)
 
 
@@ -84,7 +87,7 @@ def rows_of(text: str) -> Iterator[list[str]]:
 
 
 def is_number(text: str) -> bool:
-    """Return whether a field consists only of digits, and of no more digits than a valid number has."""
+    """Return whether a field consists of digits only, and of at most as many as the largest valid number."""
     return text.isascii() and text.isdigit() and len(text) <= OFFSET_DIGITS_MAX
 
 

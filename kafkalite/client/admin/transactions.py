@@ -1,7 +1,7 @@
-"""List and describe transactional ids, show open transactions of a partition, and abort hanging ones.
+"""List and describe transactional ids, show open transactions of a partition, and abort hanging transactions.
 
-The list of transactional ids comes from all brokers, the description of a transactional id from its coordinator, and
-the open transactions of a partition from its leader. Calls are retried after retriable codes.
+All brokers are asked for transactional ids. A transactional id is described by its coordinator, and the open
+transactions of a partition by its leader. Calls are retried after retriable error codes.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -70,7 +70,10 @@ class TransactionAdmin:
         self._client = client
 
     def list(self, states: Iterable[str] = (), older_than_ms: int = -1) -> list[TransactionListing]:
-        """Return the transactional ids of all brokers, sorted by name and filtered by state and minimum duration."""
+        """Return the transactional ids of all brokers, sorted by name.
+
+        `states` and `older_than_ms` filter by transaction state and minimum duration.
+        """
 
         def ask() -> list[TransactionListing]:
             found = []
@@ -132,10 +135,10 @@ class TransactionAdmin:
         return self._client.with_retries(ask)
 
     def abort(self, partition: TopicPartition, start_offset: int) -> OpenTransaction:
-        """Abort the hanging transaction that starts at an offset of a partition; return it.
+        """Abort the hanging transaction that starts at an offset of a partition, and return it.
 
-        The abort marker goes to the leader directly, since no coordinator knows a hanging transaction. Raises
-        OffsetOutOfRange if no transaction starts there.
+        The abort marker is written by the partition's leader directly, because no coordinator knows a hanging
+        transaction. Raises OffsetOutOfRange if no transaction starts there.
         """
         found = next((one for one in self.open_in(partition) if one.start_offset == start_offset), None)
         if found is None:

@@ -49,8 +49,9 @@ class Users:
         }
 
     def set_password(self, user: str, password: str, mechanism: str, iterations: int = ITERATIONS) -> None:
-        """Set a user's password for one mechanism; creates the user if needed. Raises UnacceptableCredential and other
-        KafkaErrors.
+        """Set a user's password for one mechanism, and create the user if needed.
+
+        Raises UnacceptableCredential and other KafkaErrors.
         """
         salt = scram.new_salt()
         salted = scram.salted_password(mechanism, password.encode(), salt, iterations)

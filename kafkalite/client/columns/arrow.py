@@ -144,12 +144,12 @@ def headers_array(headers: HeaderColumns | None, count: int) -> Any:
 
 
 def microseconds(timestamps: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Convert timestamps from ms to us. Those beyond the year 294,247 are clipped."""
+    """Convert timestamps from ms to us. Timestamps beyond the year 294,247 are clipped."""
     return np.clip(timestamps, -TIMESTAMP_MAX, TIMESTAMP_MAX) * 1000
 
 
 class ArrowExporter:
-    """Converts records to batches of at most `rows_max` rows and `size_max` bytes of keys and values.
+    """Converts records to record batches of at most `rows_max` rows and `size_max` bytes of keys and values.
 
     A row that is larger than `size_max` gets its own batch.
     """
@@ -230,7 +230,7 @@ def pieces(columns: RecordColumns, rows_max: int, size_max: int) -> Iterator[tup
 
 
 class Rows(NamedTuple):
-    """Records to write and their destination; a field is None where the writer decides."""
+    """Records to write and their destinations. A field is None if the writer chooses the value."""
 
     columns: RecordColumns
     topics: Any
@@ -305,7 +305,7 @@ def is_bytes(kind: Any) -> bool:
 
 
 def null_marks(array: Any) -> NDArray[np.uint8] | None:
-    """Return an array with 1 for each null of an array, or None if it has no nulls."""
+    """Return an array with 1 for each null, or None if there are no nulls."""
     if not array.null_count:
         return None
     marks: NDArray[np.uint8] = array.is_null().to_numpy(zero_copy_only=False).astype(np.uint8)

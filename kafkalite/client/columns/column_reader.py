@@ -2,12 +2,12 @@
 
     read(topic, partition, start, end) ─▶ Reader ─▶ chunks ─▶ ArrowExporter ─▶ batches of ≤ 10,000 rows, ≤ 4 MiB
 
-The reader returns the records that its isolation level shows. Offsets may be missing because of compaction, transaction
-markers and aborted records. The iteration ends when everything below `end` has been seen. It raises an error if the
-partition ends before `end`, the range was deleted by retention, or the topic was recreated.
+A range is complete when the reader has seen everything below `end` that its isolation level shows. Offsets can be
+missing because of compaction, transaction markers and aborted records. An error is raised if the partition ends before
+`end`, if retention has deleted part of the range, or if the topic was recreated.
 
-In a batch job, several processes can read ranges, each process with its own ColumnReader. `split` divides a large
-partition into ranges of similar size in bytes.
+A batch job can read ranges in several processes, each with its own ColumnReader. `split` divides a large partition into
+ranges of similar size in bytes.
 
 Thread rule: one thread at a time, that of the Client. Batches belong to the caller.
 """
@@ -43,12 +43,12 @@ POLL_S: Final = 1.0
 class ColumnReader:
     """Reads ranges of offsets; see the module. Usable as a context manager.
 
-    `client`            a Client, or bootstrap servers to create one, which `close` closes
+    `client`            a Client, or bootstrap servers from which to create a Client; `close` then closes it
     `isolation_level`   "read_uncommitted", or "read_committed": no aborted records, nothing after an open transaction
-    `columns`           names from COLUMNS in the wanted order; others are not even copied
+    `columns`           names from COLUMNS in the wanted order; other columns are not copied
     `rows_max`, `size_max`    limits of a record batch: rows; bytes of keys and values
     `fetch_size`        bytes per fetch; memory in use is a few times that
-    `check_crcs`        verify each batch; CorruptMessage names partition and offset of a corrupt one
+    `check_crcs`        verify each batch; CorruptMessage names partition and offset of a corrupt batch
     `stall_timeout_s`   longest time without progress before RangeUnavailable (default: the client's retry_timeout_s)
     """
 
@@ -103,7 +103,8 @@ class ColumnReader:
         """Yield the records with start <= offset < end as pyarrow.RecordBatches, in order.
 
         Raises OffsetOutOfRange if `start` no longer exists, RangeUnavailable if `end` is not reached, and
-        UnknownTopicOrPartition; with `topic_id` (16 bytes) InconsistentTopicId if the topic was recreated.
+        UnknownTopicOrPartition. With `topic_id` (16 bytes), it also raises InconsistentTopicId if the topic was
+        recreated.
         """
         exporter = ArrowExporter(self.columns, self._rows_max, self._size_max)
         for chunk in self._chunks(topic, partition, start, end, topic_id):
@@ -112,9 +113,10 @@ class ColumnReader:
     def read_numpy(
         self, topic: str, partition: int, start: int, end: int, *, topic_id: bytes | None = None
     ) -> Iterator[RecordColumns]:
-        """Yield the same records as NumPy columns, without pyarrow. `columns` selects keys, values and headers.
+        """Yield the same records as `read`, as NumPy columns and without pyarrow. `columns` selects keys, values and
+        headers.
 
-        Each item ends with a batch of the log, so it may have more rows and bytes than a record batch of `read`.
+        Each item ends with a batch of the log. So it may have more rows and bytes than a record batch of `read`.
         """
         for chunk in self._chunks(topic, partition, start, end, topic_id):
             yield chunk.columns

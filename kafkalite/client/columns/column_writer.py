@@ -2,8 +2,8 @@
 
     write ─▶ rows by topic ─▶ rows by partition ─▶ Producer
 
-The partition column determines a row's partition. If it has no value for the row, the murmur2 hash of the key does.
-Rows that have no key either go to one partition per `write`; the partitions take turns.
+A row goes to the partition in its partition column. Without that value, the murmur2 hash of the key selects the
+partition. All rows of a `write` that also have no key go to the same partition; the next `write` uses the next one.
 
 Bytes are copied once, from Arrow's memory into the batches that are sent. Each `write` starts new batches, so write
 thousands of rows at a time: a hundred rows make small batches.
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 class ColumnWriter:
     """Writes rows to topics; see the module. A context manager that flushes at its end.
 
-    `client`    a Client, or bootstrap servers to create one, which `close` closes
-    `topic`     default topic, for batches without a topic column and for nulls in it
+    `client`    a Client, or bootstrap servers from which to create a Client; `close` then closes it
+    `topic`     default topic, for batches without a topic column and for nulls in that column
     `ignore_keys`     keys do not determine the partition (KIP-794, partitioner.ignore.keys)
     `create_topics`   lets a broker with auto.create.topics.enable create a missing topic, as for a Java producer
     `options`   options of Producer such as codec, acks, transactional_id; default: idempotent, acks=all
@@ -80,11 +80,16 @@ class ColumnWriter:
     def write(self, batch: Any, *, topic: str | None = None) -> None:
         """Send the rows of a pyarrow RecordBatch or Table, in order within each partition.
 
-        Columns: value (binary or string). Optional columns: key; headers (a list of structs of key and value, or a
-        map); timestamp (of type timestamp, or int64 in ms; by default now); partition (integers; null: the key
-        decides); topic. Raises ValueError for other
-        columns and for a partition that does not exist, before anything is sent. Raises DeliveryFailed as Producer.send
-        does.
+        The column value (binary or string) is required. These columns are optional:
+
+        `key`         binary or string
+        `headers`     a list of structs of key and value, or a map
+        `timestamp`   of type timestamp, or int64 in ms; default: now
+        `partition`   integers; null: the key selects the partition
+        `topic`       not used with the argument `topic`; null: the writer's topic
+
+        Raises ValueError for other columns and for a partition that does not exist, before anything is sent. Raises
+        DeliveryFailed as Producer.send does.
         """
         pa = pyarrow()
         batches = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
@@ -155,9 +160,9 @@ class ColumnWriter:
         return self.client.partitions(topic)
 
     def _targets(self, topic: str, columns: RecordColumns, wanted: NDArray[np.int64] | None) -> NDArray[np.int64] | int:
-        """Return one partition per record, or one for all.
+        """Return one partition per record, or one partition for all.
 
-        All records of this call without a key go to one partition; the partitions take turns.
+        All records of this call that have no key go to the same partition. The next call uses the next partition.
         """
         partitions = self._partitions(topic)
         turn = partitions[self._turn % len(partitions)]

@@ -2,18 +2,21 @@
 
     range                 per topic, adjacent partitions together; partitions with the same number in several topics go
                           to the same member
-    cooperative-sticky    balanced; a partition stays with its owner if possible. A partition that moves is revoked in
+    cooperative-sticky    balanced; a partition keeps its owner if possible. A partition that moves is revoked in
                           one rebalance and assigned in the next (KIP-429)
 
-An assignment depends only on its input, since any member may become leader. Names, sort order and user data are those
-of Java's assignors, so Java consumers can be members of the same group.
+Java consumers can be members of the same group: names, sort order and user data are those of Java's assignors. An
+assignment depends only on its input, because any member may become leader.
 
-The sticky strategy works in three steps. First, members keep the partitions they own. If two members claim a partition,
-the claim of the later generation wins; if the generations are equal, neither member keeps the partition. Second, each
-free partition goes to the subscribed member that has the fewest. Third, it balances: as long as one member has at least
-two partitions more than another, one partition moves from the former to the latter. If the two members subscribe to
-different topics, the move can go through other members. The third step ends with the most even assignment possible,
-because each move lowers the sum of the squared counts.
+The sticky strategy has three steps:
+
+ 1. Members keep the partitions that they own. If two members claim a partition, the claim of the later generation wins.
+    If the generations are equal, neither member keeps the partition.
+ 2. Each free partition goes to the subscribed member that has the fewest partitions.
+ 3. While a member has at least two partitions more than another, it gives one partition to the other. If the two
+    subscribe to different topics, the partition can go through other members.
+
+The result is the most even assignment possible. Step 3 ends because each move lowers the sum of the squared counts.
 
 Thread rule: functions are pure.
 """
@@ -44,7 +47,7 @@ class Assignor(Protocol):
     cooperative: bool
 
     def assign(self, partition_counts: Mapping[str, int], members: Members) -> Assignment:
-        """Return each member's partitions, sorted. A topic that `partition_counts` lacks does not exist."""
+        """Return each member's partitions, sorted. A topic that is missing in `partition_counts` does not exist."""
 
 
 class RangeAssignor:
@@ -93,12 +96,14 @@ ASSIGNORS: Final[dict[str, Assignor]] = {
 
 
 def user_data(assignor: Assignor, generation: int) -> bytes | None:
-    """Return the user data of a subscription, for leaders too old to read the generation from its own field."""
+    """Return the user data of a subscription. Old leaders read the generation from it instead of from its own field."""
     return generation.to_bytes(GENERATION_SIZE, "big", signed=True) if assignor.cooperative else None
 
 
 def rank(member: str, subscription: Subscription) -> tuple[bool, str]:
-    """Return the sort key of a member, as in Java: static members by instance id, then the others by member id."""
+    """Return the sort key of a member, as in Java: first static members by instance id, then other members by member
+    id.
+    """
     return (subscription.instance_id is None, subscription.instance_id or member)
 
 
@@ -119,7 +124,9 @@ class Claim(NamedTuple):
 
 
 def previous_owners(partition_counts: Mapping[str, int], members: Members) -> dict[TopicPartition, str]:
-    """Return each partition's previous owner. Leave out deleted partitions and those no longer subscribed to."""
+    """Return each partition's previous owner. Deleted partitions, and partitions no longer subscribed to, are
+    left out.
+    """
     claims: dict[TopicPartition, Claim] = {}
     for member, subscription in members.items():
         generation = claimed_generation(subscription)
@@ -153,7 +160,7 @@ class Balance:
         self.load[member] += 1
 
     def hand_on(self, topic: str, giver: str, taker: str) -> None:
-        """Move one partition of a topic.
+        """Move one partition of a topic from `giver` to `taker`.
 
         Prefer a partition that returns to its previous owner, then a partition that is new to the giver.
         """
@@ -171,7 +178,7 @@ class Balance:
         self.give(key, taker)
 
     def improve(self, start: str) -> bool:
-        """Move a partition from `start` along the shortest path to a member with at least two fewer."""
+        """Move a partition from `start` along the shortest path to a member that has at least two fewer partitions."""
         came_from: dict[str, tuple[str, str]] = {}
         seen = {start}
         queue = deque([start])

@@ -1,10 +1,11 @@
 """Commit and fetch the offsets of a group member.
 
     commit_async ─▶ sent, in order ──response──▶ callback, in order, run by the next poll or commit
-    commit       ─▶ sent after those, and waits; retried while the coordinator moves or loads, or the group rebalances
+    commit       ─▶ sent after pending commits, and waits; retried while the coordinator moves or loads, or the
+                    group rebalances
 
-A commit contains the generation and the member id. If the group has rebalanced without this member, the broker rejects
-the commit (CommitFailed), since other members may already read the partitions.
+Each commit contains the generation and the member id. If the group has rebalanced without this member, other members
+may already read the partitions. The broker then rejects the commit (CommitFailed).
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -116,7 +117,7 @@ class Commits:
     ) -> None:
         """Send a commit and return.
 
-        The error of a failed commit goes to the callback. The commit is not retried, since a later commit may be
+        The callback gets the error of a failed commit. The commit is not retried, because a later commit may be
         pending.
         """
         while len(self._under_way) >= COMMITS_MAX:
@@ -196,7 +197,7 @@ class Commits:
     def fetch(self, keys: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """Fetch the committed offset of each partition; -1 if there is none. Sends one request. Raises KafkaError.
 
-        If the error's code is in PASSING, call `fetch` again later: for example UNSTABLE_OFFSET_COMMIT, while an open
+        If the error's code is in PASSING, call `fetch` again later. An example is UNSTABLE_OFFSET_COMMIT, while an open
         transaction may change an offset (KIP-447).
         """
         self.drain()

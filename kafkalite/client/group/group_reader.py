@@ -7,11 +7,11 @@
 With `cooperative-sticky` as the only assignor, a member keeps partitions during a rebalance and continues to read them.
 Otherwise all partitions are revoked before the rebalance and assigned after it (`eager`).
 
-Offsets are committed by `commit` and `commit_async`, or automatically: every `auto_commit_interval_s` and when
+Offsets are committed by `commit` and `commit_async`. Automatic commits are made every `auto_commit_interval_s` and when
 partitions are revoked. Records that a poll returned count as processed at the next poll, commit or close.
 
-Thread rule: one thread at a time, that of the Client. A second thread gets RuntimeError. But any thread may call
-`close`, which interrupts a running poll with ReaderClosed, and ends a `for` loop. Callbacks run inside poll and close,
+Thread rule: one thread at a time, that of the Client; a second thread gets RuntimeError. Only `close` may be called by
+any thread. It interrupts a running poll with ReaderClosed, and ends a `for` loop. Callbacks run inside poll and close,
 without a lock.
 """
 
@@ -73,14 +73,15 @@ class Callbacks(NamedTuple):
 class GroupReader:
     """A consumer group member, created by `Client.group_reader`. Iterate over it, or call `poll`.
 
-    `topics`                a name, several, or a compiled pattern that must match the full name
+    `topics`                a name, several names, or a compiled pattern that must match the full name
     `assignors`             assignment strategies in order of preference: "range", "cooperative-sticky"
     `instance_id`           makes a static member (KIP-345): a restart within the session causes no rebalance
     `reset`                 where to start if a committed offset is missing or out of range: "earliest", "latest" or
                             None, which raises NoOffset, OffsetOutOfRange or LogTruncated (see Reader)
     `auto_commit_interval_s`   seconds between automatic commits; None: only the caller commits
-    `on_assigned`, `on_revoked`, `on_lost`   called with partitions: assigned; being revoked (a commit still works);
-                            already lost (too late to commit). The first call may have none
+    `on_assigned`           called with partitions that were assigned; the first call may have none
+    `on_revoked`            called with partitions that are being revoked; a commit still works
+    `on_lost`               called with partitions that were lost; it is too late to commit
     `session_timeout_s`     the group removes the member after this time without a heartbeat
     `max_poll_interval_s`   longest time between polls; a rebalance waits this long for the member
     `isolation`, `fetch_size`, `max_wait_ms`, `check_crcs`, `raises_truncation`   as in Reader
@@ -153,14 +154,16 @@ class GroupReader:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        """Close without an automatic commit after an exception: the last records may not have been processed."""
+        """Close the reader. After an exception, skip the automatic commit: the last records may not have been
+        processed.
+        """
         self.close(commit=kind is None)
 
     def close(self, *, commit: bool = True, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Commit (if automatic), run on_revoked, leave the group and end the thread. Idempotent; any thread.
 
         `commit` False skips the automatic commit. A static member does not leave: the group waits for it until its
-        session expires. In a forked child nothing happens, as the membership belongs to the parent.
+        session expires. In a forked child the method does nothing, because the membership belongs to the parent.
         """
         if self._client.inherited:
             return
@@ -236,7 +239,7 @@ class GroupReader:
                 return
 
     def _go_back(self) -> None:
-        """Set the positions of diverged logs (truncated, restored) to where the Reader continues."""
+        """Set the positions in diverged (truncated or restored) logs to where the Reader continues."""
         for key, offset in self._reader.gone_back.items():
             self._holdings.drop_chunks({key})
             self._holdings.positions[key] = offset
@@ -272,7 +275,10 @@ class GroupReader:
                 raise error
 
     def _apply(self, assigned: set[TopicPartition]) -> None:
-        """Revoke and add partitions. After revoking some, a cooperative member rejoins so that others can get them."""
+        """Revoke and add partitions.
+
+        After revoking partitions, a cooperative member rejoins, so that other members can get them.
+        """
         revoked, added = self._holdings.owned - assigned, assigned - self._holdings.owned
         try:
             if revoked:
@@ -350,7 +356,8 @@ class GroupReader:
     # --- committing ---------------------------------------------------------------------------------------------------
 
     def commit(self, offsets: Offsets | None = None, *, timeout_s: float | None = None) -> None:
-        """Commit the positions after the records handed out, or these offsets of assigned partitions, and wait.
+        """Commit offsets of assigned partitions, and wait. By default, commit the positions after the records handed
+        out.
 
         Raises CommitFailed. Retries while the coordinator moves or the group rebalances, for `timeout_s` seconds
         (default: the client's retry_timeout_s).
@@ -382,7 +389,7 @@ class GroupReader:
                 callback(rows, CommitFailed(f"group {self._settings.group_id} is rebalancing") if rows else None)
 
     def _noting(self, callback: Callback | None) -> Callback:
-        """Return a callback that first notes the committed offsets, then calls the caller's callback."""
+        """Return a callback that first stores the committed offsets and then calls the caller's callback."""
 
         def finished(offsets: dict[TopicPartition, CommittedOffset], error: Exception | None) -> None:
             if error is None:
@@ -393,15 +400,15 @@ class GroupReader:
         return finished
 
     def _was_committed(self, rows: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Note offsets that the group has committed."""
+        """Store offsets that the group has committed."""
         self._holdings.note_committed({key: row.offset for key, row in rows.items()})
 
     def _was_placed(self, rows: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Note the committed offsets from which new partitions start."""
+        """Store the committed offsets from which new partitions start."""
         self._was_committed(rows)
 
     def _rows(self, offsets: Offsets | None) -> dict[TopicPartition, CommittedOffset]:
-        """Return the offsets to commit: the given ones, or all positions not committed yet."""
+        """Return the offsets to commit: the given offsets, or all positions that are not committed yet."""
         if offsets is None:
             return self.with_epochs(self._holdings.uncommitted())
         strangers = [str(key) for key in offsets if key not in self._holdings.owned]
@@ -414,7 +421,7 @@ class GroupReader:
     def with_epochs(self, offsets: Offsets) -> dict[TopicPartition, CommittedOffset]:
         """Add to each offset the leader epoch of the record before it, if this member has read that record. Any thread.
 
-        With the epoch, the next owner of the partition can detect a truncated log (KIP-320).
+        The epoch lets the partition's next owner detect a truncated log (KIP-320).
         """
         return {
             key: row if row.leader_epoch >= 0 else row._replace(leader_epoch=self._reader.epoch_before(key, row.offset))
@@ -465,7 +472,7 @@ class GroupReader:
 
     @property
     def subscription(self) -> tuple[str, ...]:
-        """The subscribed topics; for a pattern, those it matched last."""
+        """The subscribed topics; for a pattern, the topics that it matched last."""
         return self._membership.topics
 
     @property
@@ -476,7 +483,9 @@ class GroupReader:
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """The offset after the last record handed out, which `commit` commits, per partition with a known start."""
+        """The offset after the last record handed out, for each partition whose start is known. `commit` commits these
+        offsets.
+        """
         return dict(self._holdings.positions)
 
     def position(self, key: TopicPartition) -> int:
@@ -487,16 +496,18 @@ class GroupReader:
         return self._holdings.positions[key]
 
     def lag(self, key: TopicPartition) -> int | None:
-        """Return the offsets from the position to the readable end in the last response; None before the first."""
+        """Return the number of offsets from the position to the readable end in the last response.
+
+        None before the first response.
+        """
         position = self._holdings.positions.get(key)
         end = -1 if position is None else self._reader.readable_end(key)
         return None if position is None or end < 0 else max(end - position, 0)
 
     def has_read_to(self, ends: Mapping[TopicPartition, int]) -> bool:
-        """Return whether all records of this member's partitions before these offsets were handed out.
+        """Return whether all records before `ends` were handed out, in all partitions of this member.
 
-        The result is False while the member joins or the group rebalances. A partition that is not in `ends` counts as
-        read.
+        False while the member joins or the group rebalances. A partition that is not in `ends` counts as read.
         """
         with self._one_thread.entered():
             if self._membership.phase != Phase.STABLE or self._membership.has_new_assignment or self._holdings.unplaced:
@@ -535,7 +546,9 @@ class GroupReader:
         return self._reader.paused
 
     def _place_for(self, keys: set[TopicPartition]) -> None:
-        """Wait until these partitions have a position: on_assigned may pause them before their start is known."""
+        """Wait until these partitions have a position, because on_assigned may pause them before their start
+        is known.
+        """
         strangers = keys - self._holdings.owned
         if strangers:
             raise KeyError(min(strangers))

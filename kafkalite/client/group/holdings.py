@@ -1,4 +1,4 @@
-"""Track the partitions assigned to a group member: their positions, and records that were not handed out yet.
+"""Track the partitions assigned to a group member, their positions, and records that were not handed out yet.
 
     assigned ──▶ unplaced (no start offset) ──begin──▶ chunks waiting ──handed out──▶ position moves ──committed──▶ …
       └───────────────────────────────── dropped: revoked or lost ◀──────────────────────────────────────────────┘
@@ -63,9 +63,10 @@ class Holdings:
     # --- chunks -------------------------------------------------------------------------------------------------------
 
     def hold(self, chunks: Iterable[Chunk]) -> bool:
-        """Append chunks that were read; return whether there is a record to hand out.
+        """Append chunks that were read. Return whether there is a record to hand out.
 
-        Leading chunks without records (control records, aborted transactions) are skipped and advance the position.
+        Leading chunks without records (control records, aborted transactions) are skipped; they only advance the
+        position.
         """
         self._chunks.extend(chunks)
         while self._chunks and not len(self._chunks[0].columns):
@@ -98,5 +99,5 @@ class Holdings:
         }
 
     def note_committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Note the committed offsets of assigned partitions."""
+        """Store the committed offsets of assigned partitions."""
         self._committed |= {key: offset for key, offset in offsets.items() if key in self.owned}

@@ -6,12 +6,12 @@
                     LOST (not a member any more: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, poll came too late) ──join──▶ …
                     FAILED (a retry cannot help: FENCED_INSTANCE_ID, INCONSISTENT_GROUP_PROTOCOL, ...)
 
-The thread does not revoke or add partitions: its owner, the GroupReader, does. The thread reports REBALANCING, LOST or
-a new assignment, and waits until the owner has revoked partitions, run the callbacks and called `join`. Meanwhile it
-sends heartbeats, so that the group waits for this member. If the owner does not poll within `max_poll_interval_s`, the
-thread leaves the group.
+The owner of the thread is the GroupReader, which alone revokes and adds partitions. The thread reports REBALANCING,
+LOST or a new assignment. Then it waits until the owner has revoked partitions, run the callbacks and called `join`.
+Meanwhile it sends heartbeats, so that the group waits for this member. If the owner does not poll within
+`max_poll_interval_s`, the thread leaves the group.
 
-If this member is the group leader, the thread assigns partitions with the assignor that the group chose, and checks
+If this member is the group leader, the thread assigns partitions with the assignor that the group chose. It also checks
 every `topics_age_max_s` whether topics have changed.
 
 Thread rule: any thread may call the methods. `_changed` guards the state, and no thread blocks while it holds that
@@ -102,7 +102,7 @@ class MemberSettings:
 
     @property
     def cooperative(self) -> bool:
-        """Whether the member keeps its partitions while it rejoins: only if all its assignors are cooperative."""
+        """Whether the member keeps its partitions while it rejoins: true if all its assignors are cooperative."""
         return all(assignor.cooperative for assignor in self.assignors)
 
 
@@ -114,7 +114,10 @@ class GroupIdentity(NamedTuple):
 
 
 class Membership:
-    """One group member and its thread. It calls `notify`, without a lock, after each change that the owner must see."""
+    """One group member and its thread.
+
+    After each change that the owner must see, it calls `notify`, without a lock.
+    """
 
     def __init__(self, client: Cluster, settings: MemberSettings, notify: Callable[[], None]) -> None:
         self._settings = settings
@@ -156,18 +159,19 @@ class Membership:
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """The subscribed topics; for a pattern, those it matched last."""
+        """The subscribed topics; for a pattern, the topics that it matched last."""
         return self._topics
 
     @property
     def unreached(self) -> tuple[float, Exception] | None:
-        """The time (time.monotonic) since which the coordinator cannot be reached, and the error; None if it can be
-        reached.
+        """The time (time.monotonic) since which the coordinator cannot be reached, and the error.
+
+        None if the coordinator can be reached.
         """
         return self._unreached
 
     def take_assignment(self) -> tuple[TopicPartition, ...] | None:
-        """Return the new assignment, once; None if there is no new one."""
+        """Return the new assignment once; None if there is no new assignment."""
         with self._changed:
             taken, self._assignment = self._assignment, None
             return taken
@@ -199,10 +203,10 @@ class Membership:
             return self._identity if member else None
 
     def holder(self) -> GroupIdentity | None:
-        """Return the generation and ids to commit with, without waiting.
+        """Return the generation and ids to commit with, without waiting. None if the member cannot commit.
 
-        While a cooperative member rejoins, the coordinator accepts commits of the previous generation until all have
-        joined, which can take long.
+        While a cooperative member rejoins, this is the previous generation: the coordinator accepts its commits until
+        all members have joined, which can take long.
         """
         with self._changed:
             keeps = self._phase == Phase.JOINING and self._settings.cooperative and self._owned
@@ -417,7 +421,10 @@ class Membership:
             raise ProtocolError(f"group {self._settings.group_id}: invalid assignment: {error}") from error
 
     def _subscription_of(self, row: Any) -> Subscription:
-        """Decode a member's subscription; an invalid one gets no partitions, so that it does not stop the group."""
+        """Decode a member's subscription.
+
+        A member with an invalid subscription gets no partitions, so that it does not stop the group.
+        """
         try:
             return decode_subscription(bytes(row.metadata), row.group_instance_id)
         except ValueError as error:
@@ -462,7 +469,9 @@ class Membership:
         return min(age, TOPICS_MISSING_AGE_MAX_S) if missing else age
 
     def _look_for_topics(self) -> None:
-        """Check whether the pattern matches other topics than before, or a topic of the last assignment has changed."""
+        """Check whether the pattern matches other topics than before, or whether a topic of the last assignment has
+        changed.
+        """
         self._look_at = time.monotonic() + self._topics_age_max_s()
         try:
             changed = self._settings.pattern is not None and self._matching() != self._topics

@@ -3,7 +3,7 @@
     free ──entered──▶ one thread inside (callbacks may enter again) ──▶ free
       └── shut, by any thread: wakes the thread inside, waits until it has left or a timeout ──▶ closed
 
-Thread rule: any thread. The lock `_changed` guards the state; no callback runs under it.
+Thread rule: any thread. The lock `_changed` guards the state; no callback runs while a thread holds it.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class OneThread:
 
     @contextlib.contextmanager
     def shut(self, timeout_s: float) -> Iterator[bool]:
-        """Let no thread enter any more; yield whether the caller has to close the reader.
+        """Let no thread enter any more. Yield whether the caller has to close the reader.
 
-        The first caller gets True, once the thread inside has left or `timeout_s` has passed. Later callers get False,
-        once the first has finished or `timeout_s` has passed.
+        The first caller gets True after the thread inside has left. Later callers get False after the first caller has
+        finished. Each wait ends after `timeout_s`.
         """
         me = threading.get_ident()
         with self._changed:

@@ -1,7 +1,7 @@
 """Count the records of small partitions exactly, by reading them; for large partitions, compute an upper bound.
 
-Kafka has no request for the number of records. The difference of two offsets also counts control records, aborted
-records and records that compaction removed.
+Kafka has no request for the number of records. The difference of two offsets is only an upper bound: it also counts
+control records, aborted records and records that compaction removed.
 
 Thread rule: one thread at a time, that of the Cluster.
 """
@@ -53,7 +53,7 @@ def count_text(count: int, *, exact: bool) -> str:
 def count_records(
     client: Cluster, partitions: Iterable[TopicPartition], sizes: Mapping[TopicPartition, int] | None = None
 ) -> dict[TopicPartition, RecordCount]:
-    """Count the records of each partition; return an upper bound for partitions that are too large or not readable."""
+    """Count the records of each partition. Partitions that are too large or not readable get an upper bound."""
     keys = list(partitions)
     starts = client.list_offsets(dict.fromkeys(keys, OFFSET_EARLIEST))
     ends = client.list_offsets(dict.fromkeys(keys, OFFSET_LATEST))

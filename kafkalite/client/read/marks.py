@@ -1,4 +1,4 @@
-"""Define value types that describe which history of a log a position belongs to.
+"""Define the mark of a read position, which later shows whether the log below the position has changed.
 
 A mark identifies the batch before a position by leader epoch, first offset and CRC. If the log now has a different
 batch there, it was truncated, restored or recreated: it has diverged (see `kafkalite.client.history`).
@@ -37,7 +37,7 @@ class Position(NamedTuple):
 
 
 class Divergence(NamedTuple):
-    """A log that was read up to `position` but has had other records since, from offset `at` on (None: unknown)."""
+    """A log that was read up to `position` but now has other records, from offset `at` on (None: unknown)."""
 
     partition: TopicPartition
     position: int

@@ -1,25 +1,24 @@
 """Read ranges of many partitions as columns: pipelined fetches, retries, damaged batches and diverged logs.
 
-Each leader has one fetch in flight. When its response arrives, the batch headers give the next offsets and the next
-fetch is sent. Only then are the records decoded, so that broker and client work at the same time.
-
     fetch sent ──response──▶ advance the offsets ─▶ send the next fetch ─▶ decode ─▶ one or more chunks per partition
 
-A partition is read up to its offset in `ends`; a partition without one is read forever. The Reader retries after leader
-changes and lost connections. It raises OffsetOutOfRange unless `reset` is set.
+Each leader has one fetch in flight. When its response arrives, the batch headers give the next offsets, and the next
+fetch is sent. Only then are the records decoded, so broker and client work at the same time.
+
+A partition is read up to its offset in `ends`; a partition without an end is read until the caller stops. The Reader
+retries after leader changes and lost connections. It raises OffsetOutOfRange unless `reset` is set.
 
 Seek, pause and drop do not wait for fetches in flight. A response is used only for partitions whose offset is still the
-requested one. Records that arrive for a paused partition are kept until it is resumed. A resumed partition is fetched
-with its leader's next fetch, so fetches wait only briefly at the broker while any partition is paused.
+requested one. Records that arrive for a paused partition are kept until the partition is resumed. It is then fetched
+with its leader's next fetch. So fetches wait only briefly at the broker while any partition is paused.
 
 An error of one partition does not stop the others: the rest of the response is handed out, and the next poll raises the
 error once. The partition stays at the failed offset. If the caller does not seek past it, the error is raised again.
 
-A log may be truncated or restored while it is read, so that it has other records below the position: it has diverged.
-`find_divergences` checks the positions at the first response on a new connection, after a failure, and at
-OffsetOutOfRange. In a diverged log, reading continues with a warning where the log diverges, or as `reset` says if that
-offset is unknown. Without `reset`, LogTruncated is raised (KIP-320;
-org.apache.kafka.clients.consumer.LogTruncationException).
+A log has diverged if it was truncated or restored, so that it has other records below the position. `find_divergences`
+checks the positions at the first response on a new connection, after a failure, and at OffsetOutOfRange. In a diverged
+log, reading continues with a warning at the offset where the log diverges. If that offset is unknown, `reset` decides;
+without `reset`, LogTruncated is raised (KIP-320; org.apache.kafka.clients.consumer.LogTruncationException).
 
 Thread rule: one thread at a time, that of the Client. Chunks belong to the caller.
 """
@@ -73,7 +72,7 @@ PAUSED_WAIT_MS_MAX: Final = 100
 class Chunk(NamedTuple):
     """Records of one partition, in order. Offsets may have gaps; the next chunk starts at `next_offset`.
 
-    If the Reader has `needles`, the chunk has only records that contain at least one needle; `seen` counts all records
+    If the Reader has `needles`, the chunk has only records that contain at least one of them. `seen` counts all records
     that were searched.
     """
 
@@ -155,14 +154,14 @@ class Reader:
     """Reads many partitions; see the module. Iterate over it, or call `poll`.
 
     `ends`              end offsets, exclusive; partitions without an entry never end
-    `isolation`         READ_COMMITTED skips aborted transactions and stops before open ones
+    `isolation`         READ_COMMITTED skips aborted transactions and stops before open transactions
     `fetch_size`        bytes per fetch; memory in use is a few times that
     `max_wait_ms`       how long a broker may wait for the first byte
     `reset`             "earliest" or "latest": where to continue after OffsetOutOfRange; None: raise it
-    `fields`            wanted fields of "keys", "values" and "headers" (default: all); others are not even copied
+    `fields`            wanted fields of "keys", "values" and "headers" (default: all); other fields are not copied
     `chunk_count`       records per chunk; a chunk ends with a batch, so it may have more
-    `chunk_size`        bytes of keys, values and headers per chunk, likewise
-    `check_crcs`        verify each batch; CorruptMessage names partition and offset of a corrupt one
+    `chunk_size`        bytes of keys, values and headers per chunk; a chunk may have more for the same reason
+    `check_crcs`        verify each batch; CorruptMessage names partition and offset of a corrupt batch
     `await_topics`      wait for a missing topic instead of raising an error
     `needles`           byte strings: decode and hand out only records that contain one of them
     `retry_damage`      True: fetch a corrupt batch once more, and for retry_timeout_s while another in-sync replica may
@@ -228,7 +227,9 @@ class Reader:
         self.close()
 
     def close(self) -> None:
-        """Drop the fetches in flight and close their connections, where later requests would get the old responses."""
+        """Drop the fetches in flight and close their connections. Otherwise later requests would get the old
+        responses.
+        """
         self._sent.clear()
         self._client.close_lane(self._lane)
         self._batches.close()
@@ -246,7 +247,7 @@ class Reader:
         ends: Mapping[TopicPartition, int] | None = None,
         marks: Mapping[TopicPartition, Mark] | None = None,
     ) -> None:
-        """Read more partitions from these offsets; a partition that is already read continues at its new offset."""
+        """Read more partitions from these offsets. A partition that is already read continues at its new offset."""
         limits, known = ends or {}, marks or {}
         for key, offset in starts.items():
             mark = known.get(key, UNMARKED)
@@ -306,7 +307,7 @@ class Reader:
         return -1 if position is None else position.epochs.before(offset)
 
     def high_watermark(self, key: TopicPartition) -> int:
-        """Return the high watermark in the last response; -1 before the first."""
+        """Return the high watermark in the last response; -1 before the first response."""
         return self._positions[key].high_watermark
 
     def readable_end(self, key: TopicPartition) -> int:
@@ -321,12 +322,14 @@ class Reader:
     def poll(self, timeout_s: float | None = None, *, wake: Wakeup | None = None) -> list[Chunk]:
         """Wait for a response from at least one leader; return its records, possibly none.
 
-        Returns after `timeout_s` at the latest, or when `wake` is signalled. `answers` needs less memory.
+        Returns after `timeout_s` at the latest, or when `wake` is signalled. The method `answers` needs less memory.
         """
         return list(self.answers(timeout_s, wake))
 
     def answers(self, timeout_s: float | None = None, wake: Wakeup | None = None) -> Iterator[Chunk]:
-        """Yield what `poll` returns, each chunk decoded when it is requested. Take all chunks before another call."""
+        """Yield what `poll` returns, but decode each chunk only when it is requested. Take all chunks before another
+        call.
+        """
         self._raise_errors()
         found = self._take_kept()
         self._send_all()
@@ -347,7 +350,7 @@ class Reader:
     # --- sending ------------------------------------------------------------------------------------------------------
 
     def _send_all(self) -> None:
-        """Send a fetch to each leader of an unfinished partition that has none in flight."""
+        """Send a fetch to each leader that has no fetch in flight and has an unfinished partition."""
         waiting = self._waiting()
         by_leader: dict[Connection, list[ReadPosition]] = {}
         for index, position in enumerate(waiting):
@@ -402,7 +405,7 @@ class Reader:
         self._sent[connection] = [(position, position.offset) for position in positions]
 
     def _wait_ms(self) -> int:
-        """Return the fetch's max_wait_ms. It is short while any partition is paused, because that partition may be
+        """Return max_wait_ms for the next fetch. It is short while any partition is paused, which may be
         resumed soon.
         """
         if not any(position.paused for position in self._positions.values()):
@@ -464,7 +467,7 @@ class Reader:
             yield from self._decode(position, offset, row)
 
     def _keep(self, position: ReadPosition, row: Any) -> None:
-        """Keep one fetch's worth of records of a paused partition; anything more is fetched again later."""
+        """Keep at most one fetch of records of a paused partition. Further records are fetched again later."""
         kept = sum(len(other.kept[1].records) for other in self._positions.values() if other.kept is not None)
         if row.records and not row.error_code and kept + len(row.records) <= self._fetch_size:
             row.records = bytes(row.records)  # the next response overwrites the buffer
@@ -538,9 +541,9 @@ class Reader:
     def _skip_gap(self, position: ReadPosition, row: Any) -> None:
         """Skip the rest of a range that is gone (compacted tombstones, aborted records).
 
-        The first empty response gives the readable end. If a second response, requested later, is empty too, no record
-        is left below that end. One response is not enough, because the broker may read the records of a response before
-        its high watermark.
+        The first empty response gives the readable end. If a later response is also empty, no record is left below that
+        end. One response is not enough, because the broker may read the records of a response before its high
+        watermark.
         """
         if row.error_code or row.records or position.end is None:
             position.empty_to = -1
@@ -562,7 +565,7 @@ class Reader:
     # --- diverged logs ------------------------------------------------------------------------------------------------
 
     def _look_back(self, connection: Connection, wanted: dict[TopicPartition, ReadPosition], answer: Any) -> None:
-        """Find diverged logs. Remove from `wanted` their partitions, and those that cannot be checked now."""
+        """Find diverged logs. Remove their partitions from `wanted`, and also partitions that cannot be checked now."""
         out_of_range = {
             TopicPartition(topic.topic, row.partition_index)
             for topic in answer.responses
@@ -666,7 +669,7 @@ class Reader:
     def _fail(self, positions: list[ReadPosition], error: Exception) -> None:
         """Schedule a retry of these partitions.
 
-        The next poll raises an error that is not retriable or has lasted retry_timeout_s.
+        If the error is not retriable, or has lasted retry_timeout_s, the next poll raises it instead.
         """
         now = time.monotonic()
         awaited = self._await_topics and isinstance(error, UnknownTopicOrPartition)

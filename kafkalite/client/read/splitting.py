@@ -1,14 +1,15 @@
 """Split a range of offsets into pieces of about the same number of bytes, for parallel reading.
 
 Kafka has no request for the number of bytes between two offsets. But a fetch of one byte returns the batch that
-contains an offset (KIP-74). Its header has first offset, last offset and size, which give the bytes per offset there.
+contains an offset (KIP-74). First offset, last offset and size in the batch header give the bytes per offset there.
 Such a fetch is called a probe here.
 
     probes        ▼      ▼      ▼  ▼▼▼  ▼      ▼         evenly over the range, then where neighbours differ
     bytes/offset  ▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂▂████▄▄▄▄▄▄▄▄▄▄         between two probes, the mean of both
     pieces        ├────────────────┼───┼───────┤         equal areas, moved to the start of a batch
 
-Pieces start at batch boundaries, so no reader decodes a batch only to drop part of it. It works with any Kafka broker.
+Pieces start at batch boundaries, so no reader decodes a batch only to drop part of it. Splitting works with any Kafka
+broker.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -50,7 +51,7 @@ class OffsetRange(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """The batch found at an offset, or the next one after it."""
+    """The batch that contains an offset, or else the next batch after the offset."""
 
     base: int
     following: int
@@ -117,7 +118,7 @@ class Profile:
     def look(self, count: int, tolerance: float) -> None:
         """Probe at least `count` offsets.
 
-        Then probe between neighbours whose size is uncertain by more than `tolerance` bytes.
+        Then also probe between neighbours where the size is uncertain by more than `tolerance` bytes.
         """
         length = self._end - self._start
         for i in range(min(count, length)):
@@ -171,7 +172,7 @@ class Profile:
 
 
 def piece_count(stretches: Sequence[EvenStretch], size_target: int) -> int:
-    """Return into how many pieces of about `size_target` bytes to cut these stretches."""
+    """Return the number of pieces of about `size_target` bytes into which to cut these stretches."""
     total = sum((stretch.end - stretch.start) * stretch.density for stretch in stretches)
     return max(1, min(round(total / size_target), PIECES_MAX))
 

@@ -9,18 +9,18 @@ With acks=all the producer is idempotent (KIP-98): each batch carries producer i
 twice is stored once, and the order is kept after failures. Without idempotence, a batch may be stored twice after a
 connection failure, or out of order if several requests are in flight.
 
-With acks=0 the only visible failure is a lost connection. A broker may drop unread requests when the connection closes,
-so `flush` sends one more request after the batches and waits for its response.
+After a batch has failed, the broker rejects the partition's following batches, because their sequence numbers leave a
+gap (OUT_OF_ORDER_SEQUENCE_NUMBER). So the producer first collects all responses of that leader. Then it sends the
+remaining batches again.
+
+With acks=0 the only visible failure is a lost connection. A broker may drop unread requests when the connection closes.
+So `flush` sends one more request after the batches and waits for its response.
 
 With a `transactional_id`, every batch is part of a transaction (`kafkalite.client.write.transactions`):
 
     with producer.transaction():
         producer.send("out", 0, records)
         producer.send_offsets_to_transaction(reader.positions, reader.group_metadata)
-
-After a batch of a partition has failed, the broker rejects the partition's following batches only because their
-sequence numbers leave a gap (OUT_OF_ORDER_SEQUENCE_NUMBER). So after a failure the producer first collects all
-responses of that leader, then sends the remaining batches again.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -139,8 +139,8 @@ class Producer:
                         None: `delivery_timeout_s`
     `transactional_id`  makes the producer transactional and fences an older producer with the same id
     `transaction_timeout_s`   the broker aborts a transaction that is open for longer
-    `on_acknowledged`   called with the partition, the offset of a batch's first record (-1: unknown, e.g. acks=0) and
-                        its record count, in order per partition
+    `on_acknowledged`   called for each batch, in order per partition: with the partition, the offset of the first
+                        record (-1: unknown, for example with acks=0) and the record count
     """
 
     def __init__(
@@ -240,9 +240,9 @@ class Producer:
     ) -> None:
         """Encode and send records; wait only while too many requests are in flight.
 
-        `records` are columns, Records or plain values. `timestamp` (ms, default now) is the timestamp of records that
-        have none; `codec` overrides the producer's codec. Raises DeliveryFailed if an earlier batch failed, or the
-        broker rejects these records.
+        `records` are columns, Records or plain values. Records without a timestamp get `timestamp` (ms, default: now).
+        `codec` overrides the producer's codec. Raises DeliveryFailed if an earlier batch failed, or if the broker
+        rejects these records.
         """
         key = self._prepare(topic, partition)
         columns, now = stamped(records, timestamp)
@@ -264,7 +264,8 @@ class Producer:
             self._enqueue(key, stream, raw, count)
 
     def send_batch(self, topic: str, partition: int, batch: Buffer) -> int:
-        """Send a batch that was fetched from another log, changing only its producer fields; return its record count.
+        """Send a batch that was fetched from another log; return its record count. Only its producer fields are
+        changed.
 
         The batch must be complete, of magic 2, and dense (last offset delta + 1 == record count), like batches from
         clients. Raises ValueError otherwise, and the errors of `send`.
@@ -321,9 +322,9 @@ class Producer:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Producer]:
-        """Run a `with` block as a transaction: commit at its end, abort after an exception and raise it.
+        """Run a `with` block as a transaction: commit at its end, or abort after an exception and raise the exception.
 
-        Raises TransactionAborted if the commit failed (the transaction is aborted then), and ProducerFenced if a newer
+        Raises TransactionAborted if the commit failed and the transaction was aborted. Raises ProducerFenced if a newer
         producer uses this transactional id.
         """
         self.begin_transaction()
@@ -354,7 +355,7 @@ class Producer:
     def commit_transaction(self) -> None:
         """Flush and commit. Raises TransactionAborted (call abort_transaction) or a fatal error such as ProducerFenced.
 
-        After a ClientError (no coordinator in time) the outcome is unknown; call it again.
+        After a ClientError (no coordinator in time) the outcome is unknown; then call this method again.
         """
         if self._manager.state == TransactionState.OPEN:
             self.flush()
@@ -374,7 +375,7 @@ class Producer:
             self._forget_sequences()
 
     def send_offsets_to_transaction(self, offsets: Offsets, group: GroupMetadata) -> None:
-        """Commit these offsets (each of the next record to read) with the transaction.
+        """Commit these offsets with the transaction. Each offset is that of the next record to read.
 
         `group` is GroupReader.group_metadata. Raises TransactionAborted if the member was replaced (KIP-447).
         """
@@ -382,9 +383,9 @@ class Producer:
         self._manager.send_offsets(offsets, group)
 
     def prepare_transaction(self) -> PreparedTransaction:
-        """Flush and leave the transaction open for `resume_transaction` in any process; then close this producer.
+        """Flush, and leave the transaction open for `resume_transaction` in any process. Then close this producer.
 
-        The transaction stays open until it times out, or until a newer producer uses the transactional id.
+        The transaction is open until it times out, or until a newer producer uses the transactional id.
         """
         self.flush()
         prepared = self._manager.prepared
@@ -394,8 +395,8 @@ class Producer:
     def resume_transaction(self, prepared: PreparedTransaction) -> None:
         """Resume a transaction that another producer with this transactional id prepared, to commit or abort it.
 
-        No request is sent. If the transaction is no longer open, its end raises ProducerFenced or InvalidTxnState.
-        Before that, send only to partitions that the transaction has not written to.
+        No request is sent. If the transaction is no longer open, the commit or abort raises ProducerFenced or
+        InvalidTxnState. Before that, send only to partitions to which the transaction has not written.
         """
         self._manager.resume(prepared)
         self._forget_sequences()
@@ -436,9 +437,9 @@ class Producer:
         self._anything_lost = False
 
     def _settle(self) -> None:
-        """With acks=0, send a last request and wait for its response, after which the broker has read all batches.
+        """With acks=0, send a last request and wait for its response: then the broker has read all batches.
 
-        Ignores lost connections.
+        Lost connections are ignored.
         """
         for connection in self._unanswered:
             with contextlib.suppress(ConnectionLost, RequestTimeout):
@@ -458,7 +459,7 @@ class Producer:
         self._producer_id, self._producer_epoch = answer.producer_id, answer.producer_epoch
 
     def _push(self, key: TopicPartition) -> None:
-        """Send the waiting batches of a partition, collecting responses while `in_flight_max` is reached."""
+        """Send the waiting batches of a partition. Collect responses while `in_flight_max` requests are in flight."""
         stream = self._streams[key]
         while stream.waiting:
             try:
@@ -520,7 +521,9 @@ class Producer:
             self._recover(None, error)
 
     def _collect_one(self, connection: Connection) -> None:
-        """Receive one response; after a failed batch receive all, and queue what must be sent again."""
+        """Receive one response. After a failed batch, receive all responses and queue the batches that must be sent
+        again.
+        """
         try:
             code, message, base_offset = receive_one(connection)
         except ClientError:
@@ -533,7 +536,7 @@ class Producer:
         self._refused(connection, batch, code, message)
 
     def _refused(self, connection: Connection, batch: Batch, code: int, message: str | None) -> None:
-        """Handle a batch's error, after collecting the responses of later batches so that no retry overtakes them."""
+        """Handle a batch's error. First collect the responses of later batches, so that no retry overtakes them."""
         again = [batch]
         failed = {batch.partition}
         others = self._in_flight.pop(connection)
@@ -604,7 +607,7 @@ class Producer:
     # --- failures -----------------------------------------------------------------------------------------------------
 
     def _recover(self, key: TopicPartition | None, error: Exception) -> None:
-        """Pause after a lost connection or without a leader, so that batches are retried.
+        """Pause after a lost connection, or while there is no leader, so that batches are retried.
 
         After the delivery timeout, the batches fail.
         """
@@ -637,7 +640,7 @@ class Producer:
         self._backoff_s = min(2 * self._backoff_s, RETRY_BACKOFF_S_MAX)
 
     def _give_up(self, batch: Batch, error: Exception) -> None:
-        """Record the first failure, and drop the partition's later batches: they would be written out of order."""
+        """Store the first failure, and drop the partition's later batches: they would be written out of order."""
         waiting = self._streams[batch.partition].waiting
         lost = batch.count + sum(following.count for following in waiting)
         waiting.clear()
@@ -661,8 +664,8 @@ class Producer:
     def _spoilt(self, transactions: ProducerTransactions, failure: DeliveryFailed) -> Exception:
         """Return the error to raise in the transaction of a batch that was not delivered.
 
-        If the broker rejects the epoch as old, a newer producer may or may not exist. The coordinator's response to an
-        abort shows whether it does.
+        If the broker rejects the epoch as old, it is unclear whether a newer producer exists. The coordinator's
+        response to an abort shows it.
         """
         cause = failure.__cause__
         return transactions.spoil(cause if isinstance(cause, ProducerFenced) else failure)

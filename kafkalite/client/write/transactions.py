@@ -5,15 +5,18 @@
                     │               │ └──error───▶ ABORT_ONLY ◀┘
                     └── ABORTING ◀──┴──abort──────────┘             any ── fenced, unauthorized ──▶ FAILED, for good
 
-There are three kinds of errors. After a retriable error the request is repeated, for example while the coordinator
-moves, loads, or completes the previous transaction. After an abortable error, TransactionAborted is raised: the caller
-has to abort the current transaction and can then begin the next. A fatal error, such as ProducerFenced, ends the
-producer: a newer producer uses the transactional id, or the broker has expired the id.
+There are three kinds of errors:
 
-The transaction protocol has two versions. In version 1 the producer first adds each partition and group at the
-coordinator, and keeps its epoch. If the producer has lost batches, it requests a new epoch (KIP-360). In version 2 (the
-cluster's transaction.version is 2, KIP-890) the brokers add partitions and groups. The producer gets a new epoch at the
-end of each transaction, so that late requests cannot enter the next transaction.
+    retriable    the request is repeated, for example while the coordinator moves, loads, or completes the previous
+                 transaction
+    abortable    TransactionAborted is raised; the caller has to abort the transaction and can begin the next
+    fatal        the producer is finished: a newer producer uses the transactional id (ProducerFenced), or the broker
+                 has expired the id
+
+The transaction protocol has two versions. In version 1, the producer adds each partition and group at the coordinator,
+and keeps its epoch. If it has lost batches, it requests a new epoch (KIP-360). In version 2 (the cluster's
+transaction.version is 2, KIP-890), the brokers add partitions and groups. Each transaction ends with a new epoch, so
+that late requests cannot enter the next transaction.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -145,7 +148,7 @@ class ProducerTransactions:
         self.producer_id, self.epoch = answer.producer_id, answer.producer_epoch
 
     def begin(self) -> None:
-        """Begin a transaction. Brokers learn of it with its first partition."""
+        """Begin a transaction. Brokers learn about it when the first partition is added."""
         self.require(TransactionState.READY)
         self._partitions.clear()
         self._groups_added.clear()
@@ -164,7 +167,7 @@ class ProducerTransactions:
         self.state = TransactionState.READY
 
     def resume(self, prepared: PreparedTransaction) -> None:
-        """Resume an open transaction. Whether it is still open shows at its end."""
+        """Resume an open transaction. If it is no longer open, only its end fails."""
         self.require(TransactionState.NEW)
         self.producer_id, self.epoch, self.second = prepared[1:]
         self._resumed = True
@@ -182,7 +185,7 @@ class ProducerTransactions:
             raise RuntimeError(f"the transaction of {self.transactional_id} is {self.state.value}, not {wanted}")
 
     def spoil(self, error: Exception) -> Exception:
-        """Move to ABORT_ONLY or FAILED after an error, as its kind requires; return the exception to raise."""
+        """Move to ABORT_ONLY or FAILED after an error, depending on its kind. Return the exception to raise."""
         if isinstance(error, KafkaError) and error.code in FENCED:
             error = ProducerFenced(
                 f"transactional id {self.transactional_id} is fenced: a newer producer uses it, or it timed out"
@@ -229,7 +232,7 @@ class ProducerTransactions:
         return first_error(codes), answer
 
     def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> None:
-        """Add a group's offsets to the transaction. They are committed if and when it commits."""
+        """Add a group's offsets to the transaction. They are committed when the transaction commits."""
         self.require(TransactionState.OPEN)
         rows = committed_offsets(offsets)
         if not rows:
@@ -283,10 +286,10 @@ class ProducerTransactions:
     # --- its end ------------------------------------------------------------------------------------------------------
 
     def end(self, *, commit: bool) -> bool:
-        """Commit or abort; return whether the epoch has changed, so that sequences restart.
+        """Commit or abort. Return whether the epoch has changed, so that sequences restart.
 
-        If the outcome is unknown because no coordinator responded in time, the state does not change and the call may
-        be repeated.
+        If no coordinator responds in time, the outcome is unknown. The state then does not change, and the call may be
+        repeated.
         """
         if commit:
             self.require(TransactionState.OPEN, TransactionState.COMMITTING)
