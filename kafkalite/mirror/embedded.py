@@ -2,13 +2,15 @@
 
     live cluster ─▶ Mirror, on its own thread ─▶ the broker that runs the mirror, through its listener, like any client
 
-Like `kafkalite mirror`, it copies exactly once and continues at its last position. It ends with the broker, or when
-another mirror with the same name starts. While the source is unreachable, the mirror retries with increasing delays,
-and the broker serves the records that are already copied. A broker without a mirror does not import this module.
+Like `kafkalite mirror`, this mirror copies exactly once and continues at its last position. It ends with the broker, or
+when another mirror with the same name starts. While the source is unreachable, the mirror retries with increasing
+delays, and the broker serves the records that are already copied.
 
-Settings have MirrorMaker 2's names where those exist, in a properties file together with the source client's settings.
-Settings that begin with `target.` are for the client that writes to this broker, if its listeners require
-authentication.
+The settings are in a properties file, together with the source client's settings. They have MirrorMaker 2's names where
+it has such a setting. If the broker's listeners require authentication, settings that begin with `target.` configure
+the client that writes to this broker.
+
+A broker without a mirror does not import this module.
 
 Thread rule: the mirror has one thread, which `start` starts and `stop` ends.
 """
@@ -81,7 +83,7 @@ class EmbeddedOptions:
 
     @classmethod
     def load(cls, servers: str | None, topics: str | None, file: Path | None) -> EmbeddedOptions:
-        """Load from a file and the flags of `kafkalite start`, which take precedence. Raises ConfigError and
+        """Load from a file and the flags of `kafkalite start`. Flags take precedence. Raises ConfigError and
         StartupError.
         """
         texts = {} if file is None else read_properties(file)
@@ -104,9 +106,9 @@ class EmbeddedOptions:
         )
 
     def pattern(self, key: str, default: str | None = None) -> str | None:
-        """Join the regular expressions of a setting into one.
+        """Join the regular expressions of a setting into one expression.
 
-        Return the default if it is not set; None if neither exists.
+        If the setting is missing, return the default, which may be None.
         """
         text = self.values.get(key)
         return default if text is None else "|".join(parts_of(text)) or None
@@ -177,9 +179,7 @@ class EmbeddedMirror:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the mirror. The mirror commits the open transaction first if the commit takes at most a few seconds.
-        Idempotent.
-        """
+        """Stop the mirror. It first commits the open transaction if that takes at most a few seconds. Idempotent."""
         self._stop.set()
         if self._thread.ident is None:
             return
@@ -212,7 +212,7 @@ class EmbeddedMirror:
             self._stop.wait(pause_s)
 
     def _went_well(self) -> bool:
-        """Run one mirror and log its error; return False if the mirror should be restarted."""
+        """Run one mirror and log its error. Return False if the mirror should be restarted."""
         try:
             self._mirror_once()
         except ProducerFenced as error:

@@ -3,9 +3,10 @@
     the source's groups ─▶ their offsets in mirrored topics ─▶ OffsetMap ─▶ OffsetCommit in the target
 
 A group's offsets in the target are changed only while the group has no members there. An offset moves backward only if
-it is still the one that this mirror committed. So a group that has read in the target is never set back, and no group
-skips records that it has not read. Both group protocols (classic, KIP-848) are supported. The members of a group in the
-target determine its protocol there.
+it is still the offset that this mirror has committed. So a group that has read in the target is never set back, and no
+group skips records that it has not read.
+
+Both group protocols (classic, KIP-848) are supported. In the target, the group's members there determine its protocol.
 
 Thread rule: one thread at a time, that of the Clients.
 """
@@ -80,7 +81,9 @@ class GroupOffsets:
         """The target offsets that equal the source's, by group."""
 
     def sync(self) -> None:
-        """Copy the offsets of all groups. After a KafkaError or ClientError the other groups wait for the next call."""
+        """Copy the offsets of all groups. After a KafkaError or ClientError, the remaining groups wait for the next
+        call.
+        """
         lowest: dict[TopicPartition, int] = {}
         starts = self._starts()
         for listing in self._source.groups.list():
@@ -96,9 +99,7 @@ class GroupOffsets:
         self._offsets.thin(lowest)
 
     def _starts(self) -> dict[TopicPartition, int]:
-        """Return the log start offsets of the target's partitions, because committed offsets below them would be out of
-        range.
-        """
+        """Return the log start offsets of the target's partitions. A lower committed offset would be out of range."""
         known = self._offsets.partitions
         names = {self._named(key.topic) for key in known}
         counts = self._target.with_retries(lambda: self._target.partition_counts(names))
@@ -111,7 +112,7 @@ class GroupOffsets:
         return TopicPartition(self._named(key.topic), key.partition)
 
     def _carry(self, group_id: str, starts: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Copy a group's offsets; return its source offsets in mirrored partitions."""
+        """Copy a group's offsets. Return its source offsets in mirrored partitions."""
         positions = {
             key: row
             for key, row in self._source.groups.committed(group_id).items()

@@ -5,13 +5,15 @@
                     ▼            compacted, in old formats or with LogAppendTime      │
               next offsets ──────────────────────────────────────────────────────── progress
 
-A transaction contains records and the progress: the next source offsets to copy. If group offsets are copied, it also
-contains the target offsets of the records. If a mirror is killed, the next mirror with the same name initializes the
-transactional id, so that the coordinator aborts the open transaction. Then this mirror reads the progress and continues
-there. So read_committed consumers see every record once. Offsets in the target differ from those in the source, because
+Each transaction contains records and the progress: the next source offsets to copy. If group offsets are copied, it
+also contains the target offsets of the records. Offsets in the target differ from those in the source, because
 transaction markers occupy offsets.
 
-The source is read with read_committed: aborted records and markers are not copied, and transactions of the source are
+If a mirror is killed, the next mirror with the same name initializes the transactional id. The coordinator then aborts
+the open transaction. The new mirror reads the progress and continues there, so read_committed consumers see every
+record once.
+
+The source is read with read_committed. Aborted records and markers are not copied, and transactions of the source are
 not preserved.
 
 The mirror keeps in memory one fetch response of each source broker, and at most five batches that are in flight to each
@@ -130,10 +132,12 @@ class Copied:
 
 
 class Copier:
-    """Sends fetched batches to a producer, unchanged if possible, otherwise their records."""
+    """Sends fetched batches to a producer: unchanged if possible, otherwise record by record."""
 
     def __init__(self, producer: Producer, offsets: OffsetMap | None, named: Callable[[str], str]) -> None:
-        """`offsets` records the offsets of what is sent; `named` returns the target's name of a topic."""
+        """`offsets` stores the source and target offsets of what is sent; `named` returns the target's name of
+        a topic.
+        """
         self._producer = producer
         self._named = named
         self._offsets = offsets
@@ -147,7 +151,7 @@ class Copier:
         self._batches.close()
 
     def copy(self, fetched: Fetched) -> int:
-        """Send the records of a response; return their number. Raises CorruptMessage, which has the damaged batch's
+        """Send the records of a response and return their number. Raises CorruptMessage with the damaged batch's
         offset.
         """
         try:
@@ -209,7 +213,9 @@ class Copier:
 
 
 def next_of_today(view: memoryview, position: int) -> BatchInfo | None:
-    """Return the header of the batch at `position` if it has magic 2; None for a message set of magic 0 or 1."""
+    """Return the header of the batch at `position` if the batch has magic 2. Return None for a message set of magic 0
+    or 1.
+    """
     try:
         return next_whole(view, position)
     except BatchError:
@@ -233,7 +239,7 @@ def is_recreated(topic: TopicDescription, key: TopicPartition, row: CopiedUpTo) 
 
 
 def refusal_of(error: KafkaError) -> str:
-    """Return the text that says why a topic is not copied."""
+    """Return the reason why a topic is not copied, for this error."""
     return f"{error} ({error.name})"
 
 
@@ -247,13 +253,13 @@ def check_prefix(prefix: str) -> None:
 
 
 class Mirror:
-    """Copies topics continuously; see the module. Only one runs per `name`: a newer one fences the older.
+    """Copies topics continuously; see the module. Only one mirror runs per `name`: a newer mirror fences the older.
 
     `name`               determines the progress topic and the transactional id
     `topics`             which topics are copied
     `prefix`             is put before the source's topic names in the target. As in MirrorMaker 2, it keeps two
                          mirrors of opposite directions from copying each other's copies
-    `commit_interval_s`, `commit_size`   when a transaction ends: its age, the bytes fetched for it
+    `commit_interval_s`, `commit_size`   limits of a transaction: its age, and the bytes fetched for it
     `refresh_s`          interval of the checks for new topics and partitions
     `sync`               what to copy besides records; None: nothing
     `config_exclude`     regular expressions for topic settings that are not copied
@@ -378,7 +384,8 @@ class Mirror:
 
     @property
     def failing(self) -> Exception | None:
-        """The reason why the mirror makes no progress: an error of reading the source or committing.
+        """The reason why the mirror makes no progress: an error of reading the source, or of committing. None if there
+        is none.
 
         Any thread may read it.
         """
@@ -417,17 +424,19 @@ class Mirror:
         )
 
     def close(self) -> None:
-        """Close the clients. An open transaction times out or is aborted by the next mirror of the name. Idempotent."""
+        """Close the clients. An open transaction times out, or the next mirror with the same name aborts it.
+        Idempotent.
+        """
         self._reader.close()
         self._copier.close()
         self._producer.close()
 
     def run(self, stop: threading.Event, *, to_end: bool = False) -> Copied:
-        """Copy until `stop` is set or, with `to_end`, until everything the source has now is copied.
+        """Copy until `stop` is set or, with `to_end`, until everything that the source has now is copied.
 
-        Raises ProducerFenced if a newer mirror of this name starts, TransactionAborted if no transaction can be
-        committed for GIVE_UP_S, LogTruncated if the source was restored or truncated, and MirrorLoop if the mirror
-        would copy copies of the target's topics.
+        Raises ProducerFenced if a newer mirror of this name starts. Raises TransactionAborted if no transaction can be
+        committed for GIVE_UP_S. Raises LogTruncated if the source was restored or truncated. Raises MirrorLoop if the
+        mirror would copy copies of the target's topics.
         """
         self._to_end = to_end
         self._reader.close()
@@ -450,9 +459,9 @@ class Mirror:
                 self._step_over(error)
 
     def _begun(self, stop: threading.Event) -> bool:
-        """Begin, and retry while the target is unavailable, except in a run to the end.
+        """Begin, and retry while the target is unavailable. A run to the end does not retry.
 
-        Return False if stopped before.
+        Return False if the mirror was stopped before.
         """
         began, pause_s = time.monotonic(), RETRY_PAUSE_S
         while not stop.is_set():
@@ -484,8 +493,9 @@ class Mirror:
         self._failing_since = time.monotonic()
 
     def _step(self, stop: threading.Event) -> bool:
-        """Run one round of copying, and the checks and synchronization that are due; return whether this round was the
-        last.
+        """Run one round of copying, then the checks and synchronization that are due.
+
+        Return whether this round was the last.
         """
         if self._looks():
             self._commit()
@@ -519,9 +529,9 @@ class Mirror:
     def _after_abort(self, error: TransactionAborted, stop: threading.Event) -> None:
         """Handle a failed transaction.
 
-        If the target refuses a topic, the topic is left behind, which means that it is not copied until it is retried.
-        Otherwise the transaction is repeated after a growing pause. Raises the error if no transaction could be
-        committed for GIVE_UP_S.
+        If the target refuses a topic, the topic is left behind: it is not copied until it is retried. Otherwise the
+        transaction is repeated after a growing pause. Raises the error if no transaction could be committed for
+        GIVE_UP_S.
         """
         refused = self._refused(error)
         if refused is not None:
@@ -577,7 +587,7 @@ class Mirror:
         self._recover(idle)
 
     def _write_if_possible(self, send: Callable[[], object]) -> None:
-        """Write as `_write` does, but tolerate a failure, because the topic's state is also in memory."""
+        """Write as `_write` does, but ignore a failure, because the topic's state is also in memory."""
         try:
             self._write(send)
         except TransactionAborted:
@@ -625,8 +635,9 @@ class Mirror:
         self._reader.add({key: self._committed[key] for key in fresh}, ends)
 
     def _is_ready(self, topic: TopicDescription) -> bool:
-        """Return whether a topic can be copied: the target has the topic, and the source has all its partitions. If
-        not, leave it behind.
+        """Return whether a topic can be copied: it exists in the target, and the source has all its partitions.
+
+        Otherwise the topic is left behind.
         """
         away = [partition.partition for partition in topic.partitions if partition.leader < 0]
         if away and not all(TopicPartition(topic.name, number) in self._committed for number in away):
@@ -651,7 +662,7 @@ class Mirror:
     def _without_copies(
         self, topics: list[TopicDescription], there: Mapping[str, TopicDescription]
     ) -> list[TopicDescription]:
-        """Return the topics to copy, without those that another mirror copied from the target under a prefix.
+        """Return the topics to copy. Topics that another mirror copied from the target under a prefix are left out.
 
         Raises MirrorLoop for a source topic that is itself a copy of the target topic to which it would be copied.
         """
@@ -681,7 +692,7 @@ class Mirror:
         """Write the progress of new partitions before their first record, then check for loops again.
 
         Each mirror writes before it checks. So if two mirrors in opposite directions start together, at least one of
-        them sees the other's progress. Raises MirrorLoop.
+        them sees the other mirror's progress. Raises MirrorLoop.
         """
         new = {key: CopiedUpTo(at, self._ids[key.topic]) for key, at in fresh.items() if key not in self._reached}
         known = self._progress.origins
@@ -733,7 +744,7 @@ class Mirror:
             yield key, 0 if found is None else found.offset
 
     def _forget_old(self, topic: TopicDescription) -> None:
-        """If a topic was recreated under its name, forget its progress, so that it is copied from its beginning."""
+        """If a topic was recreated under its name, drop its progress, so that it is copied from its beginning."""
         if self._ids.get(topic.name, topic.topic_id) != topic.topic_id:
             self._forget(topic.name)
         self._ids[topic.name] = topic.topic_id
@@ -752,8 +763,8 @@ class Mirror:
     def _some_are_others(self) -> bool:
         """Return whether a topic of this transaction was recreated since the transaction began.
 
-        The check is made after the last fetch of the transaction. Topic ids are never reused, so an id that is
-        unchanged then was unchanged all the time.
+        The check is made after the last fetch of the transaction. Topic ids are never reused. So an unchanged id shows
+        that the topic was the same all the time.
         """
         wanted = {key.topic for key in self._pending}
         answer = self._source.with_retries(lambda: self._source.refresh(wanted))
@@ -771,8 +782,8 @@ class Mirror:
     def _is_same_history(self, reached: Mapping[TopicPartition, CopiedUpTo]) -> bool:
         """Return whether the transaction continues the history of what was copied before.
 
-        The check is made after the source was unreachable or a leader has changed: the log must still have the records
-        before both the old and the new position.
+        The check is made after the source was unreachable or a leader has changed. Then the log must still have the
+        records before the old position and before the new position.
         """
         if not self._shaken or self._reader.failing is not None:
             return True
@@ -786,8 +797,8 @@ class Mirror:
     def _check_history(self, reached: Mapping[TopicPartition, CopiedUpTo]) -> bool:
         """Return whether the source still has the history of these positions.
 
-        If the history is lost, raise LogTruncated or, depending on `on_data_loss`, set the positions back. After the
-        next check for topics, copying continues there.
+        If not, either LogTruncated is raised, or the positions are set back, as `on_data_loss` says. Copying continues
+        at the new positions after the next check for topics.
         """
         positions = {key: Position(row.offset, row.mark) for key, row in reached.items() if row.offset > 0}
         found = find_divergences(self._source, positions)
@@ -863,9 +874,9 @@ class Mirror:
             raise TopicFailed(failed.topic, refusal_of(error)) from error
 
     def _copied(self, fetched: Fetched) -> int:
-        """Send the records of a response; return their number.
+        """Send the records of a response and return their number.
 
-        Raises TopicFailed if they are unreadable or the target refuses the topic.
+        Raises TopicFailed if the records are unreadable or the target refuses the topic.
         """
         try:
             return self._copier.copy(fetched)
@@ -884,7 +895,7 @@ class Mirror:
         return self._open and (late or sum(self._pending_sizes.values()) >= self._commit_size)
 
     def _commit(self) -> bool:
-        """Commit the transaction with its progress; return False if it was rolled back."""
+        """Commit the transaction with its progress. Return False if it was rolled back."""
         if not self._open:
             return True
         if self._some_are_others():
@@ -930,7 +941,7 @@ class Mirror:
         return True
 
     def _roll_back(self) -> None:
-        """Abort the transaction; every partition continues where the last committed transaction ended."""
+        """Abort the transaction. Every partition continues where the last committed transaction ended."""
         if self._open:
             self._producer.abort_transaction()
             self._open = False

@@ -1,19 +1,19 @@
 """Map source offsets to target offsets, so that consumer groups can continue in the target.
 
-A mirror keeps the order of records but not their offsets. Source and target have gaps at different offsets. In the
-source, transaction markers, aborted records and compaction cause gaps; in the target, the mirror's transaction markers
-and aborted transactions do. The map consists of runs of records whose offsets are consecutive in the source and in the
-target:
+A mirror keeps the order of records but not their offsets, because source and target have gaps at different offsets.
+Gaps come from transaction markers and aborted records, and in the source also from compaction. The map consists of
+runs. A run is a sequence of records whose offsets are consecutive in the source and in the target:
 
     source   0 1 2 3 M 5 6 7 . . 10 11          M a transaction marker, . compacted away
     target   0 1 2 3   4 5 6 M    8  9          runs (source, target, count): (0, 0, 4)  (5, 4, 3)  (10, 8, 2)
 
     translate(6) = 5     translate(4) = 4, the next record     translate(12) = 10, the end
 
-Runs are stored in spans. A span contains all runs of a range of source offsets that was copied without a hole. When a
-span gets old, its runs are dropped; then all its offsets are translated to the beginning of the span. So a translated
-offset is never beyond what the group has read. A hole arises while a mirror runs without recording offsets. An offset
-in a hole is translated to the beginning of the hole. Offsets before the first span cannot be translated.
+Runs are stored in spans. A span contains all runs of a range of source offsets that was copied without a hole. A hole
+arises while a mirror runs without recording offsets. When a span gets old, its runs are dropped.
+
+A translated offset is never beyond what the group has read: an offset in an old span becomes the beginning of the span,
+and an offset in a hole becomes the beginning of the hole. Offsets before the first span cannot be translated.
 
     topic    kafkalite.mirror-offsets.NAME, one partition, cleanup.policy=compact
     key      ["source cluster id", "topic", partition, first source offset of the span]      JSON
@@ -74,12 +74,12 @@ class Run(NamedTuple):
 
 
 class OffsetUnknown(Exception):
-    """The target acknowledged a batch without remembering its offset."""
+    """The target acknowledged a batch without returning its offset."""
 
 
 @dataclass(slots=True)
 class Span:
-    """A span maps source offsets from `first` to before `next` to target offsets from `target` to before `end`.
+    """A mapping of source offsets from `first` to before `next` to target offsets from `target` to before `end`.
 
     An old span has no runs.
     """
@@ -115,7 +115,7 @@ class Span:
 
 
 def runs_to_numbers(span: Span) -> list[int] | None:
-    """Encode runs for a value of the topic: the gaps before each run, and its count."""
+    """Encode runs for a value of the topic: for each run, the two gaps before it and its count."""
     if span.runs is None:
         return None
     found, source, target = [], span.first, span.target
@@ -151,7 +151,7 @@ class PartitionOffsets:
     def translate(self, offset: int) -> int | None:
         """Translate a source offset to the target offset of the first copied record at or after it.
 
-        In an old span without runs, it becomes the span's beginning. Returns None before the first span.
+        In an old span without runs, the result is the span's beginning. Returns None before the first span.
         """
         at = bisect_right(self.spans, offset, key=lambda span: span.first) - 1
         if at < 0:
@@ -160,9 +160,9 @@ class PartitionOffsets:
         return span.translate(offset) if offset < span.next else span.end
 
     def forgets(self, below: int) -> Iterator[tuple[Span, bool]]:
-        """Drop runs that no group at or after offset `below` needs, and those above the limit.
+        """Drop runs that no group needs (groups have offsets from `below` on), and runs beyond the limit.
 
-        Yield each changed span, and whether it was dropped.
+        Yield each changed span, and whether the whole span was dropped.
         """
         while (exact := len(self.spans) - self._exact_from) > EXACT_SPANS_KEPT:
             span = self.spans[self._exact_from]
@@ -184,7 +184,7 @@ class PartitionOffsets:
 class OffsetMap:
     """The offsets of all partitions, and the additions of the open transaction; see the module.
 
-    sent_run, sent_offsets, acknowledged, for each batch ─▶ write, into the transaction ─▶ settle (committed) or forget
+    for each batch: sent_run, sent_offsets, acknowledged ─▶ write, into the transaction ─▶ settle, or forget
     """
 
     def __init__(self, target: Client, name: str, source_id: str) -> None:
@@ -207,8 +207,9 @@ class OffsetMap:
         self._target.admin.create_topic_if_missing(self.topic, 1, configs=SETTINGS)
 
     def load(self) -> None:
-        """Load the offsets as of the last transaction. Initialize the transactional id first, so that no other mirror
-        writes.
+        """Load the offsets as of the last transaction.
+
+        Initialize the transactional id first, so that no other mirror writes.
         """
         end = self._target.end_offset(self.topic, 0)
         reader = ColumnReader(self._target, isolation_level="read_committed", columns=["key", "value"])
@@ -233,7 +234,8 @@ class OffsetMap:
                 self.partitions[where] = PartitionOffsets(ids, [span for own, span in kept.values() if own == ids])
 
     def begin(self, key: TopicPartition, offset: int, ids: tuple[bytes, bytes], end: int, *, from_start: bool) -> None:
-        """Start recording a partition at this source offset; its copy gets the target offset `end` or a later one.
+        """Start recording a partition at this source offset. The copy of that record gets the target offset `end` or a
+        later one.
 
         `from_start` says that the source has no earlier records.
         """
@@ -260,7 +262,7 @@ class OffsetMap:
             queue.append((int(offsets[start]), end - start))
 
     def acknowledged(self, key: TopicPartition, base_offset: int, count: int) -> None:
-        """Note the target offset of an acknowledged batch. Batches that were not noted as sent are ignored."""
+        """Store the target offset of an acknowledged batch. A batch that was not noted as sent is ignored."""
         queue = self._sent.get(key)
         if queue is None:
             return
@@ -313,7 +315,7 @@ class OffsetMap:
         self._unknown = False
 
     def thin(self, lowest: Mapping[TopicPartition, int]) -> None:
-        """Drop offsets that no group needs, which are those below `lowest`; the next transaction writes the change."""
+        """Drop offsets below `lowest`, which no group needs. The next transaction writes the change."""
         for key, known in self.partitions.items():
             for span, gone in known.forgets(lowest.get(key, known.spans[-1].next)):
                 record = self._record(key, known.ids, span)
@@ -332,7 +334,7 @@ class OffsetMap:
 
 
 def grown(last: Span, runs: list[Run], following: int) -> list[Span]:
-    """Return the last span extended by these runs; if it is full, return it with further spans."""
+    """Return the last span extended by these runs. If it becomes full, return further spans too."""
     held = 0 if last.runs is None else len(last.runs) // 3
     if last.runs is None or held >= RUNS_FULL:
         spans = [last, Span(last.next, last.next, last.end, last.end)]

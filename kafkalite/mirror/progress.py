@@ -8,13 +8,12 @@
              "origins": [["cluster id", "topic"], …]     the topics of which the source's topic is a copy
              "left_behind": "why", "since": ms, "tries": n       for a topic that cannot be copied, with partition -1
 
-A partition's row is written before its first record is copied. Consider two mirrors in opposite directions: each stores
-its rows in the other's source. So each mirror sees in its source which topics the other copies. If both start at the
-same time, at least one of them sees the other's rows (kafkalite.mirror.upstream).
+Records and progress become visible together. So a mirror that was killed continues where its last transaction ended.
+Progress is not stored as the offsets of a group, because these expire when a mirror is stopped for a week.
 
-Records and progress become visible together, so a mirror that was killed at any time continues where its last
-transaction ended. Progress is stored in a topic and not as the offsets of a group, because group offsets expire when a
-mirror is stopped for a week.
+A partition's row is written before its first record is copied. This protects two mirrors in opposite directions: each
+mirror finds in its source the rows of the other, and sees which topics the other copies. If both start at the same
+time, at least one of them sees the other's rows (kafkalite.mirror.upstream).
 
 This is version 1 of the format; a reader ignores unknown fields.
 
@@ -52,8 +51,9 @@ class Origin(NamedTuple):
 
 
 class CopiedUpTo(NamedTuple):
-    """The progress of a source partition, which is copied up to before `offset`. The topic had the id `topic_id` at
-    that time.
+    """The progress of a source partition, which is copied up to before `offset`.
+
+    `topic_id` is the topic's id at that time.
     """
 
     offset: int

@@ -38,8 +38,9 @@ class TopicReport:
 
 
 def read_reports(target: Client, name: str | None = None) -> list[TopicReport]:
-    """Return the sorted reports of the mirror `name`, or of all mirrors that copy to `target`. Raises KeyError for a
-    name without a mirror.
+    """Return the sorted reports of the mirror `name`, or of all mirrors that copy to `target`.
+
+    Raises KeyError if there is no mirror `name`.
     """
     topics = [topic for topic in target.topics() if topic.startswith(PREFIX)]
     if name is not None:
@@ -79,7 +80,7 @@ def reports_of(target: Client, progress: str) -> list[TopicReport]:
 
 
 def add_lags(reports: list[TopicReport], source: Client) -> None:
-    """Add the lag of each topic of this source. The lag of deleted topics and other clusters' topics stays None."""
+    """Add the lag of each topic of this source. For deleted topics and topics of other clusters, the lag stays None."""
     source.refresh([])
     for report in reports:
         if report.source_id != (source.cluster_id or ""):

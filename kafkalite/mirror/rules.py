@@ -1,8 +1,10 @@
-"""Copy ACLs and quotas to the target, and report users that the target lacks.
+"""Copy ACLs and quotas from the source to the target, and report users that the target lacks.
 
-ACLs and quotas of the source are copied. Other ACLs and quotas of the target stay. If an ACL or quota that this mirror
-has copied is deleted in the source, the mirror also deletes it in the target. Passwords cannot be copied, because no
-cluster returns them, salted or not (KIP-554). So users that need a password are only reported.
+The target's other ACLs and quotas are kept. If an ACL or quota that this mirror has copied is deleted in the source, it
+is also deleted in the target.
+
+Users without a password in the target are only reported. Passwords cannot be copied, because no cluster returns them,
+not even as hashes (KIP-554).
 
 Thread rule: one thread at a time, that of the Clients.
 """
@@ -29,8 +31,8 @@ OUT_OF_REACH: Final = frozenset({ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCo
 class RulesCopy:
     """Copies ACLs.
 
-    MirrorMaker 2 copies only topic ACLs, without WRITE, since its targets are copies. A target here may replace the
-    source, so all ACLs are copied unchanged.
+    All ACLs are copied unchanged, because a target may replace the source. MirrorMaker 2, whose targets are only
+    copies, copies only topic ACLs, without WRITE.
     """
 
     def __init__(self, source: Client, target: Client, note: Callable[[str], object]) -> None:

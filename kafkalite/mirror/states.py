@@ -22,7 +22,7 @@ PAUSE_S_MAX: Final = 60.0
 
 
 class TopicFailed(Exception):
-    """One topic cannot be copied at the moment; the others can."""
+    """One topic cannot be copied at the moment. Other topics can be copied."""
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(f"topic {topic}: {reason}")
@@ -63,7 +63,7 @@ class TopicStates:
         self._retry_at.update(dict.fromkeys(rows, 0.0))
 
     def leave(self, topic: str, reason: str) -> LeftBehind:
-        """Note that a topic was refused, for the first time or again."""
+        """Store that a topic was refused, for the first time or again."""
         before = self._rows.get(topic)
         tries = 1 if before is None else before.tries + 1
         since_ms = int(time.time() * 1000) if before is None else before.since_ms
@@ -73,7 +73,7 @@ class TopicStates:
         return row
 
     def begin(self, topic: str) -> bool:
-        """Return whether a topic may be copied now. A topic left behind then becomes a retried one."""
+        """Return whether a topic may be copied now. A topic that was left behind then counts as being retried."""
         if topic not in self._rows or topic in self._tried:
             return True
         if self._retry_at[topic] > time.monotonic():

@@ -1,6 +1,6 @@
 """Report the health and metrics of a mirror: records copied, lag and errors.
 
-The status continues over restarts: after a failure, a new Mirror object reports to the same status.
+The status survives a failure of the mirror: the next Mirror object reports to the same status.
 
 Thread rule: the mirror's thread changes the status; any thread may call `families` and `not_ready`.
 """
@@ -46,7 +46,7 @@ class MirrorStatus:
         self._mirror = mirror
 
     def lost(self, error: BaseException | None) -> None:
-        """Note that the mirror has ended, with its error if it failed."""
+        """Store that the mirror has ended, with its error if it failed."""
         mirror, self._mirror = self._mirror, None
         if mirror is not None:
             self._records.update(mirror.copied.records)
@@ -68,7 +68,9 @@ class MirrorStatus:
 
     @property
     def seconds_since_success(self) -> float:
-        """Seconds since a transaction was committed or there was nothing new to copy; before that, since the start."""
+        """Seconds since a transaction was committed or there was nothing new to copy. Before that, seconds since the
+        start.
+        """
         mirror = self._mirror
         last = self._last_success if mirror is None else mirror.last_success or self._last_success
         return time.monotonic() - (self._made if last is None else last)

@@ -1,9 +1,11 @@
 """Select the topics to mirror, and create them in the target: same settings, and at least as many partitions.
 
-A missing topic is created with the settings that are set on the source's topic, as far as the target supports them. An
-existing topic gets missing partitions; its settings change only if `follow` is called. Settings that describe a cluster
-and not its data are not copied: those in MirrorMaker 2's default `config.properties.exclude`, the replication factor,
-and the format of Kafka 0.7. So a topic in 0.7's format becomes an ordinary topic in the target.
+A missing topic is created with the settings that are set on the source's topic and that the target supports. An
+existing topic gets missing partitions. Its settings change only if `follow` is called.
+
+Settings that describe a cluster and not its data are not copied: the default of MirrorMaker 2's
+`config.properties.exclude`, the replication factor, and the format of Kafka 0.7. So a topic in 0.7's format becomes an
+ordinary topic in the target.
 
 Thread rule: one thread at a time, that of the Clients.
 """
@@ -40,10 +42,9 @@ OWN_SETTING: Final = "topic"
 
 
 class TopicFilter:
-    """Selects topics whose names match `include` completely and not `exclude`; never internal topics or mirrors'
-    topics.
+    """Selects topics whose names match `include` completely and not `exclude`.
 
-    Raises ValueError for an invalid pattern.
+    Internal topics and the topics of mirrors are never selected. Raises ValueError for an invalid pattern.
     """
 
     def __init__(self, include: str = ".*", exclude: str | None = None) -> None:
@@ -80,11 +81,11 @@ class TargetTopics:
         config_exclude: Iterable[str] = CONFIG_EXCLUDE,
         note: Callable[[str], object] = lambda _: None,
     ) -> None:
-        """`sample_topic` is any topic of the target; the names of its settings are taken as the settings that the
-        target supports.
+        """`sample_topic` is any topic of the target: the target is assumed to support the settings that this topic has.
 
         `prefix` is put before the source's topic names in the target. `config_exclude` are regular expressions for
-        settings that are not copied; an invalid one raises ValueError. `note` is called with messages for the operator.
+        settings that are not copied; an invalid expression raises ValueError. `note` is called with messages for the
+        operator.
         """
         self._source = source
         self._target = target
@@ -127,7 +128,7 @@ class TargetTopics:
         return self._prefix + name
 
     def follow(self, name: str) -> None:
-        """Give the target's topic exactly the settings set on the source's topic, except excluded ones.
+        """Give the target's topic exactly the settings set on the source's topic, except excluded settings.
 
         A setting with the default in the source gets the target's default (KIP-894). Raises KafkaError if the target
         refuses.

@@ -2,10 +2,11 @@
 
     the source's kafkalite.mirror.* ─▶ Upstream ─▶ "orders" is a copy of cluster B's "orders"
 
-Every mirror stores its progress in its target, so a cluster's progress topics list the topics that were copied into it.
-A progress row also contains the origins of the source's topic, which are the topics of which the source's topic is a
-copy. So a ring of three clusters is detected like a ring of two, once each mirror has seen the row of the previous
-mirror.
+Every mirror stores its progress in its target. So a cluster's progress topics list the topics that were copied into it.
+
+The origins of a topic are the topics of which it is a copy, directly or through other copies. Each progress row
+contains the origins of the copied topic. So a ring of three clusters is detected like a ring of two, once each mirror
+has seen the row of the previous mirror.
 
 Thread rule: one thread at a time, that of the Client.
 """
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class MirrorLoop(ValueError):
-    """Two mirrors would copy each other's copies without end."""
+    """Two mirrors would endlessly copy each other's copies."""
 
 
 class Copy(NamedTuple):
