@@ -1,22 +1,24 @@
 """Find records that contain an id, across topics and time, and their state in each consumer group.
 
-    front.py        the entry point: `search`, and Inquiry, the arguments of a search
-    path.py         orders the records found (hits), copies after their originals
-    verdicts.py     determines the state of each record in each group
-    following.py    continues a search with later records
-    searches.py     runs a search with several workers
-    snapshot.py     selects the topics, and the offset range of each partition
-    questions.py, document_paths.py, tracking_file.py    the id to find, and the places in a record to search
-    reach.py        accounts for the offsets that were read
-
-Each module uses only those below it. Names are imported when first used.
-
     from kafkalite.track import search
 
     with search("127.0.0.1:9092", "a-17", topics="orders.*", places="header:correlation-id,json:$.id") as found:
         for hit in found:
             print(hit, hit.record.value)
         print(found.complete, found.reach)
+
+    front.py            the entry point: `search`, and Inquiry, the arguments of a search
+    verdicts.py         determines the state of each record in each group
+    path.py             orders the records found (hits), so that a copy follows its original
+    following.py        continues a search with later records
+    searches.py         runs a search with several workers
+    snapshot.py         selects the topics, and the offset range of each partition
+    tracking_file.py    loads the places to search for each topic
+    questions.py        the id to find, and the places in a record to search
+    document_paths.py   paths in JSON and Avro documents
+    reach.py            reports which offsets were read
+
+Each module uses only modules listed below it. Names are imported when first used.
 """
 
 from __future__ import annotations

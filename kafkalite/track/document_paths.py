@@ -3,7 +3,9 @@
     $.order.id     nested names                   $['odd name'].id     a name of any characters
     $.items[0]     an item, from 0                $.items[*].id        every item of a list, every value of an object
 
-The `$` and the dot after it are optional. Thread rule: functions are pure.
+The `$` and the dot after it are optional.
+
+Thread rule: functions are pure.
 """
 
 from __future__ import annotations

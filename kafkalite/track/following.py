@@ -1,6 +1,8 @@
 """Continue a search with records as they arrive, from exactly the offsets where the search ended.
 
-Topics and partitions that were created since are read from their beginning. Thread rule: one thread at a time.
+Topics and partitions that were created since then are read from their beginning.
+
+Thread rule: one thread at a time.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ def follow(
 
 
 def step_over(client: Client, reader: Reader, error: Exception, trouble: Callable[[str], None]) -> None:
-    """Continue after deleted or damaged offsets; stop reading a partition that has any other error."""
+    """Skip deleted or damaged offsets, and continue where a log was truncated. After any other error, stop reading the
+    partition.
+    """
     key = reader.failed
     if key is None:
         raise error
@@ -94,7 +98,7 @@ def step_over(client: Client, reader: Reader, error: Exception, trouble: Callabl
 
 
 def add_new(client: Client, reader: Reader, topics: TopicFilter, known: set[TopicPartition]) -> set[TopicPartition]:
-    """Add new partitions to the reader, from their beginning; return them."""
+    """Add new partitions to the reader, from their beginning, and return them."""
     try:
         found = {name: row for name, row in client.topics().items() if topics.matches(name)}
         keys, faults = reachable(client, found)

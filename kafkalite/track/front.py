@@ -1,4 +1,5 @@
-"""Create searches: `search` creates one, and an Inquiry has the arguments of a search and can create it repeatedly.
+"""Create searches for records that contain an id: `search` for a single search, Inquiry for arguments to use
+repeatedly.
 
 Thread rule: an Inquiry is immutable; a search that it starts belongs to one thread.
 """
@@ -49,7 +50,9 @@ class TooLarge(ValueError):
 
 @dataclass(frozen=True)
 class Inquiry:
-    """The arguments of a search; times in ms since 1970. `registry` is a schema registry's address, for Avro places."""
+    """The arguments of a search. Times are in ms since 1970. `registry` is a schema registry's address, for Avro
+    places.
+    """
 
     topics: TopicFilter
     questions: Questions
@@ -141,7 +144,7 @@ class Inquiry:
 
 
 def whole_path(client: Client, hits: Sequence[Hit], remark: Callable[[str], object] | None = None) -> list[Step]:
-    """Return the records found (hits), the originals of letters among them, and all letters of originals, in order.
+    """Return the hits of a search together with the originals and all letters of the same records, in order.
 
     A letter is a copy in a retry or dead-letter topic. Calls `remark` with a sentence if not all letters could be
     examined.
@@ -170,11 +173,11 @@ def search(
 ) -> Search:
     """Return a search that has not started; use it as a context manager. `client` may be bootstrap servers.
 
-    `topics`     whole names or regular expressions (RE2) for whole names, separated by commas
+    `topics`     whole names, or regular expressions (RE2) for whole names, separated by commas
     `places`     "header:NAME,key,value,json:PATH,avro:PATH" (default: those in the file `tracking`, or else any header,
                  the key and the value)
     `how`        "is", "begins", "contains" or "regex"; `negated` finds records that do not match
-    `since`, `until`    record timestamps in ms since 1970, in any order; records without one always match
+    `since`, `until`    record timestamps in ms since 1970, in any order; records without a timestamp always match
 
     Raises ValueError for invalid arguments, TooLarge for more than `size_max` bytes, and UnknownTopicOrPartition.
     """

@@ -3,9 +3,9 @@
     orders-3-1842 ──▶ retry.billing.orders.10s-3-77   copy for a retry: attempt 1, ValueError
                   └─▶ dlq.billing.orders-3-12         copy as a dead letter
 
-A letter (a record in a retry or dead-letter topic) names its original in its headers, in any known format
-(`kafkalite.failures.headers`). The letters of the found records are searched separately, because a letter without a
-value does not contain the id that is searched for.
+A letter is a record in a retry or dead-letter topic. Its headers name its original, in any of the formats that
+`kafkalite.failures.headers` reads. A letter without a value does not contain the id that is searched for, so letters
+are searched separately, by their originals.
 
 Thread rule: functions are pure except `letters_of` and `origins_of`, which belong to the Client's thread.
 """
@@ -62,7 +62,7 @@ class Step(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """The original record, such as orders-3-1842. If this record is not a letter, it is its own original."""
+        """The original record, such as orders-3-1842. A record that is not a letter is its own original."""
         if self.letter is None:
             return str(self.hit)
         return origin_text(self.letter.letter.partition, self.letter.letter.offset)
@@ -97,7 +97,9 @@ def originals(steps: Iterable[Step]) -> list[Hit]:
 
 
 def origins_of(client: Client, hits: Sequence[Hit]) -> list[Hit]:
-    """Return the original records of the letters found. Leave out originals that were found or no longer exist."""
+    """Return the original records of the letters found. Originals that are hits already, or no longer exist, are left
+    out.
+    """
     known = {(hit.partition, hit.record.offset) for hit in hits}
     wanted: dict[Origin, None] = {}
     for hit in hits:
@@ -120,10 +122,10 @@ def letters_of(
     topics: str = LETTER_TOPICS,
     remark: Callable[[str], object] | None = None,
 ) -> list[Hit]:
-    """Return the letters of these records: those whose headers name one of them as the original.
+    """Return the letters whose headers name one of these records as their original.
 
-    They are searched in topics with names of retry and dead-letter topics, and in topics that policies choose. Calls
-    `remark` with a sentence if not all letters could be examined.
+    The search covers topics with names of retry and dead-letter topics, and dead-letter topics that policies choose.
+    Calls `remark` with a sentence if not all letters could be examined.
     """
     origins = {(hit.partition, hit.record.offset): hit for hit in hits if found_letter(hit.record.headers) is None}
     if not origins:

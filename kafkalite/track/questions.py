@@ -1,6 +1,6 @@
 """Match records against a question: the text to find, and the places in a record where to look for it.
 
-    header:correlation-id   the value of a header with that name; header:* for any
+    header:correlation-id   the value of a header with that name; header:* for any header
     key                     the key
     value                   the value as text
     json:$.order.id         a value of a JSON document: a string, or a number as it is written
@@ -8,19 +8,17 @@
     key-json:$.id           the same in a JSON key
     key-avro:id             the same in an Avro key
 
-| | key, header | value | json, avro |
-| --- | --- | --- | --- |
-| is | all of it; also a UUID in 16 bytes, a number in 4 or 8 | contains it as a word | all of it |
-| begins, contains | its text | its text | its text; Avro numbers match only as a whole |
-| regex | RE2 matches within its text | the same | the same |
+| | key, header | value | json, avro | | --- | --- | --- | --- | | is | all of it; also a UUID in 16 bytes, a number in
+4 or 8 | contains it as a word | all of it | | begins, contains | its text | its text | its text; Avro numbers match
+only as a whole | | regex | RE2 matches within its text | the same | the same |
 
 The 4 or 8 bytes of a number are big-endian, as Kafka's serializers write them. A word is text that is not adjacent to a
 letter, digit or underscore.
 
-A needle is a byte string. A question lists its needles (`Question.rows`): a matching record contains at least one of
-them, so the reader decodes only records that contain a needle. Needles include JSON escapes, because JSON text may be
-escaped, and the varint of an Avro number. A negated question, or one with a regular expression, has no needles; then
-every record is decoded.
+Most questions have needles, which let the reader decode few records. A needle is a byte string, and every matching
+record contains at least one needle of the question (`Question.rows`). JSON escapes of the text and the varint of an
+Avro number are needles too. A negated question, or a question with a regular expression, has no needles: every record
+is decoded.
 
 Thread rule: questions are immutable; a Matcher belongs to one thread at a time.
 """
@@ -84,7 +82,7 @@ class How(StrEnum):
 
 
 class Place(NamedTuple):
-    """A place in a record to search. `name` is that of a header; `path` is for JSON and Avro."""
+    """A place in a record to search. `name` is a header's name; `path` is for JSON and Avro."""
 
     kind: Kind
     name: str = ""
@@ -152,7 +150,7 @@ def parse_place(text: str) -> Place:
 class Question:
     """A text and the places to search; see the module.
 
-    Raises ValueError for an empty or overlong text, and for an invalid expression.
+    Raises ValueError for an empty text, for a text that is too long, and for an invalid expression.
     """
 
     def __init__(
@@ -198,8 +196,8 @@ class Question:
 class Questions:
     """A text to find, in places of a record that depend on the topic.
 
-    `rules` are (expression for a topic's whole name, places); the first match applies. `places` is for all other
-    topics.
+    `rules` are (expression for a topic's whole name, places); the first rule that matches applies. `places` applies to
+    all other topics.
     """
 
     def __init__(
@@ -256,7 +254,7 @@ def _binary(text: str) -> tuple[bytes, ...]:
 
 
 def _escapes(text: str) -> list[bytes]:
-    """Return JSON escapes such that a document that contains this text, but not its bytes, must contain one of them."""
+    """Return JSON escapes. A document that contains this text, but not its bytes, must contain one of them."""
     found = [b"\\u"]
     if "/" in text:
         found.append(b"\\/")

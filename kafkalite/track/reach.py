@@ -3,7 +3,7 @@
     requested offsets = records seen + markers + aborted + damaged + aged out + not seen + missing
 
 Markers are transaction markers. Offsets that aged out were deleted during the search. Missing offsets were compacted or
-never had a record. If offsets were not seen, the account gives the reason.
+never had a record. If offsets were not seen, the account contains the reason.
 
 Thread rule: a Slice belongs to the worker that reads it. A Reach is built from slices in their current state.
 """

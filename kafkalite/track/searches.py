@@ -3,7 +3,7 @@
     snapshot ─▶ slices, newest first ─▶ workers, each with a client and a reader ─▶ hits ─▶ the iterating thread
                                                      └▶ records seen, markers, gaps, damage ─▶ reach
 
-The end offsets are fixed before anything is read. So even a search of a topic that is being written ends, and
+The end offsets are fixed before anything is read. So the search of a topic ends even if the topic is being written.
 `kafkalite.track.following` can continue exactly at the end offsets.
 
 Thread rule: a Search belongs to one thread; any thread may call `cancel`.
@@ -88,7 +88,7 @@ class Window(NamedTuple):
     until: int | None = None
 
     def holds(self, timestamp: int) -> bool:
-        """Return whether a timestamp is in the range; records without one always are."""
+        """Return whether a timestamp is in the range. Records without a timestamp always are."""
         if timestamp < 0:
             return True
         return (self.since is None or timestamp >= self.since) and (self.until is None or timestamp < self.until)
@@ -145,8 +145,8 @@ class Search:
 
     Iterate over it to get hits in the order in which they are found; then check `reach`.
 
-    1. Nothing is read before the first iteration.
-    2. Use it as a context manager, or `close` it: its threads and connections end within POLL_S.
+    1. Nothing is read before the first iteration. 2. Use it as a context manager, or `close` it. Its threads and
+    connections then end within POLL_S.
     """
 
     def __init__(
@@ -313,7 +313,7 @@ class Search:
                     reader.drop([key])
 
     def _refill(self, reader: Reader, held: dict[TopicPartition, Slice]) -> None:
-        """Take the newest slices, but only of partitions in which this worker does not read another slice."""
+        """Take the newest slices. A worker reads at most one slice of each partition at a time."""
         with self._lock:
             passed: list[Slice] = []
             while self._waiting and len(held) < HELD_MAX and len(passed) < HELD_MAX:
@@ -338,7 +338,7 @@ class Search:
                 return
 
     def _meet(self, client: Client, reader: Reader, held: dict[TopicPartition, Slice], error: Exception) -> None:
-        """Handle a partition's error: skip deleted and damaged offsets; any other error ends the slice."""
+        """Handle a partition's error. Deleted and damaged offsets are skipped; any other error ends the slice."""
         key = reader.failed
         if key is None or key not in held:
             raise error

@@ -1,6 +1,7 @@
 """Select the topics of a search, and fix the offset range of each partition before the search starts.
 
 Errors do not stop the search: a topic without permission or a partition without a leader is reported with the reason.
+
 Thread rule: one thread at a time, that of the Client.
 """
 
@@ -40,8 +41,9 @@ class Snapshot(NamedTuple):
 
 
 class TopicFilter:
-    """Selects topics by whole names or regular expressions (RE2) for whole names, separated by commas. Raises
-    ValueError.
+    """Selects topics by whole names, or by regular expressions (RE2) for whole names, separated by commas.
+
+    Raises ValueError for an invalid filter.
     """
 
     def __init__(self, text: str) -> None:
@@ -73,7 +75,7 @@ class TopicFilter:
 
 
 def topics_of(client: Client, topics: TopicFilter) -> tuple[dict[str, TopicDescription], list[Reach]]:
-    """Return the selected topics, and those that may not be read.
+    """Return the selected topics, and the account of those that may not be read.
 
     Raises UnknownTopicOrPartition if a name or expression matches no topic.
     """
@@ -126,7 +128,7 @@ def snapshot(client: Client, topics: TopicFilter, isolation: int, since: int | N
 def without_times(
     client: Client, keys: Iterable[TopicPartition], faults: dict[TopicPartition, str]
 ) -> set[TopicPartition]:
-    """Return the partitions without timestamps: message format 0, and Kafka 0.7's."""
+    """Return the partitions whose records have no timestamps: those in message format 0 or in Kafka 0.7's format."""
     return {
         key for key, at in offsets_at(client, keys, OFFSET_MAX_TIMESTAMP, READ_UNCOMMITTED, faults).items() if at < 0
     }
@@ -152,7 +154,7 @@ def reachable(
 def offsets_at(
     client: Client, keys: Iterable[TopicPartition], stamp: int, isolation: int, faults: dict[TopicPartition, str]
 ) -> dict[TopicPartition, int]:
-    """Return the offsets from ListOffsets; partitions that fail are added to `faults`."""
+    """Return the offsets from ListOffsets. Partitions that fail are added to `faults`."""
     wanted = [key for key in keys if key not in faults]
     if not wanted:
         return {}
@@ -170,7 +172,7 @@ def offsets_at(
 
 
 def parted(keys: list[TopicPartition]) -> list[list[TopicPartition]]:
-    """Split partitions by topic; if they are all of one topic, into single partitions."""
+    """Split partitions by topic. If all partitions belong to one topic, return single partitions."""
     by_topic: dict[str, list[TopicPartition]] = {}
     for key in keys:
         by_topic.setdefault(key.topic, []).append(key)

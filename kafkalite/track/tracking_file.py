@@ -1,10 +1,10 @@
-"""Load tracking.toml, which lists for each topic the places in a record where ids are.
+r"""Load the file tracking.toml, which lists for each topic the places in a record where ids are.
 
     places = "header:correlation-id,key"        # for all other topics (default: any header, the key, the value)
 
     [topics]                                    # topic names or regular expressions; the first that matches is used
     orders = "json:$.order.id"
-    "events\\..*" = "avro:order.id,key"
+    "events\..*" = "avro:order.id,key"
 
 Thread rule: functions are pure.
 """

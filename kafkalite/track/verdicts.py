@@ -1,13 +1,11 @@
 """Determine a record's state in each consumer group from the group's committed offsets, its ledger and its letters.
 
-| state | meaning |
-| --- | --- |
-| processed, read | the group's offset is after it: processed if the group has a ledger, else only known to be read |
-| waiting | the group has not reached it yet; the lag is the maximum number of records still to read before it |
-| waits for GROUP | waiting, because the policy lets that group handle the record first, and it has not yet |
-| trying, retrying, parked, redriven | a copy of it is in a retry topic, or it is being processed |
-| dead, unreadable, skipped, ignored, lost | the group has given it up |
-| redriven, then processed | it was a dead letter, was sent back to the group, and then was processed |
+| state | meaning | | --- | --- | | processed, read | the group's offset is after the record: processed if the group has
+a ledger, else only known to be read | | waiting | the group has not reached the record yet; the lag is the maximum
+number of records to read before it | | waits for GROUP | waiting, because the policy lets that group handle the record
+first, and it has not done so yet | | trying, retrying, parked, redriven | a copy of the record is in a retry topic, or
+the record is being processed | | dead, unreadable, skipped, ignored, lost | the group has given up the record | |
+redriven, then processed | the record was a dead letter, was sent back to the group, and then was processed |
 
 The ledger is the topic in which a group stores the state of each failed record (`kafkalite.failures`). Letters are
 copies of records in retry and dead-letter topics. Committed offsets are read before the ledger. Otherwise a record that
@@ -161,7 +159,7 @@ class Groups:
         return Verdict(str(hit), group, self._waits_for(group, hit) or WAITING, lag=lag)
 
     def _waits_for(self, group: str, hit: Hit) -> str:
-        """Return "waits for GROUP" if the policy waits for another group and that group has not handled the record,
+        """Return "waits for GROUP" if the policy waits for another group that has not handled the record yet,
         else "".
         """
         ledger = self.ledgers.get(group)
