@@ -1,4 +1,7 @@
-"""Where PySpark looks for `format("kafkalite")`: it imports each package `pyspark_*` and takes its DefaultSource."""
+"""Make PySpark find the data source `format("kafkalite")`.
+
+PySpark imports each installed package `pyspark_*` and registers its class DefaultSource.
+"""
 
 from kafkalite.spark.format import KafkaliteDataSource as DefaultSource
 

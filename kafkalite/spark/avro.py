@@ -1,13 +1,14 @@
-"""Decode and encode Avro columns of a DataFrame with kafkalite.avro, for batch and streaming queries (in mapInArrow).
+"""Decode and encode Avro columns of a DataFrame with kafkalite.avro, in batch and streaming queries (by mapInArrow).
 
     decode_avro(df, url, subject="orders-value")   all columns of df, then: decoded struct │ schema id │ error
     encode_avro(df, url, subject, schema)          all columns of df, then the messages
 
-The driver fetches the reader's schema and sends it to the executors as text, so all of them use the same one until the
-query restarts. Writers' schemas are fetched when they first occur. A Python worker keeps its decoders between tasks.
+The driver fetches the reader's schema and sends it to the executors as text. So all executors use the same schema until
+the query restarts. A writer's schema is fetched when its id first occurs. A Python worker keeps its decoders between
+tasks.
 
-Spark's timestamps have microseconds, so nanoseconds are truncated. Spark has no type for times of day, which become
-integers, and none for bytes of a fixed size, which become binary.
+Spark has fewer types than Avro. Nanoseconds are truncated to microseconds, times of day become integers, and bytes of a
+fixed size become binary.
 """
 
 from __future__ import annotations
@@ -47,8 +48,10 @@ def decode_avro(
     """Return the DataFrame with the columns `decoded`, `schema_id` and `avro_error` added.
 
     The reader's schema is `reader_schema`, or the current latest version of `subject`. In modes permissive and dlq, a
-    bad message becomes null with its reason in `avro_error`; in mode failfast the query fails. `dead_letters` turns the
-    bad messages into records. ValueError for an unknown mode, or without exactly one of both schemas.
+    bad message becomes null, with the reason in `avro_error`. In mode failfast, a bad message fails the query.
+    `dead_letters` turns the bad messages into records.
+
+    Raises ValueError for an unknown mode, and unless exactly one of `reader_schema` and `subject` is given.
     """
     import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_type
@@ -91,7 +94,7 @@ def encode_avro(
     output: str = "value",
     auto_register: bool = True,
 ) -> DataFrame:
-    """Return the DataFrame with a binary column of messages, added or in place of a column named `output`.
+    """Return the DataFrame with a binary column of messages. The column replaces an existing column named `output`.
 
     `columns` (default: all) are the record's fields, by name. The driver registers the schema once.
     """
@@ -116,10 +119,10 @@ def encode_avro(
 
 
 def dead_letters(frame: DataFrame, topic: str) -> DataFrame:
-    """Return the bad messages after `decode_avro` as a Kafka sink takes them: topic, key, value, headers.
+    """Return the bad messages after `decode_avro` as rows for a Kafka sink: topic, key, value, headers.
 
-    The frame needs the source's columns key, value, topic, partition and offset, and headers if the source has them
-    (`includeHeaders`). Key, value and headers stay unchanged; `kafkalite.failures.headers` defines the added headers.
+    The frame needs the source's columns key, value, topic, partition and offset. Headers are kept if the source has
+    them (`includeHeaders`), and key and value do not change. `kafkalite.failures.headers` defines the added headers.
     """
     from pyspark.sql import functions as sql
 
@@ -147,7 +150,7 @@ def frame_headers() -> str:
 
 
 class _Known:
-    """A registry without requests, for a schema whose id is already known."""
+    """A registry that sends no requests: it serves one schema whose id is already known."""
 
     def __init__(self, schema_id: int) -> None:
         self.schema_id = schema_id
@@ -157,7 +160,7 @@ class _Known:
 
 
 def decoder_of(registry_url: str, schema: str) -> AvroDecoder:
-    """Return this worker's decoder. It is created with the first batch."""
+    """Return this worker's decoder, which is created with the first batch."""
     key = (registry_url, schema)
     found = _decoders.get(key)
     if found is None:

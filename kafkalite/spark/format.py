@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class KafkaliteDataSource(DataSource):
-    """The data source behind `format("kafkalite")`. Options and rows: docs/spark.md."""
+    """The data source `format("kafkalite")`. Its options and rows are described in docs/spark.md."""
 
     @classmethod
     def name(cls) -> str:
@@ -39,7 +39,7 @@ class KafkaliteDataSource(DataSource):
     """The schema of decoded values, once `schema` has resolved it: Spark pickles this object afterwards."""
 
     def schema(self) -> StructType:
-        """Return all columns; headers only with includeHeaders, value_error only with value.format."""
+        """Return all columns. Headers require includeHeaders, and value_error requires value.format."""
         headers = includes_headers(self.options)
         fields = [StructField(name, TYPES[name]) for name in COLUMNS if name != "headers" or headers]
         values = values_of(self.options)
@@ -82,7 +82,7 @@ class KafkaliteDataSource(DataSource):
 
 
 def types_of(schema: StructType) -> dict[str, str]:
-    """Return types by column, as Spark writes them. OptionError for a duplicate name."""
+    """Return the type of each column, as Spark writes it. Raises OptionError for a duplicate name."""
     names = schema.fieldNames()
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

@@ -1,8 +1,8 @@
 """List the configuration names of Kafka's Java clients.
 
-Spark's own connector passes every option `kafka.NAME` to Java clients, so queries contain these names. The tables have
-the settings of ConsumerConfig, ProducerConfig and AdminClientConfig in Kafka 3.9 to 4.1, without those for TLS, which
-`kafkalite.client.security` checks.
+Queries for Spark's own connector contain these names, because it passes each option `kafka.NAME` to a Java client. The
+names are those of ConsumerConfig, ProducerConfig and AdminClientConfig in Kafka 3.9 to 4.1. TLS settings are missing,
+because `kafkalite.client.security` checks them.
 
 Thread rule: constants.
 """

@@ -2,7 +2,7 @@
 
     decode_json(df, "id BIGINT, name STRING")   all columns of df, then: decoded struct │ error
 
-Thread rule: functions.
+Thread rule: the functions share no state.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ NO_JSON: Final = "it is not JSON of the schema"
 def decode_json(frame: DataFrame, schema: str, *, column: str = "value", mode: str = "failfast") -> DataFrame:
     """Return the DataFrame with the columns `decoded` and `json_error` added.
 
-    `schema` is a struct as Spark writes it ("id BIGINT, name STRING"). Fields that a value lacks are null; fields that
-    the schema lacks are left out. In modes permissive and dlq, a bad value becomes null with its reason in
-    `json_error`; in mode failfast the query fails and names the record. ValueError for an unknown mode, ParseException
-    for a bad schema.
+    `schema` is a struct as Spark writes it ("id BIGINT, name STRING"). Fields that a value lacks are null. Fields that
+    the schema lacks are left out. In modes permissive and dlq, a bad value becomes null, with the reason in
+    `json_error`. In mode failfast, a bad value fails the query, and the error names the record.
+
+    Raises ValueError for an unknown mode, and ParseException for a bad schema.
     """
     from pyspark.sql import functions as sql
 
@@ -61,7 +62,7 @@ def check_schema(spark: SparkSession, schema: str) -> None:
 
 
 def place_of(frame: DataFrame, sql: Any) -> Any:
-    """Return a column with the error message for a bad record."""
+    """Return a column with the error text, which names the bad record."""
     reason = sql.col(ERROR)
     if not {"topic", "partition", "offset"} <= set(frame.columns):
         return sql.concat(sql.lit("a value cannot be decoded: "), reason)

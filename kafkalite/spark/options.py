@@ -1,11 +1,12 @@
-"""Parse and check the options of `format("kafkalite")`, by the names of Spark's own Kafka connector.
+"""Parse and check the options of `format("kafkalite")`, which have the names of Spark's own Kafka connector.
 
     options of a query (names in any case) ─▶ SourceOptions.parse (batch)   ─▶ frozen values, or OptionError in one
                                               StreamOptions.parse (stream)     sentence
 
-Options that Spark's connector refuses are errors here, too. Options that it accepts but that have no effect here are
-collected for one log line. An unknown name is an error that suggests the closest known name. This module needs neither
-Spark nor a broker.
+An option that Spark's connector refuses is an error here, too. An option that the connector accepts, but that has no
+effect here, is logged. An unknown name is an error that suggests the closest known name.
+
+This module needs neither Spark nor a broker.
 
 Thread rule: pure functions and frozen values.
 """
@@ -100,7 +101,7 @@ class SourceOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Return the options of a batch query. OptionError with one sentence."""
+        """Return the options of a batch query. Raises OptionError with one sentence."""
         given = GivenOptions(options, REFUSED)
         given.require_all_known()
         starting = starting_bound(given, OFFSET_EARLIEST)
@@ -112,8 +113,10 @@ class SourceOptions:
     def of(
         cls, given: GivenOptions, starting: OffsetBound, ending: OffsetBound, without_effect: Iterable[str]
     ) -> SourceOptions:
-        """Return the options that batch and streaming queries share. `without_effect` names those that this kind
-        ignores."""
+        """Return the options that batch and streaming queries share.
+
+        `without_effect` are the names that this kind of query ignores.
+        """
         return cls(
             client=client_settings(given),
             subscription=subscription(given),
@@ -133,7 +136,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """All options of a streaming query that reads. None: no limit."""
+    """All options of a streaming query that reads. A limit of None means no limit."""
 
     source: SourceOptions
     rows_max: int | None = None
@@ -148,7 +151,7 @@ class StreamOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> StreamOptions:
-        """Return the options of a streaming query. OptionError with one sentence."""
+        """Return the options of a streaming query. Raises OptionError with one sentence."""
         given = GivenOptions(options, {**REFUSED, **REFUSED_BY_STREAMS})
         given.require_all_known()
         starting = starting_bound(given, OFFSET_LATEST)
@@ -241,8 +244,9 @@ class GivenOptions:
         return {name: value for name, value in self._values.items() if name.startswith(prefixes)}
 
     def without_effect(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return those of `names` that are set, in order. OptionError for a value that the Java clients would
-        refuse."""
+        """Return the set options among `names`, in order. Raises OptionError for a value that the Java clients would
+        refuse.
+        """
         found = sorted(name for name in names if self.text(name) is not None)
         for name in found:
             if name in JAVA_NUMBERS or name in LOOK_UP_NUMBERS:
@@ -252,11 +256,11 @@ class GivenOptions:
         return tuple(found)
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return a boolean option. OptionError."""
+        """Return a boolean option. Raises OptionError."""
         return self.choice(name, ("true", "false"), "true" if default else "false") == "true"
 
     def choice(self, name: str, values: tuple[str, ...], default: str) -> str:
-        """Return an option that is one of a few words, in any case. OptionError."""
+        """Return an option that is one of a few words, in any case. Raises OptionError."""
         value = self.text(name)
         if value is None:
             return default
@@ -265,7 +269,7 @@ class GivenOptions:
         return value.strip().lower()
 
     def number(self, name: str, low: int, high: int) -> int | None:
-        """Return an integer from `low` to `high`, or None if it is not set. OptionError."""
+        """Return an integer from `low` to `high`, or None if it is not set. Raises OptionError."""
         value = self.text(name)
         if value is None:
             return None
@@ -274,7 +278,7 @@ class GivenOptions:
         return int(value)
 
     def duration_s(self, name: str, default: float) -> float:
-        """Return a duration such as 15m or 500ms in seconds. A bare number is in seconds. OptionError."""
+        """Return a duration such as 15m or 500ms in seconds. A bare number is in seconds. Raises OptionError."""
         value = self.text(name)
         if value is None:
             return default
@@ -284,7 +288,7 @@ class GivenOptions:
         return int(match[1]) * UNITS_S[match[2]]
 
     def require_all_known(self) -> None:
-        """Raise OptionError for an unknown name, with the closest known one."""
+        """Raise OptionError for an unknown name. The message suggests the closest known name."""
         for name in sorted(self._values):
             if name not in self._known and not name.startswith(TLS_PREFIX):
                 near = difflib.get_close_matches(name, self._known, 1, 0.75)
@@ -300,7 +304,7 @@ def log_without_effect(names: Iterable[str]) -> None:
 
 
 def client_settings(given: GivenOptions) -> ClientSettings:
-    """Return the settings for reaching and reading brokers."""
+    """Return the settings for connecting to brokers and reading from them."""
     servers, options = servers_and_client(given)
     poll_ms = given.number("kafkaConsumer.pollTimeoutMs", 1, INT64_MAX)
     return ClientSettings(
@@ -314,7 +318,7 @@ def client_settings(given: GivenOptions) -> ClientSettings:
 
 
 def servers_and_client(given: GivenOptions) -> tuple[str, tuple[tuple[str, Any], ...]]:
-    """Return the bootstrap servers and the other arguments of a Client, sorted. OptionError."""
+    """Return the bootstrap servers and the other arguments of a Client, sorted. Raises OptionError."""
     servers = given.text("kafka.bootstrap.servers")
     if servers is None:
         raise OptionError("option kafka.bootstrap.servers is missing; set it to host:port,host:port")
@@ -348,7 +352,7 @@ CLIENT_TIMES: Final = {
 
 
 def subscription(given: GivenOptions) -> Subscription:
-    """Return the subscription, which exactly one of three options must set. OptionError."""
+    """Return the subscription. Raises OptionError unless exactly one of its three options is set."""
     ways = {name: given.text(name) for name in ("assign", "subscribe", "subscribePattern")}
     said = {name: value for name, value in ways.items() if value is not None}
     if len(said) != 1:
@@ -373,7 +377,7 @@ def subscription(given: GivenOptions) -> Subscription:
 
 
 def value_options(given: GivenOptions) -> ValueOptions | None:
-    """Return how values are decoded, or None. OptionError."""
+    """Return how to decode values, or None without value.format. Raises OptionError."""
     if given.text("value.format") is None:
         for name in ("value.schema", "value.mode", "value.registry", "value.subject"):
             if given.text(name) is not None:
@@ -402,7 +406,7 @@ def value_options(given: GivenOptions) -> ValueOptions | None:
 
 
 def only_topic(subscribed: Subscription) -> str:
-    """Return the topic of a subscription to one topic. OptionError for another one."""
+    """Return the topic of a subscription to one topic. Raises OptionError for any other subscription."""
     topics = {*subscribed.topics, *(key.topic for key in subscribed.assigned or ())}
     if len(topics) != 1:
         raise OptionError("value.format avro needs option value.subject or value.schema unless you read one topic")
@@ -410,13 +414,15 @@ def only_topic(subscribed: Subscription) -> str:
 
 
 def starting_bound(given: GivenOptions, default: int) -> OffsetBound:
-    """Return where reading starts: by time, by times of partitions, or by offsets; the first that is set."""
+    """Return where reading starts. Of the options by time, by time of partitions, and by offsets, the first that is set
+    counts.
+    """
     by_time = timestamp_bound(given, "startingTimestamp", "startingOffsetsByTimestamp")
     return offset_bound("startingOffsets", given.text("startingOffsets"), default) if by_time is None else by_time
 
 
 def ending_bound(given: GivenOptions) -> OffsetBound:
-    """Return where ranges of a batch end, in the same order of precedence."""
+    """Return where ranges of a batch end. The order of precedence is that of `starting_bound`."""
     by_time = timestamp_bound(given, "endingTimestamp", "endingOffsetsByTimestamp")
     if by_time is not None:
         return by_time
@@ -446,5 +452,5 @@ def includes_headers(options: Mapping[str, str]) -> bool:
 
 
 def values_of(options: Mapping[str, str]) -> ValueOptions | None:
-    """Return how the values of a batch or streaming query are decoded, or None. OptionError."""
+    """Return how the values of a batch or streaming query are decoded, or None. Raises OptionError."""
     return value_options(GivenOptions(options, REFUSED))

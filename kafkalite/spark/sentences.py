@@ -27,13 +27,16 @@ def sentence_of(error: BaseException) -> str | None:
 
 
 def is_sparks(error: BaseException) -> bool:
-    """Return whether Spark raised an error."""
+    """Return whether this is an error of Spark."""
     return type(error).__module__.partition(".")[0] in SPARK
 
 
 def any_sentence_of(error: BaseException) -> str:
-    """Return the best line of an error: kafkalite's, the last cause, the last line of a Python trace, or the first
-    line."""
+    """Return the best line of an error for the user.
+
+    Candidates are, in this order: kafkalite's message, the last cause, the last line of a Python trace, and the first
+    line.
+    """
     ours = sentence_of(error)
     if ours is not None:
         return ours

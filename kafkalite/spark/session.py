@@ -1,6 +1,6 @@
 """Create a Spark session whose Python workers run this interpreter and whose times are UTC.
 
-By default PySpark starts the first `python3` on PATH as its workers, which may lack pyarrow or kafkalite.
+By default, PySpark's workers run the first `python3` on PATH, which may lack pyarrow or kafkalite.
 
 Thread rule: call it from the thread that owns the program's environment variables.
 """
@@ -51,12 +51,14 @@ def session(
     remote: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> Any:
-    """Return the SparkSession, and create it if there is none. `settings` are Spark's, and override the defaults here.
+    """Return the SparkSession, which is created if there is none. `settings` are Spark's, and override the defaults
+    here.
 
-    With `remote`, such as "sc://host:15002", return a session of a Spark Connect server. Its Python workers belong to
-    the server, so kafkalite must be installed there, too.
+    With `remote`, such as "sc://host:15002", return a session of a Spark Connect server. Its Python workers run on the
+    server, so kafkalite must be installed there, too.
 
-    RuntimeError if Java is missing or cannot start, ImportError if PySpark is missing. Both say what to do.
+    Raises RuntimeError if Java is missing or cannot start, ImportError if PySpark is missing. Both messages say what to
+    do.
     """
     try:
         from pyspark.sql import SparkSession
@@ -85,8 +87,10 @@ def session(
 
 
 def register(spark: Any) -> None:
-    """Register the format with a session. Spark itself only lists directories on its workers' path: it does not find an
-    editable install, and silently skips what it cannot list.
+    """Register the format with a session.
+
+    Spark finds formats only in directories that it can list on its workers' path. It misses an editable install, and
+    skips without a message what it cannot list.
     """
     from kafkalite.spark.format import KafkaliteDataSource
 
@@ -94,7 +98,9 @@ def register(spark: Any) -> None:
 
 
 def connected(remote: str, settings: Mapping[str, str]) -> Any:
-    """Return a session of a Spark Connect server. ImportError without the packages of its client; RuntimeError."""
+    """Return a session of a Spark Connect server. Raises ImportError without the packages of its client,
+    RuntimeError.
+    """
     from pyspark.sql import SparkSession
 
     require_listening(remote)
@@ -114,7 +120,7 @@ def connected(remote: str, settings: Mapping[str, str]) -> Any:
 
 
 def require_listening(remote: str) -> None:
-    """Raise RuntimeError if nothing listens there. Spark's client would retry for ten minutes."""
+    """Raise RuntimeError if no server listens at the address. Spark's client itself would retry for ten minutes."""
     parts = urllib.parse.urlsplit(remote)
     try:
         host, port = parts.hostname, parts.port or CONNECT_PORT
@@ -158,8 +164,9 @@ def java_trouble(memory: str) -> str | None:
 
 
 def silence_losses(spark: Any) -> None:
-    """Stop Spark's libraries from printing traces about a lost Java process, for programs that report it
-    (java_loss)."""
+    """Stop Spark's libraries from printing traces about a lost Java process. For programs that report the loss
+    (`java_loss`).
+    """
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(is_not_py4js)  # py4j logs there that the process ended during a call
     context = None if type(spark).__module__.startswith("pyspark.sql.connect") else spark.sparkContext
@@ -174,7 +181,7 @@ def is_not_py4js(record: logging.LogRecord) -> bool:
 
 
 def java_loss(spark: Any, error: BaseException) -> str | None:
-    """Return how the Java process of a session was lost if that caused the error, else None."""
+    """Return a sentence about the loss of the session's Java process if that loss caused the error, else None."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         return None  # the process is on another machine
     name = type(error).__name__

@@ -1,16 +1,18 @@
 """Count rows in time windows and join streams: short functions over Spark's Structured Streaming.
 
-    window_counts     tumbling windows, or sliding ones with `slide`
+    window_counts     tumbling windows, or sliding windows with `slide`
     session_counts    windows that end when nothing arrives for `gap`
     join_store        rows with the columns of a table, which is read once
     with_store        the same for each batch of a stream; the table is read again when it is older than `refresh_s`
     join_streams      rows of two streams whose times are close to each other
 
-Each returns a DataFrame (with_store: a function for foreachBatch) and keeps no state: state, watermarks and restarts
-are Spark's. Durations are as Spark writes them, "10 seconds" or "5 minutes". The arguments that bound Spark's memory
-are required: how late rows may arrive, and how far apart the rows of two streams may be.
+Each function returns a DataFrame, except that with_store returns a function for foreachBatch. State, watermarks and
+restarts are Spark's. Durations are as Spark writes them, "10 seconds" or "5 minutes".
 
-Thread rule: functions; the result of with_store belongs to one query.
+Two arguments bound Spark's memory and are therefore required: how late rows may arrive, and how far apart the rows of
+two streams may be.
+
+Thread rule: the functions share no state; the result of with_store belongs to one query.
 """
 
 from __future__ import annotations
@@ -36,11 +38,10 @@ def window_counts(
     by: Sequence[str] = (),
     time: str = "timestamp",
 ) -> DataFrame:
-    """Return the columns `by`, start, end and count: the rows in each window of `width`, which start every `slide`
-    (default: `width`).
+    """Count the rows in each window of `width`. Return the columns `by`, start, end and count.
 
-    A row counts if it is at most `late` older than the newest row. In output mode append, a window is emitted once,
-    when that time has passed; in mode update, whenever it changes.
+    A window starts every `slide` (default: `width`). A row counts if it is at most `late` older than the newest row. In
+    output mode append, a window is emitted once, when that time has passed; in mode update, whenever it changes.
     """
     from pyspark.sql import functions as sql
 
@@ -52,7 +53,7 @@ def session_counts(
 ) -> DataFrame:
     """Count rows in windows that last until nothing arrives for `gap`, separately for each value of `by`.
 
-    Columns and `late` are as for window_counts. Streams need output mode append and at least one column in `by`.
+    Columns and `late` are as for window_counts. Streams need output mode append and at least one column in `by`. Raises
     ValueError without `by`.
     """
     from pyspark.sql import functions as sql
@@ -74,8 +75,8 @@ def counted(frame: DataFrame, window: Column, late: str, by: Sequence[str], time
 def join_store(frame: DataFrame, store: DataFrame, on: str | Sequence[str], *, how: str = "left") -> DataFrame:
     """Return rows with the columns of `store`. `how` is "left" (null without a match) or "inner".
 
-    The store is sent to every executor, so it must fit into one executor's memory. A stream keeps the store's files of
-    its start; with_store reads them again.
+    The store is sent to every executor, so it must fit into one executor's memory. A stream keeps the store's files
+    that exist at its start; with_store reads the store again.
     """
     from pyspark.sql import functions as sql
 
@@ -98,8 +99,8 @@ def with_store(
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for foreachBatch that joins each batch with the store and passes the rows to `write`.
 
-    `load` is called again for the store after `refresh_s` seconds; 0: for each batch. A repeated batch may be joined
-    with a newer store.
+    `load` returns the store. It is called again after `refresh_s` seconds; 0: for each batch. So a repeated batch may
+    be joined with a newer store.
     """
     known: list[tuple[float, DataFrame]] = []
 
@@ -124,11 +125,11 @@ def join_streams(
     late: str,
     how: str = "inner",
 ) -> DataFrame:
-    """Return pairs of rows with the same `on`, the right one at most `before` earlier and `after` later than the left
-    one.
+    """Return pairs of rows with the same `on` and close times.
 
-    `late` as for window_counts, on both sides. With how="left", a row without a partner is emitted with nulls once no
-    partner can arrive any more. Columns other than `on` need different names.
+    The right row is at most `before` earlier and at most `after` later than the left row. `late` applies to both sides,
+    as for window_counts. With how="left", a row without a partner is emitted with nulls when no partner can arrive any
+    more. Columns other than `on` need different names.
     """
     from pyspark.sql import functions as sql
 
@@ -158,7 +159,7 @@ def require_columns(frame: DataFrame, names: Sequence[str]) -> None:
 
 
 def require_disjoint(left: DataFrame, right: DataFrame, names: Sequence[str]) -> None:
-    """Raise ValueError for columns that both sides have and that are not joined on."""
+    """Raise ValueError for columns that both sides have, except those in `names`."""
     both = sorted(set(left.columns) & set(right.columns) - set(names))
     if both:
         raise ValueError(f"both sides have {', '.join(both)}; rename or drop it on one side")

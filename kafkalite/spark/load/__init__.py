@@ -1,14 +1,14 @@
 """Load topics into Parquet files by topic and hour, each record exactly once: in batches, or as a stream.
 
-    load(spark, path, ...)      load the records that the topics have now and `path` has not; also `kafkalite load`
+    load(spark, path, ...)      load the records that the topics have now and `path` lacks; also `kafkalite load`
     stream_to(frame, path)      load a streaming DataFrame, batch after batch, until it is stopped
     files(path), read(spark, path), dataset(path)    the loaded data, by the manifests
-    compact(path)               replace many small files by few large ones
+    compact(path)               replace many small files by few large files
 
-One rename publishes the files and the offsets (kafkalite.load.manifest). So a load that is killed at any moment and
-restarted continues after the last change. `python -m kafkalite.spark.load` is `kafkalite load`.
+One rename publishes the files and the offsets (kafkalite.load.manifest). So if a load is killed at any moment, the next
+load continues after the last change. `python -m kafkalite.spark.load` is the command `kafkalite load`.
 
-Thread rule: functions. Several loads, streams and compactions of one directory take turns, in any processes.
+Thread rule: loads, streams and compactions of one directory take turns, also in different processes.
 """
 
 from __future__ import annotations

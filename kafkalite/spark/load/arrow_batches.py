@@ -1,9 +1,10 @@
-"""Set the number of rows per Arrow batch during a Spark load, because Spark's limit in bytes costs much CPU time.
+"""Limit Spark's Arrow batches by rows during a load, because the limit by bytes costs much CPU time.
 
-With spark.sql.execution.arrow.maxBytesPerBatch (64 MiB by default) Spark's writer measures the whole batch after each
-row, which takes half the CPU time of a load. At the maximum of the setting Spark does not measure
-(BatchedPythonArrowInput of Spark 4). So a load sets the maximum and limits the number of rows instead, by the size of
-its records. If their size is unknown, or the user set one of the two settings, Spark's own limits apply.
+With spark.sql.execution.arrow.maxBytesPerBatch (64 MiB by default), Spark's writer measures the whole batch after each
+row. That takes half the CPU time of a load. At the setting's maximum, Spark does not measure (BatchedPythonArrowInput
+of Spark 4). So a load sets the maximum, and computes a limit in rows from the size of its records.
+
+If the size is unknown, or if the user has set one of the two settings, Spark's own limits apply.
 
 Thread rule: one thread at a time.
 """
@@ -43,13 +44,16 @@ MEASURED: Final = "record size "
 
 
 def rows_for(record_size: float) -> int:
-    """Return the rows of a batch for records of this many bytes."""
+    """Return the number of rows per batch for records of this many bytes."""
     return max(1, min(ROWS_MAX, int(SIZE_TARGET / max(record_size, 1.0))))
 
 
 @contextlib.contextmanager
 def bounded_by_rows(spark: SparkSession, record_size: float | None) -> Iterator[None]:
-    """Bound the batches of this session's queries by rows; `record_size` is the mean in bytes, None if unknown."""
+    """Limit the Arrow batches of this session's queries by rows, in a `with` block.
+
+    `record_size` is the mean size in bytes; None if unknown.
+    """
     settings = spark.conf
     if record_size is None or {ROWS, BYTES} & settings.getAll.keys():
         yield
@@ -65,10 +69,11 @@ def bounded_by_rows(spark: SparkSession, record_size: float | None) -> Iterator[
 
 
 def record_size_of(plan: LoadPlan, part: LoadRound) -> float | None:
-    """Return the mean size of a round's records in bytes, where they are largest; None if none could be read.
+    """Return the mean size in bytes of a round's records, where they are largest; None if none could be read.
 
-    It is the larger one of two estimates: bytes per offset in the densest stretch of the logs, and the records at a few
-    places, which show compression and gaps between offsets.
+    The result is the larger of two estimates. The first is the bytes per offset in the densest stretch of the logs. The
+    second is the mean size of sample records at a few places. It takes compression and gaps between offsets into
+    account.
     """
     samples = [sample_at(plan, key, offset, part.ends[key]) for key, offset in places_of(part)]
     known = [size for size in samples if size is not None]
@@ -91,7 +96,10 @@ def places_of(part: LoadRound) -> list[tuple[TopicPartition, int]]:
 
 
 def sample_at(plan: LoadPlan, key: TopicPartition, offset: int, end: int) -> float | None:
-    """Return the mean size in bytes of some records from an offset on, or None. The load itself reports errors."""
+    """Return the mean size in bytes of some records from an offset on, or None.
+
+    Errors are ignored here, because the load itself reports them.
+    """
     text = plan.topic_ids.get(key.topic)
     reader = ColumnReader(
         plan.client,
@@ -121,7 +129,10 @@ def mean_size(batch: Any) -> float:
 
 
 def write_measured(writing: Writing, batches: Iterator[Any]) -> Iterator[Any]:
-    """Yield the rows of `kafkalite.load.parquet.write`, for mapInArrow, and one with the record size (`measured`)."""
+    """Yield the rows of `kafkalite.load.parquet.write`, for mapInArrow, and one more row with the record size.
+
+    `measured` separates them again.
+    """
     import pyarrow as pa
 
     largest = 0.0
@@ -138,6 +149,6 @@ def write_measured(writing: Writing, batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def measured(rows: Sequence[str]) -> tuple[list[str], float | None]:
-    """Split the tasks' results: rows of `write`, and the mean record size of the batch where it was largest."""
+    """Split the tasks' results into the rows of `write` and the mean record size of the batch where it was largest."""
     sizes = [float(row.removeprefix(MEASURED)) for row in rows if row.startswith(MEASURED)]
     return [row for row in rows if not row.startswith(MEASURED)], max(sizes, default=0.0) or None

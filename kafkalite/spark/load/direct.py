@@ -1,11 +1,11 @@
-"""Load a round in Spark's tasks without a DataFrame of its records: for loads that transform nothing.
+"""Load a round of records in Spark's tasks without a DataFrame, for loads that transform nothing.
 
     driver   pieces of the round ─▶ groups, one per task
     task     ranges ─▶ record batches ─▶ files, in one Python worker
 
-A DataFrame would pass every record from Python to Java and back to Python, which takes most of a load's CPU time.
+A DataFrame would pass every record from Python to Java and back to Python. That would take most of a load's CPU time.
 
-Thread rule: functions.
+Thread rule: the functions share no state.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 def results_of(spark: SparkSession, given: Mapping[str, str], writing: Writing, task_count: int) -> list[Any]:
-    """Run at most this many tasks over the ranges that the source's options name; return the rows of `write`.
+    """Load the ranges that the source's options name, in at most `task_count` tasks. Return the rows of `write`.
 
-    LoadError if records are missing.
+    Raises LoadError if records are missing.
     """
     options = SourceOptions.parse(given)
     columns = [name for name in COLUMNS if name != "headers" or includes_headers(given)]
@@ -50,7 +50,7 @@ def results_of(spark: SparkSession, given: Mapping[str, str], writing: Writing, 
 
 
 def grouped(tasks: Sequence[ReadTask], count: int) -> list[list[ReadTask]]:
-    """Divide tasks, in order, into at most this many groups of about the same number."""
+    """Divide tasks, in order, into at most `count` groups of about the same number of tasks."""
     count = min(count, len(tasks))
     cuts = [len(tasks) * number // count for number in range(count + 1)] if count else []
     return [list(tasks[first:last]) for first, last in itertools.pairwise(cuts)]
@@ -63,7 +63,7 @@ def load_groups(
     groups: Sequence[Sequence[ReadTask]],
     numbers: Iterator[Any],
 ) -> Iterator[Any]:
-    """Write the records of the groups with these numbers, in a task."""
+    """Write the records of the groups with these numbers. Runs in a task."""
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             read = (read_task(options, columns, task) for task in groups[number])

@@ -1,6 +1,6 @@
 """Load topics, or the output of a streaming query, with Spark into the files and manifests of `kafkalite.load`.
 
-Thread rule: functions. Several loads, streams and compactions of one directory take turns, in any processes.
+Thread rule: loads, streams and compactions of one directory take turns, also in different processes.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def load(
     partition_by: str | None = None,
     flatten: str | None = None,
 ) -> Summary:
-    """Load what the topics hold now and `path` does not, and return a Summary.
+    """Load the records that the topics have now and `path` lacks. Return a Summary.
 
     `topics`       topic names; or `pattern`, a regular expression for whole names
     `starting`     where partitions start that were never loaded: "earliest", "latest", offsets as in startingOffsets,
@@ -109,14 +109,14 @@ def load(
     `transform`    function that changes the frame: it may decode Avro or leave out rows and columns, but must not
                    change topic, partition, offset and timestamp
     `on_data_loss` "fail", or "skip" to continue if records to load no longer exist
-    `commit_size`  about the bytes to publish at a time
-    `dead_letters` topic for rows that `decode_avro` (mode dlq) or `decode_json` marked as bad. They are written there
-                   exactly once, instead of to the files
+    `commit_size`  approximate bytes to publish at a time
+    `dead_letters` topic for rows that `decode_avro` (mode dlq) or `decode_json` marked as bad. They are written to the
+                   topic exactly once, and not to the files
     `aliases`      older names of columns by path, such as those from kafkalite.load.avro_values.aliases_of
-    `keep_values`  whether files have the bytes of decoded values; those of bad values are always kept
-    `mark_misfits` whether a decoded value that does not fit into the columns of the topic's table is loaded as null,
-                   with the reason in the column that `transform` has for it; otherwise it ends the load. With
-                   `dead_letters`, it becomes a dead letter
+    `keep_values`  whether files contain the bytes of decoded values; the bytes of bad values are always kept
+    `mark_misfits` what to do with a decoded value that does not fit into the columns of the topic's table. True: load
+                   it as null, with the reason in the error column of `transform`. False: end the load. With
+                   `dead_letters`, the value always becomes a dead letter
     `partition_by`, `flatten`   as for kafkalite.load.native.load
 
     Errors: LoadError if the load cannot continue, OptionError, KafkaError.
@@ -157,7 +157,9 @@ def source_options(
     on_data_loss: str,
     options: Mapping[str, str] | None,
 ) -> dict[str, str]:
-    """Return the source's options without offsets. ValueError without exactly one of topics and pattern."""
+    """Return the source's options without offsets. Raises ValueError unless exactly one of topics and pattern
+    is given.
+    """
     if bool(topics) == (pattern is not None):
         raise ValueError("set either topics or pattern")
     for name in options or {}:
@@ -174,7 +176,7 @@ def source_options(
 
 
 def parsed_options(given: dict[str, str]) -> tuple[dict[str, str], SourceOptions]:
-    """Return the source's options without those that have no effect, which are logged."""
+    """Return the source's options and their parsed form. Options that have no effect are logged and left out."""
     parsed = SourceOptions.parse({**given, "startingOffsets": "earliest"})
     log_without_effect(parsed.without_effect)
     ignored = {*map(str.lower, parsed.without_effect)}
@@ -188,7 +190,7 @@ def frame_of(spark: SparkSession, given: Mapping[str, str], part: LoadRound, fil
 
 
 def task_count(spark: SparkSession, part: LoadRound, file_size: int) -> int:
-    """Return how many tasks are worthwhile for a round: each writes its own files."""
+    """Return the number of tasks that are worthwhile for a round, because each task writes its own files."""
     return max(parallelism(spark), math.ceil(part.size / file_size))
 
 
@@ -223,16 +225,16 @@ def parallelism(spark: SparkSession) -> int:
 
 
 def is_connected(spark: SparkSession) -> bool:
-    """Return whether a session uses Spark Connect, which has no sparkContext."""
+    """Return whether the session uses Spark Connect, which has no sparkContext."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 def with_bad_values(
     frame: DataFrame, writing: Writing, topic: LetterTopic | None, *, keep_values: bool, mark_misfits: bool
 ) -> tuple[DataFrame, Writing]:
-    """Return the frame, and the settings of its tasks for values that are bad or do not fit into their table.
+    """Return the frame and the settings of its tasks, for values that are bad or do not fit into their table.
 
-    ValueError if there is a topic for dead letters but no column that marks them.
+    Raises ValueError if there is a topic for dead letters but no column that marks them.
     """
     from pyspark.sql import functions as sql
 
@@ -264,16 +266,17 @@ def any_misfit(frame: DataFrame, writing: Writing) -> bool:
 
 
 def written_directly(spark: SparkSession, given: Mapping[str, str], part: LoadRound, writing: Writing) -> list[str]:
-    """Return the rows of `write` for a round whose records are not transformed. LoadError."""
+    """Load a round whose records are not transformed. Return the rows of `write`. Raises LoadError."""
     with sentences():
         found = results_of(spark, reading_of(given, part), writing, task_count(spark, part, writing.file_size))
     return [row.file for row in found]
 
 
 def written(frame: DataFrame, writing: Writing, record_size: float | None) -> tuple[list[str], float | None]:
-    """Run the tasks on records of this mean size; return the rows of `write` and the size that the tasks measured.
+    """Run the tasks that write a frame. Return the rows of `write` and the record size that the tasks measured.
 
-    LoadError with the reason of a task that cannot continue.
+    `record_size` is the expected mean size of records in bytes. Raises LoadError with the reason of a task that cannot
+    continue.
     """
     missing = [name for name in NEEDED if name not in frame.columns]
     if missing:
@@ -285,7 +288,7 @@ def written(frame: DataFrame, writing: Writing, record_size: float | None) -> tu
 
 @contextlib.contextmanager
 def sentences() -> Iterator[None]:
-    """Raise LoadError with the reason of a task that cannot continue."""
+    """Convert the error of a task that cannot continue to a LoadError with its reason, in a `with` block."""
     try:
         yield
     except (LoadError, OptionError, KafkaError):
@@ -315,11 +318,11 @@ def stream_to(
     dead_letters: str | LetterTopic | None = None,
     options: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
-    """Start a query that loads a streaming frame with one change per batch, and return it.
+    """Start a query that loads a streaming frame, with one change of the directory per batch. Return the query.
 
     The frame needs topic, partition, offset and timestamp, and the columns to load. Offsets of a partition must ascend.
 
-    `checkpoint`      the query's checkpoint directory, its own; default: in `path`
+    `checkpoint`      the query's own checkpoint directory; default: in `path`
     `available_now`   end the query after the records that exist now
     `on_overlap`, `dead_letters`, `options`   as for `publisher`
     """
@@ -354,17 +357,16 @@ def publisher(
     options: Mapping[str, str] | None = None,
     name: str | None = None,
 ) -> Callable[[DataFrame, int], None]:
-    """Return a function for foreachBatch that loads each batch once. A repeated batch is found by its number in the
+    """Return a function for foreachBatch that loads each batch once. It finds a repeated batch by its number in the
     manifests.
 
-    Records below the loaded offsets arrive if the checkpoint was lost, the topic was recreated, or its log was restored
-    and the source has failOnDataLoss=false.
+    A batch may contain records below the loaded offsets. The reason is a lost checkpoint, a recreated topic, or a log
+    that was restored while the source has failOnDataLoss=false.
 
     `on_overlap`   what to do with such records: "error", "skip" them, or "load" them in addition
-    `options`      kafka.bootstrap.servers and other client options of the source. They name the cluster with the topic
-                   of
-                   `dead_letters` (as for `load`), and with the leader epochs by which a later `load` into the directory
-                   detects a restored log
+    `options`      kafka.bootstrap.servers and other client options of the source. Their cluster has the topic of
+                   `dead_letters` (as for `load`). It also has the leader epochs by which a later `load` into the
+                   directory detects a restored log
     `name`         identifies the query with Spark Connect, which does not report the query's id to the function
     """
     require_settings(codec, file_size)
@@ -419,12 +421,12 @@ def publisher(
 def read(
     spark: SparkSession, path: str | os.PathLike[str], topic: str | None = None, *, spark_path: str | None = None
 ) -> DataFrame:
-    """Return the loaded data as a DataFrame with topic, date and hour as columns, in the one schema of its files.
+    """Return the loaded data as a DataFrame in the schema of its files, with topic, date and hour as columns.
 
-    `spark_path` is Spark's name for the directory if it differs, such as hdfs://namenode:8020/data/loaded for
-    webhdfs://namenode:9870/data/loaded: the Hadoop 3.5 client of Spark 4.3 lacks what WebHDFS needs.
+    `spark_path` is Spark's name for the directory if it differs. An example is hdfs://namenode:8020/data/loaded for
+    webhdfs://namenode:9870/data/loaded, because the Hadoop 3.5 client of Spark 4.3 lacks what WebHDFS needs.
 
-    LoadError if nothing is loaded, or for files that Spark cannot read in this schema, until a compaction rewrites
+    Raises LoadError if nothing is loaded, or if Spark cannot read files in this schema before a compaction rewrites
     them.
     """
     from pyspark.sql.pandas.types import from_arrow_schema

@@ -1,23 +1,26 @@
 """Write batches of a streaming query to topics exactly once: tasks prepare transactions, and the driver commits them.
 
-    task      claim the transactional id ─▶ markers ─▶ rows ─▶ all acknowledged, transaction left open ─┐
-                (QUERY, task): fences          └─ batch is written already: count its rows, compare    │ TaskOutcome
-                every older attempt                                                                     ▼
-    driver    every task is done ─▶ for each task: marker (batch, tasks, rows, checksum), then commit ──▶ checkpoint
+    task      initialize the transactional id ─▶ read markers ─▶ write rows, leave the transaction open ─┐
+                                                      └─ already written: only compare the rows ─────────┤ TaskOutcome
+                                                                                                         ▼
+    driver    every task is done ─▶ for each task: write its marker, then commit ─▶ checkpoint
               a task failed      ─▶ abort all
 
-A repeated batch is not duplicated, because a task's rows and its marker are in one transaction. A repeated task first
-initializes its transactional id, so that the coordinator ends the open transactions of all older attempts and drivers.
-Then it reads the markers. If an older attempt has committed, its marker is found and nothing is written; otherwise that
-attempt can never commit. So each (query, batch, task) is committed once, after crashes in any order.
+A task's rows and its marker are in one transaction, so a repeated batch is not duplicated. The marker contains the
+batch, the number of tasks, the number of rows and a checksum (kafkalite.spark.sink.markers).
 
-If only some tasks of a batch were committed, the repeated batch must be divided into the same tasks; otherwise rows of
-one task would be repeated in another. This is checked before anything is committed: tasks compare rows and checksum,
-and the driver compares the number of tasks. A difference fails the query, without duplicates.
+A repeated task first initializes its transactional id, which belongs to the query and the task number. The coordinator
+then ends the open transactions of all earlier attempts and drivers. If an earlier attempt has committed, the task finds
+its marker and writes nothing. Otherwise that attempt can never commit.
 
-A read-committed consumer sees each task's rows as a whole or not at all, and the tasks of a batch one after the other.
+If only some tasks of a batch were committed, the repeated batch must have the same tasks with the same rows. This is
+checked before anything is committed: tasks compare rows and checksum, and the driver compares the number of tasks. A
+difference fails the query, without duplicates.
 
-Thread rule: functions; connections live for one call.
+A read_committed consumer sees each task's rows completely or not at all. The tasks of a batch appear one after the
+other.
+
+Thread rule: the functions share no state; a connection is used in one call only.
 """
 
 from __future__ import annotations
@@ -62,7 +65,10 @@ class TaskOutcome:
 
 
 def prepare(options: SinkOptions, task: WriteTask, batches: Iterator[Any]) -> TaskOutcome:
-    """Write a task's rows into a transaction that stays open, unless they were committed before. SinkError."""
+    """Write a task's rows into a transaction that is left open. If the rows were committed before, only check them.
+
+    Raises SinkError.
+    """
     try:
         with client_of(options) as client:
             markers = markers_of(options, client, task)
@@ -86,8 +92,10 @@ def prepare(options: SinkOptions, task: WriteTask, batches: Iterator[Any]) -> Ta
 
 
 def tasks_before(options: SinkOptions, task: WriteTask, found: Mapping[int, Marker]) -> int | None:
-    """Return the batch's number of tasks if part of it was committed before, else None. SinkError for an
-    inconsistency."""
+    """Return the batch's number of tasks if part of the batch was committed before, else None.
+
+    Raises SinkError if the markers are newer than the batch, or missing.
+    """
     assert task.batch is not None, "batches of streams have numbers"
     newest = max((marker.batch for marker in found.values()), default=-1)
     if newest > task.batch:
@@ -103,7 +111,7 @@ def tasks_before(options: SinkOptions, task: WriteTask, found: Mapping[int, Mark
 
 
 def written_before(task: WriteTask, marker: Marker, batches: Iterator[Any]) -> TaskOutcome:
-    """Check that the rows equal those that were committed. SinkError."""
+    """Check that the rows equal those that were committed. Raises SinkError."""
     tally = RowTally()
     for batch in batches:
         tally.add(batch)
@@ -118,7 +126,7 @@ def written_before(task: WriteTask, marker: Marker, batches: Iterator[Any]) -> T
 def write_prepared(
     options: SinkOptions, task: WriteTask, writer: ColumnWriter, batches: Iterator[Any], before: int | None
 ) -> TaskOutcome:
-    """Write the rows, and wait for all acknowledgements. Abort the transaction on an error."""
+    """Write the rows and wait for all acknowledgements. The transaction is left open, or aborted on an error."""
     tally = RowTally()
     producer = writer.producer
     try:
@@ -142,7 +150,7 @@ def write_prepared(
 
 
 def commit(options: SinkOptions, outcomes: Sequence[TaskOutcome]) -> None:
-    """Commit all tasks of a batch. SinkError: the caller must abort what is not committed."""
+    """Commit all tasks of a batch. Raises SinkError; then the caller must abort the tasks that are not committed."""
     first = outcomes[0].task
     batch = first.batch
     assert batch is not None, "batches of streams have numbers"
@@ -182,7 +190,7 @@ def commit_one(client: Client, markers: Markers, outcome: TaskOutcome, count: in
 
 
 def abort(options: SinkOptions, outcomes: Sequence[TaskOutcome]) -> None:
-    """Abort the uncommitted transactions of a batch if brokers are reachable. The others time out."""
+    """Abort the uncommitted transactions of a batch. A transaction whose broker is unreachable times out."""
     if not any(outcome.prepared is not None for outcome in outcomes):
         return
     with client_of(options) as client:

@@ -1,21 +1,26 @@
-"""Store, in a topic of the target cluster, which batch each task of a streaming query has written last.
+"""Store which batch each task of a streaming query has written last, in a topic of the target cluster.
 
     topic    kafkalite.spark.QUERY, one partition, cleanup.policy=compact      QUERY: the id in the query's checkpoint
     key      [task]                                                            JSON
     value    {"batch": 17, "tasks": 4, "rows": 1000, "checksum": "9f0c...", "producer": [7, 3, true]}          JSON
 
-Exactly-once writes depend on these markers. A marker describes the last batch that the task wrote: its number of tasks,
-the task's rows, and the producer (id, epoch, whether it uses transaction protocol version 2; null for a batch without
-rows). The marker is written in the transaction of the rows, so both exist or neither does. The checksum covers the
-rows' keys and values in any order, so a repeated batch with other rows is detected.
+    batch      number of the batch that the task wrote last
+    tasks      number of tasks in the batch
+    rows       number of rows that this task wrote
+    checksum   of the keys and values of these rows, in any order; detects a repeated batch with other rows
+    producer   producer id, epoch, whether transaction protocol version 2 is used; null for a batch without rows
 
-The driver writes the marker last, when no task is running. So an open transaction that a task finds here was left by a
-driver that died at that point. It may be aborted: the marker names its producer, and a newer producer is not affected.
+Exactly-once writes (kafkalite.spark.sink.exactly_once) depend on these markers. A task's rows and its marker are
+written in one transaction, so both exist or neither does.
 
-Markers are in a topic and not in a group's offsets, because offsets expire when a query is stopped for a week. Version
-1. Later versions may add fields; readers ignore unknown ones.
+The driver writes the markers after all tasks have ended. So if a task finds a marker in an open transaction, the driver
+died before it could commit. The task aborts this transaction by the producer in the marker. A newer producer is not
+affected.
 
-Thread rule: one thread at a time, that of the Client. Each thread remembers what it has read.
+Markers are not stored as the offsets of a group, because these expire when a query is stopped for a week. This is
+version 1 of the format; readers ignore unknown fields.
+
+Thread rule: one thread at a time, that of the Client. Each thread keeps the markers that it has read.
 """
 
 from __future__ import annotations
@@ -54,7 +59,7 @@ _kept = threading.local()
 
 
 class Marker(NamedTuple):
-    """A task's last write."""
+    """The last batch that a task has written."""
 
     batch: int
     tasks: int
@@ -72,7 +77,7 @@ class RowTally:
     checksum: int = 0
 
     def add(self, batch: Any) -> None:
-        """Add the rows of a pyarrow.RecordBatch. ValueError as for ColumnWriter.write."""
+        """Add the rows of a pyarrow.RecordBatch. Raises ValueError as ColumnWriter.write does."""
         columns = rows_of(batch, 0).columns
         count = len(columns.values)
         products = hashes(columns.keys, count) * hashes(columns.values, count)
@@ -81,7 +86,7 @@ class RowTally:
 
 
 def hashes(column: BytesColumn, count: int) -> NDArray[np.uint64]:
-    """Return a number of at least 1 for each of `count` items. A missing column counts as nulls."""
+    """Return a hash of at least 1 for each of `count` items. A missing column counts as nulls."""
     if not len(column):
         return np.ones(count, np.uint64)
     return (partitions_of(column, HASH_MAX).astype(np.int64) + 2).astype(np.uint64)
@@ -89,7 +94,9 @@ def hashes(column: BytesColumn, count: int) -> NDArray[np.uint64]:
 
 @dataclass(slots=True)
 class KnownMarkers:
-    """The markers that a thread has read of a topic, by task, with the topic's id and the end offset."""
+    """The markers of one topic that a thread has read, by task, with the topic's id and the offset up to which it has
+    read.
+    """
 
     topic_id: bytes
     offset: int
@@ -97,7 +104,7 @@ class KnownMarkers:
 
 
 class Markers:
-    """The markers of one query. ValueError for a query id that cannot be part of a topic name."""
+    """The markers of one query. Raises ValueError for a query id that cannot be part of a topic name."""
 
     def __init__(self, client: Client, servers: str, query: str) -> None:
         self.topic = f"{PREFIX}{query}"
@@ -121,10 +128,10 @@ class Markers:
                 self._client.admin.create_topic(self.topic, 1, configs=SETTINGS)
 
     def load(self, timeout_s: float) -> dict[int, Marker]:
-        """Return the last marker of each task, covering all transactions that have written here so far.
+        """Return the last marker of each task. All transactions that have written markers so far are included.
 
-        For tasks: abort what a dead driver left open, and wait for the end of each transaction. RangeUnavailable if
-        that takes longer than `timeout_s`.
+        Tasks call this method: it aborts what a dead driver left open, and waits for the end of each transaction.
+        Raises RangeUnavailable if that takes longer than `timeout_s`.
         """
         known = self._known(self._client.topic(self.topic).topic_id)
         start = max(known.offset, self._client.start_offset(self.topic, 0))
@@ -147,7 +154,7 @@ class Markers:
         producer.send(self.topic, 0, [Record(-1, -1, b"[%d]" % task, value)])
 
     def _end_open(self, end: int) -> None:
-        """Abort the transactions with markers before `end` that are still open."""
+        """Abort the transactions that are still open and have markers before `end`."""
         stable = self._client.end_offset(self.topic, 0, isolation=READ_COMMITTED)
         if stable >= end:
             return
@@ -159,14 +166,14 @@ class Markers:
                     self.abort(PreparedTransaction(self.transactional_id(json.loads(key or b"")[0]), *marker.producer))
 
     def abort(self, prepared: PreparedTransaction) -> None:
-        """Abort a transaction if it is open. Ignore errors: it times out, or has ended."""
+        """Abort a transaction if it is open. Errors are ignored: the transaction has ended, or will time out."""
         producer = self._client.producer(transactional_id=prepared.transactional_id)
         with contextlib.closing(producer), contextlib.suppress(KafkaError, ClientError):
             producer.resume_transaction(prepared)
             producer.abort_transaction()
 
     def _known(self, topic_id: bytes) -> KnownMarkers:
-        """Return what this thread has read of the topic with that id. A recreated topic starts empty."""
+        """Return what this thread has read of the topic with that id; nothing for a recreated topic."""
         kept: dict[tuple[str, str], KnownMarkers] = _kept.__dict__.setdefault("topics", {})
         name = (self._servers, self.topic)
         found = kept.pop(name, None)
@@ -179,7 +186,7 @@ class Markers:
 
 
 def from_json(value: bytes) -> Marker:
-    """Parse what `write` wrote."""
+    """Parse a marker that `write` has written."""
     fields = json.loads(value)
     producer = fields["producer"]
     checksum = int(fields["checksum"], 16)

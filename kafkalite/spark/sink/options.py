@@ -1,10 +1,12 @@
-"""Parse and check the write options of `format("kafkalite")`, by the names of Spark's own Kafka connector.
+"""Parse and check the write options of `format("kafkalite")`, which have the names of Spark's own Kafka connector.
 
     options and columns of a query (names in any case) ─▶ SinkOptions.parse ─▶ frozen values, or OptionError in one
                                                                                sentence
 
-Options without effect are collected for one log line: for example, a producer's batching settings (linger.ms and
-others) do not apply, because rows arrive as columns. This module needs neither Spark nor a broker.
+Options without effect are logged. For example, a producer's batching settings such as linger.ms do not apply, because
+rows arrive as columns.
+
+This module needs neither Spark nor a broker.
 
 Thread rule: pure functions and frozen values.
 """
@@ -91,7 +93,7 @@ class SinkOptions:
     def parse(
         cls, options: Mapping[str, str], columns: Mapping[str, str], *, streaming: bool, overwrite: bool = False
     ) -> SinkOptions:
-        """Return the options of a query with these columns (name → type as Spark writes it). OptionError."""
+        """Return the options of a query. `columns` maps names to types as Spark writes them. Raises OptionError."""
         given = GivenOptions(options, REFUSED, KNOWN)
         given.require_all_known()
         for name in OF_SPARK:
@@ -122,7 +124,7 @@ class SinkOptions:
 
 
 def producer_settings(given: GivenOptions, *, exactly_once: bool) -> tuple[tuple[str, Any], ...]:
-    """Return the arguments of ColumnWriter, sorted. OptionError for a contradiction."""
+    """Return the arguments of ColumnWriter, sorted. Raises OptionError for contradicting options."""
     acks = ACKS[given.choice("kafka.acks", tuple(ACKS), "all")]
     idempotent = given.flag("kafka.enable.idempotence", acks == ACKS["all"])
     if idempotent and acks != ACKS["all"]:

@@ -3,7 +3,7 @@
     worker process    write: Arrow batches ─▶ kafkalite.spark.sink.writing, or exactly_once; errors are one sentence
     driver's process  commit, abort: for batches of exactly-once streams
 
-Thread rule: a writer is pickled to the workers, so it holds only options.
+Thread rule: a writer is pickled to the workers, so it contains only options.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Written(WriterCommitMessage):
 
 
 class KafkaliteWriter(DataSourceArrowWriter):
-    """The writer of batch queries, at least once."""
+    """The writer of batch queries. It writes at least once."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Write the rows of a task. SinkError."""
+        """Write the rows of a task. Raises SinkError."""
         return Written(write_all(self._options, present_task(), chosen(self._options, iterator)))
 
 
@@ -56,7 +56,7 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Write the rows of a task of a batch. SinkError."""
+        """Write the rows of one task of a batch. Raises SinkError."""
         task = present_task()
         iterator = chosen(self._options, iterator)
         if not self._options.exactly_once:
@@ -65,20 +65,23 @@ class KafkaliteStreamWriter(DataSourceStreamArrowWriter):
         return Written(outcome.rows, outcome)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803  # PySpark's names
-        """Commit a batch after all its tasks. SinkError: the query fails, and repeats the batch after a restart."""
+        """Commit a batch after all its tasks.
+
+        Raises SinkError: the query fails, and repeats the batch after a restart.
+        """
         log_once(self._options.without_effect)
         outcomes = outcomes_of(messages)
         if outcomes:
             commit(self._options, outcomes)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803  # PySpark's names
-        """Abort a batch after a task or `commit` failed."""
+        """Abort a batch after one of its tasks, or `commit`, has failed."""
         abort(self._options, outcomes_of(messages))
 
 
 @functools.cache
 def log_once(names: tuple[str, ...]) -> None:
-    """Log options without effect once per process: Spark creates a writer for each batch of a stream."""
+    """Log the options without effect once per process, because Spark creates a writer for each batch of a stream."""
     log_without_effect(names)
 
 

@@ -2,11 +2,12 @@
 
     Arrow batches ─▶ ColumnWriter ─▶ acknowledged, or SinkError in one sentence
 
-Spark repeats a failed task, and a batch of a stream if its end was not recorded; the rows are then written again.
-Within one attempt the producer is idempotent, so a lost response causes no duplicates. One record batch and at most
-five requests per broker are in memory.
+Spark repeats a failed task. It also repeats a stream's batch whose end was not stored in the checkpoint. The rows are
+then written again. Within one attempt the producer is idempotent, so a lost response causes no duplicates.
 
-Thread rule: functions. Each thread has its own writers, which live as long as the worker process.
+One record batch and at most five requests per broker are in memory.
+
+Thread rule: each thread has its own writers, which are kept between tasks.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class SinkError(Exception):
 
 
 class WriteTask(NamedTuple):
-    """The part of a query that a task writes. A batch query has neither batch nor query."""
+    """The part of a query that a task writes. In a batch query, `batch` and `query` are None."""
 
     number: int
     batch: int | None = None
@@ -55,7 +56,7 @@ class KeptWriter(NamedTuple):
 
 
 def write_all(options: SinkOptions, task: WriteTask, batches: Iterator[Any]) -> int:
-    """Send all rows, wait for their acknowledgements, and return their number. SinkError."""
+    """Send all rows, wait for their acknowledgements, and return their number. Raises SinkError."""
     rows = 0
     done = False
     try:

@@ -1,7 +1,13 @@
 """Read topics as DataFrames in Spark.
 
-batch, stream   the classes that PySpark calls; the only modules here that import PySpark
-plan            the tasks of a batch query          stream_plan  the micro-batches of a streaming query
-reading         reads a task's piece               offsets      offset ranges and their division
-pushdown        filters that narrow ranges          values       decodes values to columns
+    batch.py         the classes that PySpark calls for batch queries
+    stream.py        the classes that PySpark calls for streaming queries
+    plan.py          the tasks of a batch query
+    stream_plan.py   the micro-batches of a streaming query
+    offsets.py       offset ranges and their division
+    pushdown.py      filters that narrow ranges
+    reading.py       reads a task's piece of a partition
+    values.py        decodes values to columns
+
+Only batch.py and stream.py import PySpark.
 """

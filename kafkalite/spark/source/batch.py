@@ -4,14 +4,13 @@
     process of a stream  KafkaliteStreamReader.latestOffset, partitions: one object while the query runs
     worker processes     read ─▶ pyarrow.RecordBatches
 
-Writers are in `kafkalite.spark.sink.writers`.
+The user's schema selects the columns: columns that it leaves out are not decoded. The query itself cannot select them,
+because Spark passes only filters to a Python source (PythonScanBuilder).
 
-Spark does not pass the columns that a query uses to a Python source (PythonScanBuilder only pushes filters). So the
-user's schema selects the columns: those that it leaves out are not decoded. PySpark finds the source through the
-package `pyspark_kafkalite`.
+PySpark finds the source through the package `pyspark_kafkalite`. Writers are in `kafkalite.spark.sink.writers`.
 
 Thread rule: Spark creates the objects where it needs them, and each belongs to one thread. A reader is pickled from the
-planner to the workers, so it holds no connection.
+planner to the workers, so it contains no connection.
 """
 
 from __future__ import annotations
@@ -74,21 +73,23 @@ class KafkaliteReader(DataSourceReader):
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield the record batches of a task. None for the task that Spark creates if there is nothing to read."""
+        """Yield the record batches of a task. If there is nothing to read, Spark creates one task with None as the
+        partition.
+        """
         if partition.value is None:
             return iter(())
         return read_task(self._options, self._columns, partition.value, self._decoding)
 
 
 class PushdownReader(KafkaliteReader):
-    """A reader of only those ranges that may have rows for the query's filters.
+    """A reader that skips ranges without rows for the query's filters.
 
-    It is a separate class, because PySpark fails each query whose reader has this method while the setting
-    spark.sql.python.filterPushdown.enabled is off.
+    It is a separate class, because a reader with the method `pushFilters` makes PySpark fail each query while the
+    setting spark.sql.python.filterPushdown.enabled is off.
     """
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802  # PySpark's name
-        """Narrow the ranges, and return all filters: Spark applies them to the rows again."""
+        """Narrow the ranges. Return all filters, so that Spark also applies them to the rows."""
         self._narrowing = narrowed(filters)
         return filters
 
@@ -96,10 +97,10 @@ class PushdownReader(KafkaliteReader):
 def projection_of(
     schema: StructType, values: ValueOptions | None, values_schema: str | None
 ) -> tuple[tuple[str, ...], ValueDecoding | None]:
-    """Return the columns that a schema requests, and how values are decoded, unless they are not or not requested.
+    """Return the columns that a schema requests, and how values are decoded.
 
-    `values_schema` is as in `decoding_of`. OptionError for an unknown column or a wrong type; RegistryRefused,
-    RegistryUnreachable.
+    The second result is None if values are not decoded or not requested. `values_schema` is as in `decoding_of`. Raises
+    OptionError for an unknown column or a wrong type, RegistryRefused and RegistryUnreachable.
     """
     if values is None:
         return columns_of(schema, TYPES), None
@@ -120,7 +121,7 @@ def projection_of(
 
 
 def columns_of(schema: StructType, types: Mapping[str, DataType]) -> tuple[str, ...]:
-    """Return the columns that a schema requests. OptionError for an unknown column or a wrong type."""
+    """Return the columns that a schema requests. Raises OptionError for an unknown column or a wrong type."""
     for field in schema.fields:
         wanted = types.get(field.name)
         if wanted is None:

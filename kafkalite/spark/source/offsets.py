@@ -35,7 +35,10 @@ class Piece(NamedTuple):
 def checked_ranges(
     starts: Positions, ends: Positions, earliest: Positions, latest: Positions, *, fail_on_data_loss: bool
 ) -> tuple[dict[TopicPartition, tuple[int, int]], list[str]]:
-    """Return the non-empty ranges and the losses in them. DataLoss instead with `fail_on_data_loss`."""
+    """Return the non-empty ranges, and sentences about records in them that no longer exist.
+
+    With `fail_on_data_loss`, such records raise DataLoss instead.
+    """
     found = {}
     losses = []
     for key in sorted(starts):
@@ -62,7 +65,9 @@ REMEDY: Final = "start at offsets that exist, or set failOnDataLoss to false to 
 
 
 def split_to_offsets(pieces: Iterable[Piece], limit: int) -> list[Piece]:
-    """Divide pieces into parts of at most `limit` offsets, about equally long within a piece, in the same order."""
+    """Divide pieces into parts of at most `limit` offsets, in the same order. The parts of a piece are about equally
+    long.
+    """
     found = []
     for key, start, end, size in pieces:
         length = end - start
@@ -76,9 +81,9 @@ def split_to_offsets(pieces: Iterable[Piece], limit: int) -> list[Piece]:
 
 
 def split_to_count(pieces: Iterable[Piece], count: int) -> list[Piece]:
-    """Return at least `count` pieces, if there are that many offsets, by halving the largest one repeatedly.
+    """Halve the largest piece repeatedly until there are `count` pieces, or until each piece has one offset.
 
-    They cover the same offsets, in the order of partitions and offsets.
+    The pieces cover the same offsets, in the order of partitions and offsets.
     """
     done = []
     heap: list[tuple[int, int, Piece]] = []

@@ -1,11 +1,11 @@
-"""Plan the tasks of a batch query: each reads a piece of a partition. Does not import PySpark.
+"""Plan the tasks of a batch query: each task reads a piece of a partition. Does not import PySpark.
 
     driver     subscription ─▶ partitions ─▶ starts and ends ─▶ pieces of 32 to 128 MiB, with their topic's id
 
-The ends of a piece are fixed when the query is planned, so each read returns the same records, or fails. The length of
-a piece is not its number of records, because compaction and transactions leave gaps.
+The first and last offset of a piece are fixed when the query is planned. So each attempt to read the piece returns the
+same records, or fails. A piece has fewer records than offsets if compaction and transactions leave gaps.
 
-Thread rule: functions. Each thread has its own Clients, which live as long as the worker process.
+Thread rule: each thread has its own Clients, which are kept between tasks.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _kept = threading.local()
 
 
 class ReadTask(NamedTuple):
-    """A piece and its topic's id, or None if the brokers have no topic ids."""
+    """A piece and its topic's id. The id is None if the brokers have no topic ids."""
 
     piece: Piece
     topic_id: bytes | None
@@ -70,9 +70,9 @@ def client_for(settings: ClientSettings) -> Client:
 
 
 def plan_tasks(client: Client, options: SourceOptions, narrowing: Narrowing = EVERYTHING) -> list[ReadTask]:
-    """Return the tasks of a batch query; none if there is nothing to read. DataLoss, OptionError, KafkaError.
+    """Return the tasks of a batch query; none if there is nothing to read. Raises DataLoss, OptionError and KafkaError.
 
-    With a narrowing, missing records outside of it are no loss.
+    Missing records outside of `narrowing` are no loss.
     """
     log_without_effect(options.without_effect)
     topics = discover(client, options.subscription)
@@ -97,7 +97,7 @@ def plan_tasks(client: Client, options: SourceOptions, narrowing: Narrowing = EV
 def split_ranges(
     client: Client, ranges: Mapping[TopicPartition, tuple[int, int]], options: SourceOptions
 ) -> list[Piece]:
-    """Divide these ranges into the tasks' pieces."""
+    """Divide ranges into pieces, one per task."""
     pieces = [piece for key, (start, end) in ranges.items() for piece in split_range(client, key, start, end, options)]
     if options.offsets_max is not None:
         pieces = split_to_offsets(pieces, options.offsets_max)
@@ -109,8 +109,9 @@ def split_ranges(
 
 
 def task_count(size: int, core_count: int) -> int:
-    """Return the minimum number of tasks for this many bytes: some per core of this machine, unless tasks become
-    small."""
+    """Return the minimum number of tasks for this many bytes: some per core of this machine, or fewer to avoid small
+    tasks.
+    """
     return min(TASKS_PER_CORE * core_count, size // TASK_SIZE_MIN)
 
 

@@ -2,9 +2,11 @@
 
     partition IN (0, 1) AND offset >= 500 AND timestamp > '…' ─▶ narrowed ─▶ Narrowing ─▶ smaller ranges
 
-Spark still applies all filters to every row, so a filter that this module ignores costs only time. A filter on the
-timestamp narrows only the start of a range. All records before the first one that is new enough are too old. But after
-a record that is too new, there may be older ones again.
+Spark still applies all filters to every row. So if this module ignores a filter, the result is the same and only takes
+longer.
+
+A filter on the timestamp moves only the start of a range: all records before the first record that is new enough are
+too old. It cannot move the end, because older records may follow a record that is too new.
 
 Filters are PySpark's (`pyspark.sql.datasource.EqualTo` and others). They are recognized by class name, so this module
 does not need PySpark.
@@ -33,7 +35,7 @@ EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """Where matching rows may be. None: everywhere."""
+    """The topics, partitions, offsets and times that may have matching rows. None means no restriction."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -52,8 +54,10 @@ class Narrowing:
     def apply(
         self, starts: Positions, ends: Positions, look_up: Callable[[Positions], Positions]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        """Return the bounds of the wanted partitions. `look_up` finds the first record that is not older than a
-        time."""
+        """Return the start and end offsets of the wanted partitions.
+
+        `look_up` returns the offset of the first record at or after a time, for each partition.
+        """
         kept = {key: max(start, self.offset_from) for key, start in starts.items() if self.wants(key)}
         cut = {key: min(ends[key], self.offset_end) for key in kept}
         asked = {key: self.time_from_ms for key, start in kept.items() if start < cut[key]}
@@ -75,7 +79,7 @@ def narrowed(filters: Iterable[Any]) -> Narrowing:
 
 
 def values_of(kind: str, value: Any, wanted: type) -> list[Any] | None:
-    """Return the values of an equality or IN filter; None for another filter or values of another type."""
+    """Return the values of an equality or IN filter; None for another filter, or for values of another type."""
     if kind in {"EqualTo", "EqualNullSafe"}:
         values = [value]
     elif kind == "In":
@@ -118,7 +122,7 @@ def by_timestamp(found: Narrowing, kind: str, value: Any) -> Narrowing:
 
 
 def interval(kind: str, value: Any, values: list[Any] | None, wanted: type) -> tuple[int | None, int | None]:
-    """Return (first, end) of the integers that match: offsets, or ms since 1970. None: no bound."""
+    """Return (first, end) of the integers that match: offsets, or ms since 1970. None means no bound."""
     if values is None:
         if kind not in COMPARISONS or type(value) is not wanted:
             return None, None
@@ -135,7 +139,7 @@ def interval(kind: str, value: Any, values: list[Any] | None, wanted: type) -> t
 
 
 def microseconds(moment: dt.datetime) -> Any:
-    """Return microseconds since 1970; None for a time without a zone, which is ambiguous."""
+    """Return microseconds since 1970. Return None for a time without a zone, which is ambiguous."""
     return None if moment.tzinfo is None else (moment - EPOCH) // dt.timedelta(microseconds=1)
 
 

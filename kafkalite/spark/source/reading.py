@@ -1,8 +1,10 @@
 """Read a task's piece of a partition as Arrow record batches, in a worker process. Does not import PySpark.
 
-    piece ─▶ ColumnReader ─▶ record batches, complete or an error (failOnDataLoss=false: what is left)
+    piece ─▶ ColumnReader ─▶ record batches, or an error if records are missing
 
-Thread rule: functions. Each thread has its own Clients, which live as long as the worker process.
+With failOnDataLoss=false, missing records are no error, and the records that still exist are read.
+
+Thread rule: each thread has its own Clients, which are kept between tasks.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ logger = logging.getLogger(__name__)
 def freeze_imports() -> None:
     """Exclude a worker's imported modules from its garbage collector, once.
 
-    PySpark's daemon collects after each task. Walking all modules took 20 to 40 ms each time, as long as reading 50,000
-    rows.
+    PySpark's daemon runs the garbage collector after each task. To walk all modules took 20 to 40 ms each time, as long
+    as reading 50,000 rows.
     """
     gc.freeze()
 
@@ -42,8 +44,10 @@ def freeze_imports() -> None:
 def read_task(
     options: SourceOptions, columns: Sequence[str], task: ReadTask, decoding: ValueDecoding | None = None
 ) -> Iterator[Any]:
-    """Yield the records of a piece as pyarrow.RecordBatches of these columns. DataLoss, RangeUnavailable, KafkaError;
-    with `decoding` what `decode_values` raises."""
+    """Yield the records of a piece as pyarrow.RecordBatches of these columns.
+
+    Raises DataLoss, RangeUnavailable and KafkaError. With `decoding`, it also raises the errors of `decode_values`.
+    """
     freeze_imports()
     if decoding is None:
         return read_piece(options, columns, task)

@@ -1,9 +1,10 @@
 """Implement the streaming reader of `format("kafkalite")`, for PySpark 4.2 or newer.
 
-Spark calls `commit` a batch late, and never for the last batch of a run, so this reader does not use it. A group's
-offsets are committed when the next batch is planned, which also happens after the last batch.
+A group's offsets are committed when the next batch is planned, which also happens after the last batch. Spark's own
+callback `commit` is not used: it comes one batch late, and never for the last batch of a run.
 
-Thread rule: as in kafkalite.spark.source.batch. The planner stays in the query's process: it is not pickled.
+Thread rule: Spark creates the objects where it needs them, and each belongs to one thread. The planner remains in the
+query's process: it is not pickled.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ class KafkaliteStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._planner.initial()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Limit the query to the records that exist at its first look."""
+        """Limit the query to the records that exist when it first looks at the topics."""
         self._planner.bound()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return one of the limits. `latestOffset` applies all that are set."""
+        """Return one of the query's limits. `latestOffset` applies all limits that are set."""
         options = self._options
         if options.rows_max is not None:
             return ReadMaxRows(options.rows_max)

@@ -3,8 +3,8 @@
     start ─▶ [commit it for the group] ─▶ partitions, latest ─▶ limits by rows and bytes, fair shares ─▶ end
     (start, end) ─▶ ranges ─▶ pieces of about 32 MiB          the same pair again after a crash: the same records
 
-A position is {"topic": {"0": 17}}, as Spark's own connector writes it. It may have further entries, under names that no
-topic can have:
+A position is the offsets up to which a query has read: {"topic": {"0": 17}}, as Spark's own connector writes it. It may
+also have these entries, whose names cannot be topics:
 
     "@ids"      {"topic": "id"}                                          detects a topic that was recreated
     "@epochs"   {"topic": {"0": [leader epoch, first offset, CRC]}}      of the batch before the offset: detects a log
@@ -12,11 +12,11 @@ topic can have:
     "@from"     {"topic": {"0": 10}}                                     start of the batch that ends here, if its log
                                                                          went back and failOnDataLoss is false
 
-Each entry is optional; checkpoints of Spark's connector have none.
+Checkpoints of Spark's connector have none of these entries.
 
-Spark records the end of a batch in its checkpoint before it reads the batch, and requests the next end only after the
-batch. So everything before `start` is finished, and these offsets can be committed for a group whose lag tools watch.
-Only the checkpoint decides what is read.
+Spark stores the end of a batch in its checkpoint before it reads the batch, and requests the next end only after the
+batch. So everything before `start` is finished, and these offsets can be committed for a group. The commit is only for
+tools that watch the group's lag: the checkpoint alone decides what is read.
 
 Thread rule: one object per query, used by one thread.
 """
@@ -55,7 +55,7 @@ SETTLE_S: Final = 0.2
 
 
 class StreamPosition(NamedTuple):
-    """A query's offsets, and what identifies their topics and logs, if known."""
+    """A query's offsets, with the ids of their topics and the marks of their logs, if known."""
 
     offsets: dict[TopicPartition, int]
     ids: dict[str, str]
@@ -75,7 +75,7 @@ class StreamPosition(NamedTuple):
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> StreamPosition:
-        """Parse the result of `to_json`, or offsets alone. ValueError for anything else."""
+        """Parse the result of `to_json`, or offsets alone. Raises ValueError for anything else."""
         ids = value.get(IDS, {})
         if not isinstance(ids, dict) or not all(isinstance(text, str) for text in ids.values()):
             raise ValueError(f"{IDS} must contain topic ids, not {ids!r}")
@@ -84,7 +84,7 @@ class StreamPosition(NamedTuple):
 
 
 def marks_of(value: Any) -> dict[TopicPartition, Mark]:
-    """Parse the marks under "@epochs". ValueError for anything else."""
+    """Parse the marks under "@epochs". Raises ValueError for anything else."""
     try:
         return {
             TopicPartition(topic, int(number)): Mark(*map(int, row))
@@ -96,7 +96,7 @@ def marks_of(value: Any) -> dict[TopicPartition, Mark]:
 
 
 class StreamPlanner:
-    """The planner of a streaming query: see the module. `clock` returns seconds, for maxTriggerDelay."""
+    """The planner of a streaming query; see the module. `clock` returns seconds, for maxTriggerDelay."""
 
     def __init__(self, options: StreamOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
@@ -116,8 +116,10 @@ class StreamPlanner:
     # --- requests of the engine ---------------------------------------------------------------------------------------
 
     def initial(self) -> dict[str, Any]:
-        """Return where a new query starts. Remembered, because Spark calls this repeatedly and "latest" must not
-        move."""
+        """Return where a new query starts.
+
+        The result is kept, because Spark calls this method repeatedly and "latest" must not move.
+        """
         if self._initial is None:
             client, look_up = self._look_up()
             topics = discover(client, self._source.subscription)
@@ -131,7 +133,10 @@ class StreamPlanner:
         return self._initial.to_json()
 
     def _within_the_end(self, starts: dict[TopicPartition, int], look_up: Offsets) -> dict[TopicPartition, int]:
-        """Return starts that are not after the ends. DataLoss if failOnDataLoss is set and one is."""
+        """Return the starts, none of which is after the end of its partition.
+
+        Raises DataLoss for a start after the end if failOnDataLoss is set.
+        """
         latest = look_up(dict.fromkeys(starts, OFFSET_LATEST))
         for why in beyond_the_end(self._source.starting, starts, latest):
             if self._source.fail_on_data_loss:
@@ -140,12 +145,14 @@ class StreamPlanner:
         return {key: min(start, latest[key]) for key, start in starts.items()}
 
     def bound(self) -> None:
-        """End the query after the records that exist at its next look."""
+        """End the query after the records that exist when it next looks at the topics."""
         self._bounded = True
         self._target = None
 
     def latest(self, start: Mapping[str, Any], *, limited: bool) -> dict[str, Any]:
-        """Return the end of the next batch, or `start` if there is nothing to read or too little yet. DataLoss."""
+        """Return the end of the next batch, or `start` if there is nothing to read or too little yet. Raises
+        DataLoss.
+        """
         at = StreamPosition.from_json(start)
         if self._initial is None or at.offsets != self._initial.offsets:
             self._commit(at)
@@ -161,7 +168,7 @@ class StreamPlanner:
         return None if self._latest is None else self._latest.to_json()
 
     def tasks(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ReadTask]:
-        """Return the tasks of a batch. DataLoss if failOnDataLoss is set and records are missing."""
+        """Return the tasks of a batch. Raises DataLoss if failOnDataLoss is set and records are missing."""
         first, last = StreamPosition.from_json(start), StreamPosition.from_json(end)
         keys = sorted(last.offsets)
         starts = {key: begin_of(first, last, key) for key in keys}
@@ -195,8 +202,10 @@ class StreamPlanner:
         return client, Offsets(client, ISOLATIONS[settings.isolation_level])
 
     def _available(self, at: StreamPosition) -> tuple[StreamPosition, dict[TopicPartition, str]]:
-        """Return the end of all that can be read (for a bounded query: of its first look), and by partition a sentence
-        about records that the query has read and that no longer exist."""
+        """Return the end of all that can be read, and sentences about records that were read and no longer exist.
+
+        For a bounded query, the end is that of its first look at the topics. The sentences are by partition.
+        """
         if self._target is not None:
             ends = {key: max(offset, self._target.offsets.get(key, offset)) for key, offset in at.offsets.items()}
             return StreamPosition({**self._target.offsets, **ends}, {**at.ids, **self._target.ids}), {}
@@ -220,8 +229,10 @@ class StreamPlanner:
     def _check_losses(
         self, at: StreamPosition, there: StreamPosition, losses: Mapping[TopicPartition, str]
     ) -> dict[TopicPartition, int]:
-        """Return where to read logs again that were restored or truncated. On any loss, raise DataLoss if
-        failOnDataLoss is set; else log it."""
+        """Return where to read logs again that were restored or truncated.
+
+        Any loss raises DataLoss if failOnDataLoss is set, and is logged otherwise.
+        """
         # An unchanged log is compared only once: later changes are found when it has new records.
         keys = [
             key
@@ -243,8 +254,10 @@ class StreamPlanner:
         return begins
 
     def _check_again(self, first: StreamPosition, last: StreamPosition, keys: list[TopicPartition]) -> None:
-        """Check that a batch that was planned before a restart can still be read. DataLoss if failOnDataLoss is set;
-        else the next batch reads again what went back."""
+        """Check that a batch that was planned before a restart can still be read.
+
+        If not, raise DataLoss if failOnDataLoss is set. Otherwise the next batch reads logs again that went back.
+        """
         for position in (first, last):
             known = {
                 key: Position(position.offsets[key], position.marks[key])
@@ -263,8 +276,9 @@ class StreamPlanner:
         return {found.partition: found for found in find_divergences(client, positions)} if positions else {}
 
     def _marked(self, at: StreamPosition, end: StreamPosition, begins: Mapping[TopicPartition, int]) -> StreamPosition:
-        """Return the end of a batch with its marks. Without new records keep the old ones, so that Spark sees no
-        change."""
+        """Return the end of a batch with its marks. Without new records, the old marks are kept, so that Spark sees no
+        change.
+        """
         if end.offsets == at.offsets and not begins:
             return end._replace(marks=at.marks, begins=at.begins)
         kept = {
@@ -299,7 +313,7 @@ class StreamPlanner:
     def _ends_within(
         self, starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], limit: int, turn: int
     ) -> dict[TopicPartition, int]:
-        """Return ends for about `limit` bytes in all ranges together, with at least one offset in some of them."""
+        """Return ends so that all ranges together have about `limit` bytes. Some range has at least one offset."""
         client = client_for(self._source.client)
         target = max(limit // 4, ESTIMATE_PIECE)
         found = {}
@@ -354,7 +368,7 @@ def went_back(divergence: Divergence) -> str:
 
 
 def begin_of(start: StreamPosition, end: StreamPosition, key: TopicPartition) -> int:
-    """Return where a batch starts to read a partition: at 0 if the partition or its topic is new."""
+    """Return the offset at which a batch starts to read a partition; 0 if the partition or its topic is new."""
     if made_anew(start, end, key.topic):
         return 0
     return min(end.begins.get(key, start.offsets.get(key, 0)), end.offsets[key])

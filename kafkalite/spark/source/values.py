@@ -1,11 +1,11 @@
-"""Decode values to columns in a task, for the option value.format. Without PySpark.
+"""Decode values to columns in a task, for the option value.format. Does not import PySpark.
 
     batch of the log ─▶ JsonDecoder or AvroDecoder ─▶ value: as declared │ value_error: why it is null
 
-The planner process resolves the options to a ValueDecoding, once per query: all tasks use the same schema. A worker
+The planner process converts the options to a ValueDecoding once per query, so all tasks use the same schema. A worker
 keeps its decoders between tasks.
 
-Thread rule: functions; a worker process runs one task at a time.
+Thread rule: a worker process runs one task at a time.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ DECODER_COUNT_MAX: Final = 16
 
 
 class BadValue(RuntimeError):
-    """A value that cannot be decoded, with value.mode=failfast. The message names the record."""
+    """A value that cannot be decoded, with the option value.mode=failfast. The message names the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueDecoding:
-    """What a task needs to decode values. It is pickled to the workers."""
+    """The settings that a task needs to decode values. It is pickled to the workers."""
 
     format: str
     schema: str
@@ -58,7 +58,7 @@ class ValueDecoding:
     fails: bool = False
 
     def sources(self, columns: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns of the log that these columns need."""
+        """Return the columns of the log that are needed for these columns."""
         needed = dict.fromkeys(name for name in columns if name != ERROR)
         return tuple(needed | dict.fromkeys((VALUE, "offset") if self.fails else (VALUE,)))
 
@@ -69,7 +69,7 @@ class ValueDecoding:
 def schema_of_values(options: ValueOptions) -> str:
     """Return the schema by which values are decoded: the columns, or the reader's schema without references.
 
-    OptionError for an invalid one; RegistryRefused, RegistryUnreachable.
+    Raises OptionError for an invalid schema, RegistryRefused and RegistryUnreachable.
     """
     if options.format == "json":
         if options.schema is None:
@@ -91,7 +91,7 @@ def schema_of_values(options: ValueOptions) -> str:
 
 
 def type_of_values(options: ValueOptions, schema: str) -> Any:
-    """Return the Arrow type of values that are decoded by a schema. OptionError."""
+    """Return the Arrow type of values that are decoded by this schema. Raises OptionError."""
     if options.format == "avro":
         try:
             return spark_type(arrow_type(Layout(parse(schema).root).root))
@@ -106,10 +106,11 @@ def type_of_values(options: ValueOptions, schema: str) -> Any:
 
 
 def decoding_of(options: ValueOptions, declared: Any, schema: str | None) -> ValueDecoding:
-    """Return how tasks decode values to the declared Arrow type. OptionError, RegistryRefused, RegistryUnreachable.
+    """Return how tasks decode values to the Arrow type `declared`.
 
-    `schema` is the result of `schema_of_values`, if it is known. JSON is decoded to any declared struct, Avro to the
-    type of its schema, or to some of a record's fields.
+    `schema` is the result of `schema_of_values`, if it is known. JSON is decoded to any declared struct. Avro is
+    decoded to the type of its schema, or to some of a record's fields. Raises OptionError, RegistryRefused and
+    RegistryUnreachable.
     """
     if options.format == "json":
         columns = of_arrow([_field(declared)])[0].type
@@ -150,7 +151,7 @@ def scalars_of(kind: ColumnType) -> Iterator[str]:
 
 
 def is_part_of(declared: Any, full: Any) -> bool:
-    """Return whether a type is another one, or a struct with some of its fields."""
+    """Return whether `declared` equals `full`, or is a struct with some of its fields."""
     import pyarrow as pa
 
     if not (pa.types.is_struct(declared) and pa.types.is_struct(full)):
@@ -160,7 +161,10 @@ def is_part_of(declared: Any, full: Any) -> bool:
 
 
 def with_fields(schema: str, declared: Any) -> str:
-    """Return a reader's schema without the record's fields that are not declared, if the rest is a schema by itself."""
+    """Return the reader's schema with only the declared fields of the record.
+
+    If that is not a valid schema by itself, return the schema unchanged.
+    """
     import pyarrow as pa
 
     document = json.loads(schema)
@@ -179,7 +183,9 @@ def with_fields(schema: str, declared: Any) -> str:
 
 @functools.lru_cache(maxsize=DECODER_COUNT_MAX)
 def decoder_of(decoding: ValueDecoding) -> Callable[[Any], tuple[Any, Any]]:
-    """Return this worker's function from an array of values to the decoded values and the reasons of bad ones."""
+    """Return this worker's decoding function: it maps an array of values to the decoded values and the reasons of bad
+    values.
+    """
     import pyarrow as pa
 
     if decoding.format == "json":
@@ -202,9 +208,10 @@ def decoder_of(decoding: ValueDecoding) -> Callable[[Any], tuple[Any, Any]]:
 def decode_values(
     batches: Iterable[Any], columns: Sequence[str], decoding: ValueDecoding, key: TopicPartition
 ) -> Iterator[Any]:
-    """Yield record batches with `columns`, of batches of one partition with `decoding.sources(columns)`.
+    """Decode the batches of one partition, and yield record batches with `columns`.
 
-    BadValue for the first value that cannot be decoded, if the query is to fail. RegistryRefused, RegistryUnreachable.
+    `batches` have the columns `decoding.sources(columns)`. Raises BadValue for the first value that cannot be decoded,
+    if the query is to fail. Raises RegistryRefused and RegistryUnreachable.
     """
     import pyarrow as pa
 
