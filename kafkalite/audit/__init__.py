@@ -12,17 +12,22 @@ reads the marks in each stage and compares them with the reported numbers.
                                               ▼                           │
                                           events.py ────▶ judge.py ◀──────┘   missing, duplicated, unreported
 
-    marks.py       the mark as bytes of one header: run, sequence, time and server; fields.py: as a payload field
-    tally.py       assigns marks to messages, and counts the messages by window until their number is reported
-    producers.py   AuditedProducer, AuditedWriter: kafkalite.client's producers with a tally
-                   librdkafka.py: confluent-kafka's producer; classic.py: Kafka 0.7's
-    taken.py       reports of the offsets that consumers processed
-    consumers.py   kafkalite.client's consumers with these reports
-                   foreign_consumers.py: consumers of other libraries; classic_consumers.py: Kafka 0.7's
-    events.py      the messages of the audit topic, and their sum
-    counts.py      counts the marks in a stage
-    stages.py      reads stages: brokers, a mirror's progress, loaded files
-    judge.py       compares the reported numbers with the stages; run.py does so once, following.py continuously
+    marks.py               the mark as bytes of a header
+    fields.py              the mark as a field of the payload
+    tally.py               assigns marks to messages, and counts the messages by window
+    producers.py           AuditedProducer, AuditedWriter: kafkalite.client's producers with marks
+    librdkafka.py          confluent-kafka's producer with marks
+    classic.py             Kafka 0.7's producer with marks
+    taken.py               reports of the offsets that consumers processed
+    consumers.py           kafkalite.client's consumers with these reports
+    foreign_consumers.py   consumers of other libraries with these reports
+    classic_consumers.py   Kafka 0.7's consumers with these reports
+    events.py              the messages of the audit topic, and their sum
+    counts.py              counts the marks in a stage
+    stages.py              reads stages: brokers, a mirror's progress, loaded files
+    judge.py               compares the reported numbers with the stages
+    run.py                 runs one audit
+    following.py           runs a continuous audit
 
 Names are imported when first used. Another client library has to be installed only if its clients are wrapped.
 """

@@ -1,13 +1,14 @@
-"""Wrap Kafka 0.7's producer so that its messages are audited: each gets a mark in a payload field, and is counted.
+"""Wrap Kafka 0.7's producer so that its messages are audited: each message gets a mark in its payload, and is counted.
 
     producer = AuditedClassicProducer({"broker.list": "0:live:9093"}, mark_field="audit", server="web1")
     producer.send(ProducerData("clicks", [b'{"page": "/"}']))
 
-Messages of 0.7 have neither headers nor keys. So the mark becomes a field of each message that is a JSON object; for
-other formats, the function `put` inserts the mark. The counts go to the topic kafkalite.audit.classic, which is in
-0.7's format. `send` sends the counts once `report_interval_s` has passed; `flush` and `close` always send them.
+Messages of 0.7 have neither headers nor keys. So the mark becomes a field of each message that is a JSON object. For
+other formats, the function `put` inserts the mark.
 
-0.7 has no acknowledgements, so a message is counted when it is passed to the producer.
+The counts go to the topic kafkalite.audit.classic, which is in 0.7's format. `send` sends them once `report_interval_s`
+has passed; `flush` and `close` always send them. A message is counted when it is passed to the producer, because 0.7
+has no acknowledgements.
 
 Thread rule: that of kafkalite.classic.Producer.
 """
@@ -75,8 +76,9 @@ class AuditedClassicProducer:
         self.close()
 
     def send(self, *data: ProducerData) -> None:
-        """Send as Producer.send does, with the current time. If `put` refuses a message, raise ValueError and send
-        nothing.
+        """Send as Producer.send does, with the current time.
+
+        If `put` refuses a message, raise ValueError and send nothing.
         """
         now = time.time_ns() // 1_000_000
         for item in data:

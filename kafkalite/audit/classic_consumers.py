@@ -3,8 +3,10 @@
     with AuditedClassicConnector(ConsumerConfig(groupid="hadoop", zk_connect="zk:2181")) as connector:
         (stream,) = connector.create_message_streams({"clicks": 1})["clicks"]
 
-A stream has no gaps, so one range per partition is reported: from the offset at which reading began to the offset
-stored in ZooKeeper. After each explicit or automatic commit, a report goes to the audit topic that is in 0.7's format.
+A stream has no gaps, so one range per partition is reported. It extends from the offset at which reading began to the
+offset stored in ZooKeeper. Each explicit or automatic commit is followed by a report, which goes to the audit topic in
+0.7's format.
+
 ZooKeeper stores only an offset. So after a crash between a commit and its report, the messages of that commit are
 missing in the stage.
 
@@ -66,7 +68,7 @@ class AuditedClassicConnector(ConsumerConnector):
             self._report()
 
     def _report(self) -> None:
-        """Send the reports. If that fails, log the failure, as 0.7 does, and keep the reports until the next commit."""
+        """Send the reports. A failure is logged, as 0.7 does, and the reports are kept until the next commit."""
         records = self.tally.reports()
         if not records:
             return

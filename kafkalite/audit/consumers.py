@@ -5,9 +5,10 @@
             …
             reader.commit()
 
-A report follows each explicit or automatic commit; kafkalite.audit.taken describes the recovery from a crash between a
-commit and its report. A commit that waits for its response also sends its report. The report of any other commit is
-sent by the next `poll` or `close`.
+A report follows each explicit or automatic commit. A commit that waits for its response also sends its report. For any
+other commit, the next `poll` or `close` sends the report.
+
+kafkalite.audit.taken describes the recovery from a crash between a commit and its report.
 
 Thread rule: that of GroupReader.
 """

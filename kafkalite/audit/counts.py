@@ -1,11 +1,11 @@
-"""Count the messages of a stage by their marks: distinct, duplicated and unreported ones by topic, run and window.
+"""Count the messages of a stage by their marks, as distinct, duplicated or unreported, by topic, run and window.
 
 A run is the time from a producer's start to its end. A window is a span of time of fixed length.
 
     chunk of records ─▶ marks, sorted by run and sequence ─▶ pages of bits ─▶ counts of windows
                                                               65,536 sequences each
 
-Each message takes one bit, in pages of 8 KiB, so a billion messages take 125 MB, regardless of their order. NumPy
+Each message takes one bit, in pages of 8 KiB. So a billion messages take 125 MB, regardless of their order. NumPy
 processes a chunk's messages together; Python iterates only over runs and pages.
 
 Thread rule: one thread at a time.
@@ -85,11 +85,11 @@ class Count:
         return self._reported.windows_ms.get(run, self._window_ms)
 
     def may_take(self, newest_us: int | None) -> bool:
-        """Return whether records up to this time (µs since 1970; None if unknown) can include messages to count."""
+        """Return whether records up to this time (µs since 1970; None if unknown) can include messages that count."""
         return self._since_ms is None or newest_us is None or newest_us >= self._since_ms * 1000
 
     def add(self, topic: str, headers: HeaderColumns | None, count: int) -> None:
-        """Add `count` records of a topic with their headers, or None if none has any."""
+        """Add `count` records of a topic with their headers. `headers` is None if no record has any."""
         self.add_marks(topic, read_marks(headers), count)
 
     def add_marks(self, topic: str, marks: Marks, count: int) -> None:
@@ -135,12 +135,12 @@ class Count:
             self._note_unreported(topic, run, sequences[strange], starts[strange])
 
     def _note_unreported(self, topic: str, run: int, sequences: NDArray[np.int64], starts: NDArray[np.int64]) -> None:
-        """Note sequences of a page that no increment covers, and the starts of their windows. Subclasses override this
+        """Store sequences of a page that no increment covers, and the starts of their windows. Subclasses override this
         method.
         """
 
     def _remember_twice(self, key: tuple[str, int], sequences: list[int]) -> None:
-        """Note duplicates for the list of duplicates, with the number of additional records of each."""
+        """Store duplicated sequences for the report, with the number of additional records of each."""
         known = self._twice.setdefault(key, {})
         for sequence in sequences:
             if sequence in known or len(known) < RANGES_MAX:
@@ -171,7 +171,7 @@ class Count:
             yield open_range
 
     def _gaps(self, topic: str, run: int, first: int, end: int, pages: list[int]) -> Iterator[tuple[int, int]]:
-        """Yield the ranges of a span without messages. Only `pages`, which have messages, are examined."""
+        """Yield the ranges of a span without messages. Only `pages` have messages, so only these are examined."""
         reached = first
         for index in range(bisect.bisect_left(pages, first >> PAGE_BITS), len(pages)):
             page = pages[index]

@@ -5,9 +5,11 @@
     value   {"version": 1, "run": "00c5…", "server": "web1", "topic": "logs", "window_ms": 60000,
              "first": 0, "end": 40000, "part": 0, "counts": [[window's start in ms, messages], …]}      JSON
 
-Each message of the audit topic is an increment: it counts, by window, the producer's messages with sequences [first,
-end). The audit sums the increments. An increment that arrives twice counts once, because run, topic, first sequence and
-part identify it. Readers ignore fields that they do not know.
+Each message of the audit topic is an increment. It covers the producer's messages with sequences from `first` to before
+`end`, and contains their number by window. The audit sums the increments. Run, topic, first sequence and part identify
+an increment, so an increment that arrives twice counts once.
+
+Readers ignore unknown fields.
 
 Thread rule: increments are immutable. One thread fills a Reported; after that, any thread may read it.
 """
@@ -116,7 +118,7 @@ class Reported:
         self._sorted: dict[tuple[str, int], tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
     def add(self, increment: Increment) -> bool:
-        """Add an increment unless it is known; return whether it was added.
+        """Add an increment unless it is known. Return whether it was added.
 
         The server and window length of a run are those of its first increment.
         """

@@ -7,8 +7,8 @@ Kafka 0.7 has no headers, and some producers do not set any.
            └─ anything else ────────────────────▶ JSON, outermost object ──┘
 
 The field contains the mark as text. An Avro field may also contain the bytes of that text, and its type may be a union
-with null. A missing field or a text that is not a mark means no mark. If a JSON object has the field twice, the last
-one counts.
+with null. If the field is missing, or its text is not a mark, the message has no mark. If a JSON object has the field
+twice, the last field counts.
 
 Thread rule: one thread at a time.
 """
@@ -38,7 +38,7 @@ JSON_FAULTS: Final = (ValueError, RecursionError)
 
 
 class MarkFields:
-    """Knows the field that contains the marks of each topic, and reads marks from values; see the module.
+    """The fields that contain the marks of each topic, and a reader of these marks; see the module.
 
     `fields`    topic → field; None → all other topics
     `registry`  for values in the registry's wire format
@@ -62,7 +62,9 @@ class MarkFields:
         return self._fields.get(topic, self._fields.get(None))
 
     def marks(self, topic: str, headers: HeaderColumns | None, values: BytesColumn) -> Marks:
-        """Return the mark of each record that has one; a header's takes precedence over a field's."""
+        """Return the mark of each record that has a mark. A mark in a header takes precedence over a mark in
+        a field.
+        """
         field = self.field(topic)
         return merged(headers, {} if field is None else dict(self._texts(topic, field, values)))
 
@@ -103,7 +105,8 @@ class MarkFields:
                 yield row, text.encode() if isinstance(text, str) else text
 
     def _decoder(self, schema: Schema | None, number: int, field: str) -> Any:
-        """Return a decoder for one field of this schema's values, or None if it has no such text or bytes field.
+        """Return a decoder for one field of this schema's values, or None if the schema has no such text or bytes
+        field.
 
         Raises RegistryUnreachable, and RegistryRefused except for an unknown id.
         """
@@ -168,7 +171,7 @@ def with_field(value: bytes | None, field: str, mark: str) -> bytes:
 
 
 def merged(headers: HeaderColumns | None, texts: Mapping[int, bytes]) -> Marks:
-    """Return the marks from headers; for records without one, the marks from field texts (indexed by record)."""
+    """Return the marks from headers and, for records without such a mark, from field texts (indexed by record)."""
     one = read_marks(headers)
     if not texts:
         return one

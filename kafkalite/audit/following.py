@@ -4,10 +4,9 @@
              │                    │
              └── unreadable? nothing is judged     └── unreadable? it is judged once it is readable again
 
-A window is judged in a stage once two reads have begun after the end of the window's grace period: a read of the
-producers' counts, and a read of the stage. Its faults in that stage are then reported. Once a window is judged in every
-stage, its overall result is reported. If records or counts of a window arrive later, but within `keep_s`, the changed
-result is reported.
+A window is judged in a stage when its grace period is over, and when the producers' counts and the stage have both been
+read since then. Faults in that stage are then reported. When a window is judged in every stage, its overall result is
+reported. If records or counts of the window arrive later, but within `keep_s`, the changed result is reported.
 
 Positions, counts and reports are saved together (kafkalite.audit.saved), so that a restart counts nothing twice.
 
@@ -82,7 +81,7 @@ class Closed(NamedTuple):
 
 
 class Away(NamedTuple):
-    """An event: a stage, or the counts, became unreadable, or (without a reason) readable again."""
+    """An event: a stage, or the counts, became unreadable. Without a reason, it became readable again."""
 
     stage: str
     reason: str | None
@@ -176,7 +175,7 @@ class Follower:
             save()
 
     def round(self, stop: Event) -> None:
-        """Count new records and report the results. A round interrupted by `stop` continues in the next one."""
+        """Count new records and report the results. A round that `stop` interrupts continues as the next round."""
         self.beat()
         if self._try(COUNTS, self._read_counts, stop):
             topics = sorted(topic for topic in self.reported.topics if self._plan.topics.fullmatch(topic))
@@ -191,11 +190,11 @@ class Follower:
         self._note()
 
     def beat(self) -> None:
-        """Note that the round makes progress; without it, the audit is reported as stuck."""
+        """Store the time of progress in a round. Without progress, the audit is reported as stuck."""
         self._beat = time.monotonic()
 
     def _try(self, name: str, attempt: Callable[..., object], stop: Event) -> bool:
-        """Run a step of the round; return whether it completed. A failure is reported once while it lasts."""
+        """Run a step of the round. Return whether it completed. A failure is reported once while it lasts."""
         try:
             attempt()
         except LogTruncated:
@@ -224,7 +223,7 @@ class Follower:
         self._counts_read_ms = began
 
     def _read_reports(self, whose: str, client: Client) -> bool:
-        """Read the topics of counts in one cluster; return whether there are any."""
+        """Read the topics of counts in one cluster. Return whether there are any."""
         there = topics_of_counts(client, self._plan.counts)
         known = self.positions.setdefault(whose, {})
         keys = [TopicPartition(name, partition) for name in there for partition in client.partitions(name)]
@@ -311,8 +310,9 @@ class Follower:
     def _numbers_of(
         self, stage: str, window: WindowName, server: str, found: tuple[int, int, int]
     ) -> tuple[list[tuple[int, int]], list[int]]:
-        """Return the missing ranges and the duplicated sequences in those spans of increments that reach into the
-        window.
+        """Return the missing ranges and the duplicated sequences of a window.
+
+        They are taken from all spans of increments that reach into the window.
         """
         count = self.stages[stage].count
         missing: list[tuple[int, int]] = []

@@ -5,11 +5,10 @@
     ConsumerStage   records that consumers have reported and that were not counted yet, at any offset
     LoadedStage     newly published files; in a file made by compaction, only rows that were not counted yet
 
-A position advances together with the counts, one chunk or file at a time, so a round may end after any chunk or file.
+A position advances together with the counts, one chunk or file at a time. So a round may end after any chunk or file.
 
-A log may be restored, truncated or recreated after a stage has counted its records. If the audit was created with
-`recounts`, the stage then counts all windows again that the audit still keeps. Otherwise the audit ends with
-LogTruncated.
+If a log was restored, truncated or recreated after a stage has counted its records, the audit ends with LogTruncated.
+But with `recounts`, the stage counts again all windows that the audit still keeps.
 
 Thread rule: one thread at a time.
 """
@@ -86,8 +85,8 @@ class Stage(abc.ABC):
         """Count new records. Raises KafkaError, ClientError, OSError and NothingToCompare; earlier counts are kept."""
 
     def _is_other_history(self, client: Client, positions: Mapping[TopicPartition, int]) -> bool:
-        """Return whether a log has diverged, so that the stage counts again. Raises LogTruncated if `recounts` is not
-        set.
+        """Return whether a log has diverged, so that the stage counts again. Without `recounts`, raise LogTruncated
+        instead.
         """
         parted = self._histories.parted(client, positions)
         if not parted:
@@ -303,7 +302,7 @@ class LoadedStage(Stage):
 
 
 def place_of(file: DataFile) -> tuple[str, str | None, int | None]:
-    """Return a file's topic, date and hour; in other layouts, the folder in place of the date."""
+    """Return a file's topic, date and hour. In other layouts, the folder takes the place of the date."""
     return (file.topic, file.place or file.date, file.hour)
 
 
@@ -326,7 +325,9 @@ def rows_of(files: Sequence[CountedFile]) -> Callable[[DataFile, Any], NDArray[n
 
 
 def without(ranges: Sequence[tuple[int, int]], taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the parts of `ranges` that are in no range of `taken`. Both are sorted and have no touching ranges."""
+    """Return the parts of `ranges` that are in no range of `taken`. Both lists are sorted and have no touching
+    ranges.
+    """
     found, at = [], 0
     for first, end in ranges:
         reached = first

@@ -4,10 +4,12 @@
     consumer = AuditedKafkaPythonConsumer(KafkaConsumer(…, group_id="billing", enable_auto_commit=False), "billing")
     consumer = AuditedAioKafkaConsumer(AIOKafkaConsumer(…, enable_auto_commit=False), producer, "billing")
 
-All other attributes are those of the wrapped consumer. The program must commit explicitly, because a report follows a
-commit. A commit covers the returned records, or the given offsets, and its metadata contains the ranges to report. If a
-consumer dies between commit and report, the partition's next consumer sends the report (kafkalite.audit.taken).
-aiokafka cannot read that metadata, so with aiokafka the records of that last commit are missing.
+The program must commit explicitly, because each report follows a commit. A commit covers the returned records, or the
+given offsets. Its metadata contains the ranges to report. If a consumer dies between commit and report, the partition's
+next consumer sends the report (kafkalite.audit.taken). aiokafka cannot read that metadata, so with aiokafka the records
+of that last commit are missing in the stage.
+
+All other attributes are those of the wrapped consumer.
 
 Thread rule: as the consumers, one thread or task at a time.
 """
@@ -93,7 +95,9 @@ class AuditedConfluentConsumer:
         return messages
 
     def commit(self, message: Any = None, offsets: list[Any] | None = None, asynchronous: bool = True) -> Any:
-        """Commit as confluent_kafka.Consumer.commit does; an asynchronous commit is reported after its response."""
+        """Commit as confluent_kafka.Consumer.commit does, then report the records. An asynchronous commit is reported
+        after its response.
+        """
         from confluent_kafka import TopicPartition as Theirs
 
         if message is not None:

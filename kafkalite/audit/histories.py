@@ -26,7 +26,10 @@ class Histories:
         self._rows: dict[TopicPartition, Position] = {}
 
     def note(self, reader: Reader, chunk: Chunk) -> None:
-        """Note the position and mark (identity of the last batch) after a chunk, if the chunk completes a response."""
+        """Store the position after a chunk, with its mark, if the chunk completes a response.
+
+        A mark identifies the last batch before the position.
+        """
         key = chunk.partition
         if reader.position(key) == chunk.next_offset:
             self._rows[key] = Position(chunk.next_offset, reader.mark(key))
@@ -34,7 +37,7 @@ class Histories:
     def parted(self, client: Client, positions: Mapping[TopicPartition, int]) -> list[Divergence]:
         """Return the positions whose log has diverged.
 
-        Without a mark, a divergence is only detected if the log ends before the position.
+        Without a mark, the divergence is detected only if the log ends before the position.
         """
         known = {key: Position(offset) for key, offset in positions.items() if offset > 0}
         known |= {

@@ -5,7 +5,7 @@
     unreported   in the stage, but in no increment: its producer died, or will report it soon
 
 A window is closed when the grace period after its end is over; open windows are not judged. Messages are identified
-individually, so that lost messages and duplicates in a window do not cancel each other out.
+individually, so lost messages and duplicates in a window do not cancel each other out.
 
 Thread rule: functions are pure.
 """
@@ -124,7 +124,7 @@ def expected_of(reported: Reported) -> dict[Window, int]:
 
 
 def judge(reported: Reported, stages: Mapping[str, Count], selection: Selection) -> Verdict:
-    """Judge every window with messages, reported or in a stage. Sort the result by stage, topic and window."""
+    """Judge every window that has messages, reported or in a stage. Sort the result by stage, topic and window."""
     verdict = Verdict(topics=sorted(selection.topics))
     closed: set[tuple[str, int, int]] = set()
     still_open: set[tuple[str, int, int]] = set()

@@ -1,17 +1,17 @@
-"""Count marks in a continuous audit: accept late reports, forget old windows, and bound the memory.
+"""Count marks in a continuous audit: accept late reports, drop old windows, and limit the memory.
 
     marks ─▶ unknown run? ─▶ held until its first increment gives the window length
         └──▶ bits, windows ─▶ no increment yet? ─▶ unclaimed ◀──claim── a later increment
 
-An increment is a producer's report of the number of its messages (kafkalite.audit.events). A mark that no increment
-covers yet is unclaimed, until a later increment claims it. The horizon is the oldest time that the audit still counts.
-Windows that ended before the horizon are dropped; records that arrive for them count as late.
+An increment is a producer's report of the number of its messages (kafkalite.audit.events). A mark is unclaimed until an
+increment covers it.
 
-Each message takes one bit of a page (kafkalite.audit.counts). All full pages share one page, so a billion messages take
-about a megabyte.
+The horizon is the oldest time that the audit still counts. Windows that ended before the horizon are dropped. Records
+that later arrive for them count as late.
 
-Pages, windows and held marks are limited, so that a broken or hostile program cannot exhaust memory. Records beyond a
-limit count as untracked.
+Each message takes one bit of a page (kafkalite.audit.counts). All full pages share one page in memory, so a billion
+messages take about a megabyte. Pages, windows and held marks are limited, so that a broken or hostile program cannot
+exhaust memory. Records beyond a limit count as untracked.
 
 Thread rule: one thread at a time.
 """
@@ -48,7 +48,7 @@ AHEAD_MS: Final = 24 * 3600 * 1000
 
 
 class Unclaimed:
-    """Sequences that no increment covers yet, as ranges within one window each."""
+    """Sequences that no increment covers yet, as ranges. Each range is within one window."""
 
     def __init__(self) -> None:
         self.rows: NDArray[np.int64] = np.empty((0, 3), np.int64)
@@ -60,7 +60,7 @@ class Unclaimed:
         self.rows = joined(np.concatenate((self.rows, joined(new))))
 
     def claim(self, first: int, end: int) -> dict[int, int]:
-        """Remove the sequences from `first` to before `end`; return how many there were, by window."""
+        """Remove the sequences from `first` to before `end`. Return the number of removed sequences by window."""
         rows = self.rows
         low, high = np.maximum(rows[:, 0], first), np.minimum(rows[:, 1], end)
         hit = high > low
@@ -100,7 +100,7 @@ class LastingReported(Reported):
         self._identities: dict[tuple[Key, int], list[tuple[int, str, int, int]]] = {}
 
     def take(self, increment: Increment, horizon_ms: int, ahead_ms: int) -> bool:
-        """Add an increment; return whether it was added. It must be new, after the horizon and not too far ahead."""
+        """Add an increment and return whether it was added. It must be new, after the horizon and not too far ahead."""
         starts = [start for start, _ in increment.counts]
         newest = max(starts, default=horizon_ms) + increment.window_ms
         if newest <= horizon_ms or newest > ahead_ms + increment.window_ms or not self.add(increment):
@@ -258,7 +258,9 @@ class LastingCount(Count):
                     seen.distinct += count
 
     def settle(self, closed_ms: int) -> None:
-        """Count marks that were kept back once their windows are closed, because their producer must have died."""
+        """Count marks that were kept back and whose windows are closed: their producer must have died before its first
+        report.
+        """
         for run, parts in list(self._held.items()):
             if min(int(times.min()) for _, _, times, _ in parts) + self._window_ms <= closed_ms:
                 self.release(run)

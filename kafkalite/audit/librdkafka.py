@@ -1,13 +1,17 @@
-"""Wrap confluent-kafka's Producer so that its messages are audited: each gets a mark in a header, and is counted.
+"""Wrap confluent-kafka's Producer so that its messages are audited: each message gets a mark in a header, and is
+counted.
 
     producer = AuditedConfluentProducer({"bootstrap.servers": "live:9092"}, server="web1")
     producer.produce("logs", value=b"GET /")
     producer.flush()
 
+A message is counted when librdkafka accepts it. If librdkafka then fails to deliver it, the audit reports the message
+as missing.
+
 `produce` and `poll` send the counts once `report_interval_s` has passed; `flush` always sends them. If librdkafka's
-queue is full, the counts wait for the next call. A message is counted when librdkafka accepts it. If librdkafka then
-fails to deliver it, the audit reports the message as missing. Transactions are not supported, because the audit would
-report aborted messages as missing.
+queue is full, the counts wait for the next call.
+
+Transactions are not supported, because the audit would report aborted messages as missing.
 
 Thread rule: any thread, as with confluent-kafka's Producer.
 """
@@ -110,7 +114,9 @@ class AuditedConfluentProducer:
         return int(self._producer.poll(timeout))
 
     def flush(self, timeout: float = -1) -> int:
-        """Flush as confluent_kafka.Producer.flush does, including counts; return how many messages still wait."""
+        """Flush as confluent_kafka.Producer.flush does, including counts. Return the number of messages that still
+        wait.
+        """
         deadline = None if timeout < 0 else time.monotonic() + timeout
         with self._lock:
             self._unsent += self.tally.take()

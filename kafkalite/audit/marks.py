@@ -9,9 +9,10 @@
 
     text in a field     1:RUN:SEQUENCE:TIMESTAMP:SERVER     run in 16 hex digits, the other numbers in decimal
 
-Run and sequence identify a message permanently: two records with the same run and sequence are one message that was
-stored twice. If a record has several marks, because a program forwarded a message with its headers, the last one
-counts.
+Run, topic and sequence identify a message permanently. Two records of a topic with the same run and sequence are one
+message that was stored twice.
+
+A record has several marks if a program forwarded a message with its headers. Then the last mark counts.
 
 Thread rule: functions are pure.
 """
@@ -127,7 +128,7 @@ def joined(own: HeaderColumns, added: HeaderColumns) -> HeaderColumns:
 
 
 def interleaved(one: BytesColumn, other: BytesColumn, from_one: NDArray[np.bool_]) -> BytesColumn:
-    """Merge two columns in order: the next item is one of `one` where `from_one` is true, else one of `other`."""
+    """Merge two columns in order. The next item is from `one` where `from_one` is true, else from `other`."""
     base = memoryview(one.data).nbytes
     starts = np.empty(len(from_one), np.int64)
     ends = np.empty(len(from_one), np.int64)
@@ -141,7 +142,7 @@ def interleaved(one: BytesColumn, other: BytesColumn, from_one: NDArray[np.bool_
 
 
 def read_marks(headers: HeaderColumns | None) -> Marks:
-    """Return the mark of each record that has a valid one."""
+    """Return the mark of each record that has a valid mark."""
     if headers is None or not len(headers.keys):
         return marks_of_texts([])
     keys, values = headers.keys, headers.values
@@ -168,7 +169,7 @@ def read_marks(headers: HeaderColumns | None) -> Marks:
 
 
 def marks_of_texts(texts: Iterable[tuple[int, bytes]]) -> Marks:
-    """Return the marks in texts, each with its record's index; texts that are not marks are ignored."""
+    """Return the marks in texts, each with its record's index. Texts that are not marks are ignored."""
     rows = []
     for record, text in texts:
         found = TEXT.fullmatch(text)
@@ -184,6 +185,6 @@ def marks_of_texts(texts: Iterable[tuple[int, bytes]]) -> Marks:
 
 
 def bytes_at(column: BytesColumn, picked: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
-    """Return the first `size` bytes of each chosen item, one row each; every item must be that long."""
+    """Return the first `size` bytes of each chosen item, one row per item. Every item must be that long."""
     data = np.frombuffer(memoryview(column.data), np.uint8)
     return np.ascontiguousarray(data[column.starts[picked][:, None] + np.arange(size)])

@@ -1,4 +1,4 @@
-"""Wrap `kafkalite.client`'s producers so that their messages are audited: each gets a mark, and is counted.
+"""Wrap `kafkalite.client`'s producers so that their messages are audited: each message gets a mark, and is counted.
 
     with AuditedProducer(client, server="web1") as producer:
         producer.send("logs", 0, [b"GET /", b"GET /favicon.ico"])
@@ -67,7 +67,8 @@ class AuditedProducer(Producer):
         timestamp: int | None = None,
         codec: int | None = None,
     ) -> None:
-        """Send records as Producer.send does. They are counted at once, so an undelivered record will be missing.
+        """Send records as Producer.send does. They are counted at once, so the audit reports an undelivered record as
+        missing.
 
         With `mark_field`, a value that is not a JSON object raises ValueError, and nothing is sent.
         """

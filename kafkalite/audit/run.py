@@ -2,7 +2,7 @@
 
 The audit calls the producers' broker `live`, and the mirror's target `offline`.
 
-    1. increments      the producers' counts, read first, so that each reported message exists when a stage is read
+    1. increments      the producers' counts, read first: each reported message then exists when a stage is read
     2. progress        the mirror's progress, from the offline broker, and consumers' reports, from both brokers
     3. live            one pass counts all records, those below the mirror's progress, and those that consumers took
     4. offline         one pass counts all records, and those that consumers took
@@ -53,8 +53,8 @@ class Plan:
     """What to compare. `live` is the producers' broker, `offline` the mirror's target.
 
     `mirror`                  the mirror's name; its progress is in `offline`
-    `counts`                  the topic of producers' counts in `live`, and of consumers' reports in both; also its
-                              `….classic`
+    `counts`                  the topic of producers' counts in `live`, and of consumers' reports in both. The topic
+                              with the suffix `.classic` is read, too
     `consumers`               stages of consumers
     `fields`                  the payload fields that contain marks
     `topics`                  pattern for whole topic names
@@ -169,7 +169,7 @@ def read_loaded(
     on_progress: Callable[[int], None] | None,
     fields: MarkFields | None,
 ) -> Count:
-    """Count loaded files, and start again if compaction replaces one meanwhile."""
+    """Count loaded files. If compaction replaces a file meanwhile, start again."""
     for _ in range(LOADED_ATTEMPTS):
         count = new_count()
         try:
@@ -181,9 +181,9 @@ def read_loaded(
 
 
 def named_messages(verdict: Verdict, reported: Reported, stages: dict[str, Count]) -> list[NamedMessages]:
-    """Return the missing and duplicated sequences of runs that have any.
+    """Return the missing and duplicated sequences, for each run that has any.
 
-    The sequences of a run are not separated by window, so sequences of windows that are not judged may be included.
+    The sequences of a run are not separated by window, so the result may include windows that are not judged.
     """
     wanted = {(row.stage, row.topic, row.server) for row in verdict.differences if row.missing or row.duplicated}
     found = []

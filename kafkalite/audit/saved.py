@@ -2,9 +2,10 @@
 
     FILE   a NumPy archive (.npz): `meta` is JSON; each stage's pages, unclaimed ranges and held marks are arrays
 
-kafkalite.audit.lasting explains these terms. The state is written to another file, which then replaces FILE by a
-rename. So a kill at any time leaves either the old or the new state. The audit continues at the saved positions, and
-counts nothing twice.
+kafkalite.audit.lasting explains these terms.
+
+The state is written to another file, which then replaces FILE by a rename. So after a kill at any time, FILE has either
+the old or the new state. The next audit continues at the saved positions, and counts nothing twice.
 
 Thread rule: the functions belong to the thread of Follower.run.
 """
@@ -78,7 +79,7 @@ def save(follower: Follower, file: Path, about: dict[str, Any]) -> None:
 
 
 def load(follower: Follower, file: Path, about: dict[str, Any]) -> bool:
-    """Load the state; return False if there is no file. After StateError or OSError, the follower is unusable."""
+    """Load the state. Return False if there is no file. After StateError or OSError, the follower is unusable."""
     try:
         with file.open("rb") as source, np.load(source, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}

@@ -1,11 +1,11 @@
-"""Read the audit topic and the stages of an audit, which are brokers' topics, parts of these topics, and loaded files.
+"""Read the audit topic and the stages of an audit: brokers' topics, parts of these topics, and loaded files.
 
     a broker's records ─┬─▶ the broker's stage
                         ├─ below the offsets that a mirror has copied ─▶ mirror        (views: no second pass)
                         └─ in the ranges that consumers reported ─▶ their stages
 
-Brokers are read with read_committed. Of each record in a topic or a loaded file, only the headers are decoded. The
-value is decoded only if one of its fields contains the mark.
+Brokers are read with read_committed. Of each record, only the headers are decoded. The value is decoded only if one of
+its fields contains the mark.
 
 Thread rule: one thread at a time, that of the Clients.
 """
@@ -52,15 +52,16 @@ class NothingToCompare(ValueError):
 
 
 class View(NamedTuple):
-    """A stage that is a part of a broker's records: of each chunk, the records for which `keeps` is true."""
+    """A stage that is a part of a broker's records. Of each chunk, it has the records for which `keeps` is true."""
 
     into: Count
     keeps: Callable[[Chunk], NDArray[np.bool_]]
 
 
 def read_reports(client: Client, topic: str, reported: Reported, taken: Taken | None = None) -> None:
-    """Read increments and consumers' reports from the topics of counts. Raises NothingToCompare if neither topic
-    exists.
+    """Read increments and consumers' reports from the topics of counts.
+
+    Raises NothingToCompare if neither topic exists.
     """
     there = topics_of_counts(client, topic)
     if not there:
@@ -73,7 +74,7 @@ def read_reports(client: Client, topic: str, reported: Reported, taken: Taken | 
 
 
 def topics_of_counts(client: Client, topic: str) -> list[str]:
-    """Return which of `topic` and its counterpart in 0.7's format exist. A counterpart that ACLs hide is left out."""
+    """Return which of `topic` and the topic in 0.7's format exist. The latter is left out if ACLs hide it."""
     found = present(client, [topic])
     with contextlib.suppress(TopicAuthorizationFailed):
         found += present(client, [classic_topic(topic)])
@@ -163,7 +164,7 @@ def count_broker(
     fields: MarkFields | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> list[str]:
-    """Count a broker's records; in each view, count the records that the view keeps. Return notes for the report.
+    """Count a broker's records and, in each view, the records that the view keeps. Return notes for the report.
 
     A missing topic has no records. `on_progress` is called with the number of records read so far.
     """
@@ -186,7 +187,9 @@ def count_broker(
 def by_columns(
     ranges: Mapping[TopicPartition, tuple[int, int]], fields: MarkFields | None
 ) -> Iterator[tuple[dict[TopicPartition, tuple[int, int]], list[str]]]:
-    """Split ranges into topics with marks in headers only, and with marks in values, with the columns to read."""
+    """Split ranges into topics with marks in headers only, and topics with marks in values. Yield each with the columns
+    to read.
+    """
     in_values = {key for key in ranges if fields is not None and fields.field(key.topic) is not None}
     for chosen, columns in ((ranges.keys() - in_values, ["headers"]), (in_values, ["headers", "values"])):
         if chosen:
@@ -236,8 +239,8 @@ def count_loaded(
 ) -> None:
     """Count the records of loaded files.
 
-    `skips` returns the rows to skip of a batch with partition and offset. Raises NothingToCompare for files without
-    marks and without pyarrow, and FileNotFoundError if compaction has replaced a file.
+    `skips` gets a file and a batch with partition and offset, and returns the rows to skip. Raises NothingToCompare for
+    files without marks, and if pyarrow is missing. Raises FileNotFoundError if compaction has replaced a file.
     """
     try:
         import pyarrow as pa

@@ -5,16 +5,17 @@
     value   {"version": 1, "taken": "billing", "cluster": "id of the cluster", "topic": "logs", "partition": 0,
              "ranges": [[first offset, end), …]}                                                             JSON
 
-A stage of consumers consists of the records in these ranges. The ranges are a set of offsets, so a record that is read
-again after a crash or a seek is in the stage once. A message that is in the log twice has two offsets, so it is in the
-stage twice and is reported as duplicated. A record that no consumer received is in no range, even if the records before
-and after it are.
+A stage of consumers consists of the records in these ranges. The ranges are a set of offsets:
+
+  - A record that is read again after a crash or a seek is in the stage once.
+  - A message that is in the log twice has two offsets. It is in the stage twice, and is reported as duplicated.
+  - A record that no consumer received is in no range, even if the records before and after it are.
+
+A report is sent after its offsets are committed. A crash between commit and report loses nothing, because the commit's
+metadata contains the same ranges. The partition's next consumer reads and reports them:
 
     took ─▶ spans of offsets ──commit──▶ metadata of the commit: these spans ─▶ committed ─▶ report
                                                        └─ the reader died before that: the next one reports them
-
-Reports are sent after offsets are committed. The commit itself contains the same ranges in its metadata, so a crash
-between commit and report loses nothing: the partition's next consumer reads and reports them.
 
 Thread rule: one thread at a time.
 """
@@ -128,23 +129,22 @@ class TakenTally:
         return key in self._taken
 
     def begin(self, key: TopicPartition, metadata: str | None) -> None:
-        """Start a newly assigned partition. Ranges in the metadata of its last commit will be reported again.
-
-        Reporting a range a second time does no harm.
+        """Start a newly assigned partition. Ranges in the metadata of its last commit are reported again, which is
+        harmless.
         """
         self._taken[key] = Spans()
         self._report(key, spans_of_metadata(metadata))
 
     def took(self, key: TopicPartition, offsets: NDArray[np.int64]) -> None:
-        """Note records that were returned to the program, by their sorted offsets."""
+        """Add records that were returned to the program, by their sorted offsets."""
         self._taken.setdefault(key, Spans()).add_offsets(offsets)
 
     def took_one(self, key: TopicPartition, offset: int) -> None:
-        """Note a record that was returned to the program."""
+        """Add a record that was returned to the program."""
         self._taken.setdefault(key, Spans()).add(offset, offset + 1)
 
     def took_range(self, key: TopicPartition, first: int, end: int) -> None:
-        """Note that all records from `first` to before `end` were returned to the program."""
+        """Add all records from `first` to before `end`: they were returned to the program."""
         self._taken.setdefault(key, Spans()).add(first, end)
 
     def metadata(self, key: TopicPartition, offset: int) -> str:
@@ -152,14 +152,16 @@ class TakenTally:
         return metadata_of(self._taken[key].below(offset)) if key in self._taken else ""
 
     def committed(self, key: TopicPartition, offset: int) -> None:
-        """Note a committed offset. Ranges below it can then be reported."""
+        """Store a committed offset. Ranges below it can then be reported."""
         spans = self._taken.get(key)
         if spans is not None:
             self._report(key, spans.below(offset))
             spans.drop_below(offset)
 
     def reports(self) -> list[Record]:
-        """Return, once, the reports as records for the audit topic, in order. Sending one twice is harmless."""
+        """Return the reports as records for the audit topic, in order; each report only once. Sending a report twice is
+        harmless.
+        """
         records, self._unsent = self._unsent, []
         return records
 
@@ -184,8 +186,9 @@ class TakenTally:
 
 
 def metadata_of(ranges: list[tuple[int, int]]) -> str:
-    """Encode ranges as short text: the gap to the previous one, and the length. Ranges beyond the size limit are
-    omitted.
+    """Encode ranges as short text: for each range, the gap before it and its length.
+
+    Ranges beyond the size limit are omitted.
     """
     parts, size, before = [], len(PREFIX), 0
     for first, end in ranges:
@@ -199,7 +202,7 @@ def metadata_of(ranges: list[tuple[int, int]]) -> str:
 
 
 def spans_of_metadata(text: str | None) -> list[tuple[int, int]]:
-    """Decode the text of `metadata_of`; other text gives nothing."""
+    """Decode the text of `metadata_of`. For any other text, return an empty list."""
     if text is None or not text.startswith(PREFIX):
         return []
     found, reached = [], 0
@@ -218,14 +221,16 @@ def spans_of_metadata(text: str | None) -> list[tuple[int, int]]:
 
 
 class Taken:
-    """The consumers' reports for some stages: (stage, cluster) → partition → spans. Other stages are ignored."""
+    """The consumers' reports for some stages: (stage, cluster) → partition → spans. Reports for other stages are
+    ignored.
+    """
 
     def __init__(self, stages: Iterable[str]) -> None:
         self._stages = frozenset(stages)
         self.spans: dict[tuple[str, str], dict[TopicPartition, Spans]] = {}
 
     def add_message(self, value: bytes | None, cluster: str | None) -> bool:
-        """Add a message of this cluster's audit topic if it is a report; return whether it is a valid report."""
+        """Add a message of this cluster's audit topic if it is a report. Return whether it is a valid report."""
         if value is None or b'"taken"' not in value:
             return False
         try:

@@ -3,9 +3,9 @@
     messages of a topic   sequence 0 ───────────────▶ 40,000 ──────────▶ 55,000 ───▶
     increments            │ windows of [0, 40,000)  │ of [40,000, 55,000) │
 
-A producer reports its counts in increments: each covers a span of sequences, with the number of messages by window. The
-spans of a topic are contiguous. An increment that is sent twice has the same span both times and counts once. A message
-outside all spans is unreported: its producer died, or has not reported it yet.
+A producer reports its counts in increments. Each increment covers a span of sequences, and contains the number of
+messages by window. The spans of a topic are contiguous. An increment that is sent twice has the same span both times
+and counts once. A message outside all spans is unreported: its producer died, or has not reported it yet.
 
 Thread rule: any thread; a lock guards the tally. A forked process starts a new run.
 """
@@ -75,7 +75,7 @@ class SentTally:
         return self._spans.setdefault(topic, Span())
 
     def mark_columns(self, topic: str, columns: RecordColumns, now_ms: int) -> RecordColumns:
-        """Mark and count the records. Those without a timestamp get `now_ms`."""
+        """Mark and count the records. Records without a timestamp get `now_ms`."""
         if not len(columns):
             return columns
         timestamps = times_of(columns, now_ms)
@@ -89,7 +89,9 @@ class SentTally:
         return marked
 
     def mark_values(self, topic: str, columns: RecordColumns, now_ms: int, field: str) -> RecordColumns:
-        """Mark and count the records in a field of their values, which are JSON objects. Raises ValueError."""
+        """Mark and count records whose values are JSON objects: each mark becomes the named field. Raises
+        ValueError.
+        """
         values = list(columns.values)
         for value in values:
             with_field(value, field, "")  # check all before counting one
