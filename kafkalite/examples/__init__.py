@@ -1,1 +1,4 @@
-"""Example programs that combine the parts of kafkalite. `pipeline` is the only one so far; run it with `python -m`."""
+"""Example programs that combine the parts of kafkalite.
+
+The only example so far is `pipeline`. Run it with `python -m kafkalite.examples.pipeline`.
+"""

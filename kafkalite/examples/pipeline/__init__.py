@@ -9,13 +9,15 @@
 
     __main__.py    python -m kafkalite.examples.pipeline
     run.py         the steps of a run: start, wait, compare, stop
-    processes.py   parts as processes, all of which are ended
+    processes.py   starts the parts as processes, and ends all of them
     front_end.py   a web server that logs visits
     stream.py      the streaming load
     reader.py      a group that reads visits and reports its counts
     follow_up.py   a consumer that fails, with retries and dead letters
-    report.py      the results as text, JSON and a plot
+    stages.py      samples how many visits each stage has
+    report.py      the results as text and JSON
+    page.py        the results as an HTML page with charts
     visits.py      the schemas of a visit, and the topic
 
-Needs the extra `pipeline` and Java 17.
+The extra `pipeline` and Java 17 are required.
 """

@@ -68,7 +68,7 @@ def positive(text: str) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit status."""
+    """Run the command. Return its exit status."""
     try:
         return begin(parse(arguments))
     except KeyboardInterrupt:
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def begin(parsed: argparse.Namespace) -> int:
-    """Check the requirements, and run."""
+    """Check the requirements, then run the pipeline."""
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         return fail(needs_extra(f"the pipeline needs {' and '.join(missing)}", "pipeline"), EXIT_USAGE)
@@ -92,7 +92,7 @@ def begin(parsed: argparse.Namespace) -> int:
 
 
 def new_folder(wanted: Path | None) -> Path:
-    """Create an empty directory. FileExistsError if it is not empty."""
+    """Create an empty directory. Raises FileExistsError if the directory exists and is not empty."""
     if wanted is None:
         return Path(tempfile.mkdtemp(prefix="kafkalite-pipeline-"))
     wanted.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def new_folder(wanted: Path | None) -> Path:
 
 
 def run(parsed: argparse.Namespace, folder: Path) -> int:
-    """Run the pipeline and write the report; return the exit status."""
+    """Run the pipeline and write the report. Return the exit status."""
     from kafkalite.examples.pipeline.processes import PartFailed
     from kafkalite.examples.pipeline.report import write_report
     from kafkalite.examples.pipeline.run import Plan, run_pipeline
@@ -125,7 +125,7 @@ def say(text: str) -> None:
 
 
 def fail(text: str, status: int) -> int:
-    """Print an error; return the status."""
+    """Print an error. Return `status`."""
     print(f"pipeline: {text}", file=sys.stderr)
     return status
 

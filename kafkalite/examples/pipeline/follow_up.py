@@ -2,8 +2,8 @@
 
   python -m kafkalite.examples.pipeline.follow_up -b HOST:PORT --registry URL
 
-A failed visit goes to a retry topic. Visits in FLAKY succeed at the second attempt, a second later; all others become
-dead letters. SIGTERM ends the program cleanly.
+A failed visit of the page /login goes to a retry topic, and succeeds at the second attempt, a second later. All other
+failed visits become dead letters at once. SIGTERM ends the program cleanly.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ FLAKY: Final = "/login"
 
 
 class BadVisit(Exception):
-    """The visit cannot be followed up, however often it is retried."""
+    """An error for a visit that would fail at each retry, so it is not retried."""
 
 
 def handle(visit: Message) -> None:
-    """Fail for each visit that the server answered with status 500."""
+    """Handle a visit. Raise an error for each visit that the server answered with status 500."""
     value: Any = visit.value
     if value["status"] != 500:
         return

@@ -42,7 +42,7 @@ class Visits:
         self._random = np.random.default_rng(sum(server.encode()))
 
     def batch(self, count: int, now_ms: int) -> Any:
-        """Return `count` visits with the present time."""
+        """Return `count` visits with the current time."""
         import pyarrow as pa
 
         random = self._random
@@ -61,7 +61,7 @@ class Visits:
 
 
 def serve(arguments: argparse.Namespace, stop: threading.Event) -> int:
-    """Send visits at the requested rate; return how many were sent."""
+    """Send visits at the requested rate. Return the number of visits sent."""
     import pyarrow as pa
 
     visits = Visits(arguments.server, old=arguments.old)

@@ -1,8 +1,10 @@
-"""Draw the report of a run as one HTML page: a verdict, charts per stage over time with the kills, and tables.
+"""Draw the report of a pipeline run as one HTML page with charts.
 
-The page has no scripts and loads nothing. Colours follow the reader's light or dark setting.
+The page shows whether the run was correct, charts of the measured values over time, and tables. A chart has one line
+per stage, and marks the moments at which parts of the pipeline were killed. The page has no scripts and loads no other
+files. Its colours follow the browser's light or dark setting.
 
-Pure functions, except that the template is read.
+Thread rule: functions are pure, except that `page` reads the template file.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ STEPS: Final = (1, 2, 5, 10)
 
 
 class Line(NamedTuple):
-    """Values over time (s since 1970). `colour`: 0 to 3."""
+    """The values of one line of a chart over time (s since 1970). `colour` is 0 to 3."""
 
     name: str
     colour: int
@@ -38,7 +40,7 @@ class Line(NamedTuple):
 
 
 def page(document: dict[str, Any], samples: Samples, kills: Sequence[Kill], latency: Sequence[Line]) -> str:
-    """Return the page. `document` is the report as JSON, `latency` the lines of the latency chart."""
+    """Return the page as HTML. `document` is the report as JSON, and `latency` has the lines of the latency chart."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     series = {stage: samples.series(stage) for stage in STAGES}
@@ -78,7 +80,9 @@ def page(document: dict[str, Any], samples: Samples, kills: Sequence[Kill], late
 
 
 def chart(title: str, unit: str, lines: Sequence[Line], start: float, end: float) -> dict[str, Any]:
-    """Return a chart as plain data: SVG paths in a field of WIDTH × HEIGHT, scales and a table."""
+    """Return a chart as data for the template: the lines as SVG paths in an area of WIDTH × HEIGHT, scales and
+    a table.
+    """
     values = np.concatenate([line.values for line in lines] or [np.empty(0)])
     top = round_up(float(values.max()) if len(values) else 0.0)
     span = max(end - start, 1e-9)
@@ -113,12 +117,12 @@ def path_of(line: Line, start: float, span: float, top: float) -> str:
 
 
 def figure(value: float) -> str:
-    """Return a value with three digits, or whole: 0.218, 21.7, 1,770."""
+    """Format a value with three significant digits, or as an integer if it is large: 0.218, 21.7, 1,770."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def round_up(value: float) -> float:
-    """Return 1, 2, 5 or 10 times a power of ten, at least `value`."""
+    """Return the smallest number of the form 1, 2, 5 or 10 times a power of ten that is at least `value`."""
     if value <= 0:
         return 1.0
     power = 10.0 ** np.floor(np.log10(value))

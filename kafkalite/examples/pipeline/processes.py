@@ -1,7 +1,7 @@
 """Start the parts of a pipeline as processes, wait for them, and always end all of them.
 
-Each part has its own process group, so that its children (Java, workers) end with it. Output goes to one file per part;
-if a part fails, the end of the file is quoted.
+Each part has its own process group, so that its children (Java, workers) end with it. Each part writes its output to
+its own file. If a part fails, the error quotes the end of that file.
 
 Thread rule: one thread.
 """
@@ -32,7 +32,7 @@ QUOTED: Final = 2000
 
 
 class PartFailed(RuntimeError):
-    """A part failed or timed out; the message names it and quotes its output."""
+    """A part failed or timed out. The message names the part and quotes its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class Part:
     errors: Path
 
     def quoted(self) -> str:
-        """Return the end of its output."""
+        """Return the end of the part's output."""
         texts = [path.read_text(encoding="utf-8", errors="replace").strip() for path in (self.output, self.errors)]
         return "\n".join(text[-QUOTED:] for text in texts if text)
 
     def kill(self) -> None:
-        """Kill it and its children."""
+        """Kill the part and its children."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -98,15 +98,17 @@ class Parts:
         return part
 
     def start_server(self, name: str, *arguments: str) -> str:
-        """Run a program with a --ready-file; wait for the file and return its content."""
+        """Start a program with a --ready-file. Wait for the file and return its content."""
         ready = self._folder / f"{name}.ready"
         self.start(name, *arguments, "--ready-file", str(ready))
         self.wait_for(ready.exists, f"{name} is ready")
         return ready.read_text(encoding="utf-8").strip()
 
     def kill_and_restart(self, name: str, *changed: str) -> tuple[Part, Kill]:
-        """Kill the part with its children and run it again, with `changed` after its arguments. A part with
-        a --ready-file is ready again when this returns."""
+        """Kill the part with its children and start it again, with `changed` after its arguments.
+
+        The method waits until a part with a --ready-file is ready again.
+        """
         (old,) = (part for part in self._parts if part.name == name)
         ready = self._folder / f"{name}.ready"
         ready.unlink(missing_ok=True)
@@ -120,7 +122,7 @@ class Parts:
         return part, Kill(name, killed_s, None)
 
     def wait_for(self, done: Callable[[], bool], what: str, waited: Part | None = None) -> None:
-        """Poll until `done` returns true. PartFailed if a part other than `waited` fails, or at the deadline."""
+        """Poll until `done` returns true. Raises PartFailed if a part other than `waited` fails, or at the deadline."""
         while not done():
             for part in self._parts:
                 status = part.process.poll()
@@ -132,7 +134,9 @@ class Parts:
             time.sleep(POLL_S)
 
     def result(self, part: Part, *, statuses: tuple[int, ...] = (0,)) -> str:
-        """Wait until a part has ended; return its output. PartFailed for another status."""
+        """Wait until a part has ended. Return its output. Raises PartFailed if its exit status is not one of
+        `statuses`.
+        """
         self.wait_for(lambda: part.process.poll() is not None, f"{part.name} has ended", part)
         if part.process.returncode not in statuses:
             raise PartFailed(f"{part.name} ended with status {part.process.returncode}:\n{part.quoted()}")

@@ -1,9 +1,9 @@
 """Report the results of a run: counts, the audit's verdict, and latency from producer to loaded data.
 
-A visit's latency is the time from its timestamp, which the front end sets, until readers of the loaded directory see
+A visit's latency begins at its timestamp, which the front end sets. It ends when readers of the loaded directory see
 the visit. Both times are of the same machine's clock. The report is written as HTML, text and JSON.
 
-Pure, except for the files that it reads and writes.
+Thread rule: functions are pure, except for the files that they read and write.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Report:
 
 
 def write_report(outcome: Outcome, folder: Path) -> Report:
-    """Write report.html, report.md and report.json into `folder`; return the report."""
+    """Write report.html, report.md and report.json into `folder`. Return the report."""
     from kafkalite.load.reading import dataset
 
     sent_at, latencies = latencies_of(outcome)
@@ -158,7 +158,9 @@ def write_report(outcome: Outcome, folder: Path) -> Report:
 
 
 def latencies_of(outcome: Outcome) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return two arrays: when each visit was sent (s since 1970), and its latency until it was loaded (s)."""
+    """Return two arrays with one item per visit: the time of sending (s since 1970), and the latency until it was
+    loaded (s).
+    """
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -181,7 +183,7 @@ def figures(latencies: NDArray[np.float64]) -> dict[str, float]:
 
 
 def answers(loaded: Any) -> dict[tuple[str, int], int]:
-    """Return the result of an example query on the loaded data: the number of visits by path and status."""
+    """Return the number of visits by path and status: the result of an example query on the loaded data."""
     from pyarrow import compute
 
     table = loaded.to_table(columns={name: compute.field("decoded", name) for name in ("path", "status")})
@@ -190,7 +192,7 @@ def answers(loaded: Any) -> dict[tuple[str, int], int]:
 
 
 def latency_lines(sent_at: NDArray[np.float64], latencies: NDArray[np.float64]) -> list[Line]:
-    """Return mean and p99 of the latency by the second of sending."""
+    """Return the mean and p99 of the latency as lines, by the second of sending."""
     whole = np.floor(sent_at).astype(np.int64)
     starts = np.flatnonzero(np.diff(whole, prepend=-1))
     groups = np.split(latencies, starts[1:])

@@ -97,7 +97,7 @@ class Outcome(NamedTuple):
 
 
 def run_pipeline(plan: Plan, say: Callable[[str], None]) -> Outcome:
-    """Run the pipeline. PartFailed if a part fails or the time is over; all processes are ended in any case."""
+    """Run the pipeline. Raises PartFailed if a part fails or the time is over. All processes are ended in any case."""
     began = time.monotonic()
     logs = plan.folder / "logs"
     logs.mkdir()
@@ -169,7 +169,7 @@ def run_pipeline(plan: Plan, say: Callable[[str], None]) -> Outcome:
 
 
 class Killer:
-    """Kills parts and starts them again. `kills` are those so far."""
+    """Kills parts and starts them again. `kills` are the kills so far."""
 
     def __init__(self, parts: Parts, live: str, offline: str, registry: str, say: Callable[[str], None]) -> None:
         self.kills: list[Kill] = []
@@ -182,8 +182,11 @@ class Killer:
         }
 
     def kill_while_sending(self, plan: Plan) -> None:
-        """Kill the parts of KILLED_WHILE_SENDING that the plan names, evenly over the time of sending. The first kill
-        comes after each server has sent visits: a program that starts while its broker is down ends with an error."""
+        """Kill the parts of KILLED_WHILE_SENDING that the plan names, evenly over the time of sending.
+
+        The first kill waits until each server has sent visits, because a program that starts while its broker is down
+        fails.
+        """
         wanted = [name for name in KILLED_WHILE_SENDING if name in plan.kills]
         if not wanted:
             return
@@ -193,7 +196,9 @@ class Killer:
             self.kill_when(is_over(plan.seconds / (len(wanted) + 1)), name)
 
     def kill_when(self, due: Callable[[], bool], name: str) -> Part:
-        """Kill a part once `due` returns true; return the new one. PartFailed as for Parts.wait_for."""
+        """Kill a part once `due` returns true, and return the restarted part. Raises PartFailed as
+        Parts.wait_for does.
+        """
         self._parts.wait_for(due, f"{name} is killed")
         part, killed = self._parts.kill_and_restart(name, *self._ports.get(name, ()))
         self.kills.append(killed)
@@ -202,7 +207,8 @@ class Killer:
 
 
 def counters(stack: contextlib.ExitStack, live: str, offline: str, stream: Path) -> dict[str, Callable[[], int]]:
-    """Return a function for each stage that counts its visits. KafkaError or ClientError while a broker is down.
+    """Return for each stage a function that counts its visits. The function raises KafkaError or ClientError while a
+    broker is down.
 
     `stack` closes the clients of the functions.
     """
@@ -224,7 +230,9 @@ def ready_file(plan: Plan, server: str) -> Path:
 
 
 def start_servers(parts: Parts, folder: Path) -> tuple[str, str, str]:
-    """Start brokers and registry, and create topic and schemas; return both addresses and the registry's URL."""
+    """Start brokers and registry, and create topic and schemas. Return both brokers' addresses and the
+    registry's URL.
+    """
     addresses = [
         parts.start_server(name, "kafkalite", "start", "--data-dir", str(folder / name), "--listeners", LOCAL)
         for name in ("live", "offline")
@@ -256,7 +264,7 @@ def has_topic(address: str) -> bool:
 
 
 def count_letters(parts: Parts, live: str) -> int:
-    """Return how many visits became dead letters, as `kafkalite letters count` says."""
+    """Return the number of visits that became dead letters, as `kafkalite letters count` reports it."""
     counting = parts.start("letters", "kafkalite", "letters", "count", GROUP, "-b", live, "--json")
     return sum(json.loads(line)["letters"] for line in parts.result(counting).splitlines())
 
@@ -298,7 +306,7 @@ def loaded_rows(path: Path) -> int:
 
 
 def is_over(duration_s: float) -> Callable[[], bool]:
-    """Return a check whether this time has passed since now."""
+    """Return a function that returns whether this time has passed since now."""
     end = time.monotonic() + duration_s
     return lambda: time.monotonic() >= end
 

@@ -1,9 +1,9 @@
-"""Sample how many visits each stage of the pipeline has, and derive each stage's throughput, lag and freshness.
+"""Sample how many visits each stage of the pipeline has, and compute each stage's throughput, lag and freshness.
 
     counters, once a second ─▶ Samples ─▶ throughput (visits/s), lag (visits), freshness (s)
 
 A stage's lag is the number of visits that the live broker has and the stage lacks. Its freshness is the age of the
-oldest of these visits, 0 if there are none.
+oldest of these visits, or 0 if there are none.
 
 Thread rule: `StageSampler` starts one thread, which calls the counters; read `samples` after the `with` block.
 """
@@ -52,7 +52,7 @@ class Kill(NamedTuple):
 
 
 class Series(NamedTuple):
-    """What is known about one stage at each time (s since 1970); NaN where a broker did not answer."""
+    """The values of one stage at each time (s since 1970); NaN where a broker did not answer."""
 
     times: NDArray[np.float64]
     counts: NDArray[np.float64]
@@ -106,7 +106,7 @@ def freshness(
     first_times: NDArray[np.float64],
     first_counts: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Return for how long the oldest visit that the stage lacks has been in the live broker, in seconds."""
+    """Return at each time the age in seconds of the oldest visit in the live broker that the stage lacks."""
     after = np.searchsorted(first_counts, counts, side="right")  # the first sample with more visits than the stage
     lacks = after < len(first_counts)
     at = np.minimum(after, len(first_counts) - 1)
@@ -115,7 +115,7 @@ def freshness(
 
 
 class StageSampler:
-    """Calls the counters once a second on a thread, inside its `with` block. A counter that fails leaves a gap."""
+    """Calls the counters once a second in a thread, inside its `with` block. A counter that fails leaves a gap."""
 
     def __init__(self, counters: Mapping[str, Counter]) -> None:
         self.samples = Samples()

@@ -2,8 +2,8 @@
 
   python -m kafkalite.examples.pipeline.stream -b HOST:PORT --registry URL --to DIR --log FILE --ready-file FILE
 
-For each change of the target directory, a line {"published_ms": …, "files": […]} is written to --log: readers see these
-files from that time on.
+For each change of the target directory, a line {"published_ms": …, "files": […]} is written to --log. From that time
+on, readers see these files.
 """
 
 from __future__ import annotations

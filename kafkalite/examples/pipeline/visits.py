@@ -34,6 +34,6 @@ _FIELDS: Final[list[dict[str, Any]]] = [
 
 
 def schema(*, old: bool = False) -> str:
-    """Return the schema of a release. The new schema adds a field with a default, so it can read old visits."""
+    """Return the schema of a release. The new schema adds a field with a default, so that it can read old visits."""
     more = [] if old else [{"name": "referrer", "type": ["null", "string"], "default": None}]
     return json.dumps({"type": "record", "name": "Visit", "fields": [*_FIELDS, *more]})
