@@ -150,9 +150,9 @@ class Batch:
     `size` is the size of the next batch. It grows while writing the notes takes longer than handling the records. So
     throughput falls at most by half, and few records become suspects.
 
-    A mark is a ledger row that names the record which the handler is about to get. If records are handled faster than
-    marks can be written, a mark covers up to SPAN_MAX records, but not among the first EXACT_COUNT records. Such a mark
-    does not count as a try of any of its records.
+    A mark is a ledger row that names the record which the handler is about to get. Each of the first EXACT_COUNT
+    records has its own mark. If later records are handled faster than marks can be written, one mark covers up to
+    SPAN_MAX records. Such a mark does not count as a try of any of its records.
     """
 
     def __init__(self) -> None:

@@ -438,8 +438,8 @@ class LetterBox:
     def resolve(self, what: str | Iterable[str], by: str) -> Resolved:
         """Resolve the letters of these days (2026-11-22) or source records (orders-3-1842).
 
-        Write resolve markers after the letters, set the state in the ledger, and delete the records before the first
-        letter that is not resolved. `by` is the user that the markers name.
+        Resolve markers are written after the letters, and the ledger rows get the state resolved. Then the records
+        before the first unresolved letter are deleted. `by` is the user that the markers name.
         """
         keys = frozenset([what] if isinstance(what, str) else what)
         ends: dict[TopicPartition, int] = {}

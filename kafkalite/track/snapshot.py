@@ -97,9 +97,9 @@ def topics_of(client: Client, topics: TopicFilter) -> tuple[dict[str, TopicDescr
 def snapshot(client: Client, topics: TopicFilter, isolation: int, since: int | None = None) -> Snapshot:
     """Return the offset range to search in each partition.
 
-    With `since` (ms since 1970), the range begins at the first record that is not older than `since`, or at the log
-    start if no record has a timestamp. The range always ends at the partition's end, because timestamps do not always
-    increase with offsets.
+    With `since` (ms since 1970), the range begins at the first record that is not older. It begins at the log start if
+    no record has a timestamp. The range always ends at the partition's end, because timestamps do not always increase
+    with offsets.
     """
     found, refused = topics_of(client, topics)
     keys, faults = reachable(client, found)

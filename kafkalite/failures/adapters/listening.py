@@ -34,9 +34,9 @@ class Listening(ABC):
 
     Each partition is given up only once: by the client's callback or by `leave`.
 
-    A paused partition is still read up to a limit, and its records are kept until it is resumed. The client itself is
-    paused only at that limit, because some clients drop the fetched records of a paused partition, and some delay its
-    next fetch after the resume.
+    A paused partition is still read up to a limit, and its records are kept until it is resumed. Only at that limit is
+    the client itself paused. The reason: some clients drop the fetched records of a paused partition, and some delay
+    its next fetch after the resume.
     """
 
     reports_damage = False
