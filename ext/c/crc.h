@@ -1,9 +1,9 @@
-/* The common parts of crc32.c and crc32c.c: two 32-bit CRCs that differ by polynomial and by the instructions for them.
+/* Common parts of crc32.c and crc32c.c, which compute two 32-bit CRCs with different polynomials and instructions.
  *
  * Bits are reflected: in a 32-bit register, bit 0 is the coefficient of x^31. A kl_crc_function takes and returns
  * finished values, so f(f(0, a, n), b, m) is the CRC of a followed by b.
  *
- * Thread rule: the tables are filled once, at import; everything else only reads and may run on any thread.
+ * Thread rule: the tables are filled once, at import. All other functions only read, and may run on any thread.
  */
 #ifndef KL_CRC_H
 #define KL_CRC_H
@@ -14,7 +14,7 @@
 
 typedef uint32_t (*kl_crc_function)(uint32_t value, const unsigned char *data, size_t size);
 
-/* One way to compute a CRC; `function` is NULL where this build or this processor lacks it. */
+/* One way to compute a CRC. `function` is NULL if this build or this processor does not support it. */
 typedef struct {
     const char *name;
     kl_crc_function function;

@@ -1,13 +1,14 @@
-/* Compute CRC-32 (IEEE) in three ways: by carry-less multiplication, by Armv8's crc32 instruction, and by eight table
- * look-ups for every eight bytes. It is made for payloads of a few hundred bytes, for which zlib's setup takes longer
- * than its loop. All constants are computed from the polynomial at start, so none can be mistyped.
+/* Compute CRC-32 (IEEE) by carry-less multiplication, by Armv8's crc32 instruction, or by table look-ups.
  *
- * Bits are reflected: in an n-bit register, bit 0 is the coefficient of x^(n-1). Folding with carry-less multiplication
+ * The look-ups take eight bytes at a time. The code is made for payloads of a few hundred bytes, for which zlib's setup
+ * takes longer than its loop. All constants are computed from the polynomial at start, so none can be mistyped.
+ *
+ * Bits are reflected: in an n-bit register, bit 0 is the coefficient of x^(n-1). Folding by carry-less multiplication
  * relies on three facts:
  *
- *   1. The state after a message M is M * x^32 mod P, with the state before it added to M's first four bytes.
- *   2. Zeros in front of a message do not change that. So a message is treated as if zeros in front of it made its
- *      length a multiple of 64: its first block may be partial, its last one never is.
+ *   1. The state after a message M is M * x^32 mod P, with the previous state added to M's first four bytes.
+ *   2. Zeros in front of a message do not change this. So the code treats a message as if zeros in front of it made
+ *      its length a multiple of 64. The first block may then be partial; the last block never is.
  *   3. A carry-less multiplication of reflected 64-bit operands gives the product times x. So shifting a 128-bit
  *      register by d bits multiplies its first quadword by x^(d+63) and its second by x^(d-1).
  */

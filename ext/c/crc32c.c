@@ -1,6 +1,7 @@
-/* Compute CRC-32C in four ways: by AVX-512 folding, by three interleaved streams of SSE4.2's crc32 instruction, by
- * Armv8's crc32c instruction, and by eight table look-ups for every eight bytes. All constants are computed from the
- * polynomial at start, so none can be mistyped.
+/* Compute CRC-32C by AVX-512 folding, by SSE4.2's or Armv8's CRC instruction, or by table look-ups.
+ *
+ * The SSE4.2 code computes three interleaved streams; the look-ups take eight bytes at a time. All constants are
+ * computed from the polynomial at start, so none can be mistyped.
  *
  * Bits are reflected: in a 32-bit register, bit 0 is the coefficient of x^31. The code relies on two facts:
  *

@@ -1,8 +1,10 @@
-/* kl_assert(condition) checks an invariant in the debug build (KL_DEBUG), and compiles to nothing in any other build.
+/* kl_assert(condition) checks an invariant in the debug build (KL_DEBUG), and compiles to nothing in other builds.
  *
- * A failure prints one line on stderr and aborts the process. Most invariants are checked where no exception can be
- * raised: without the GIL, in functions that cannot fail, or in the middle of a change. And a broker that continued
- * could write bad state to the disk. faulthandler prints the Python stack. The condition must have no side effect.
+ * A failure prints one line on stderr and aborts the process; faulthandler then prints the Python stack. An exception
+ * is no alternative: most checks are in functions that cannot raise one, that run without the GIL, or that are in the
+ * middle of a change. A broker that continued could write bad state to the disk.
+ *
+ * The condition must have no side effect.
  */
 #ifndef KL_ASSERT_H
 #define KL_ASSERT_H

@@ -1,11 +1,12 @@
-/* The functions of OpenSSL that kafkalite calls, found at run time.
+/* Find the OpenSSL functions that kafkalite calls at run time, in the machine's libssl.
  *
- * Compiling and linking does not need OpenSSL: types are opaque, and this file has its own prototypes, which
- * tests/unit/native/tls/test_library.py compares with the installed headers. The first TLS listener or client loads the
- * machine's library. So nothing is loaded without TLS, a wheel works on machines without OpenSSL, and security updates
- * of the distribution apply.
+ * The first TLS listener or client loads the library. So a process without TLS loads nothing, a wheel works on a
+ * machine without OpenSSL, and the distribution's security updates apply.
  *
- * Thread rule: kl_libssl_load by one thread at a time; the table is read-only from then on.
+ * Compiling and linking do not need OpenSSL: its types are opaque here, and this file has its own prototypes.
+ * tests/unit/native/tls/test_library.py compares them with the installed headers.
+ *
+ * Thread rule: one thread at a time calls kl_libssl_load. After that the table is read-only.
  */
 #ifndef KL_LIBSSL_H
 #define KL_LIBSSL_H

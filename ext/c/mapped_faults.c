@@ -57,8 +57,8 @@ static int grow(void)
     return 0;
 }
 
-/* Handler only. The reader that faulted holds the range with `address`, so it cannot change. Other ranges may come and
- * go, which the second look at `start` notices. */
+/* Only the handler calls this. The reader that faulted keeps its range watched, so this range cannot change. Other
+ * ranges may change meanwhile, which the second look at `start` detects. */
 static int take_fault(uintptr_t address)
 {
     int count = __atomic_load_n(&chunk_count, __ATOMIC_ACQUIRE);
@@ -93,8 +93,9 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
     }
     if (info->si_code <= 0 && previous.sa_handler == SIG_IGN)
         return;
-    /* Not ours: the one before us gets the signal. A fault comes again by itself when this returns, a signal that
-     * somebody sent is sent again. Where that one gives it back to us (faulthandler does) the default ends it. */
+    /* This SIGBUS is not ours, so the previous handler gets it. A fault repeats by itself after the return; a signal
+     * that a process sent is sent again. If the previous handler returns it to us, as faulthandler does, the default
+     * action ends the process. */
     if (__atomic_exchange_n(&installed, 0, __ATOMIC_SEQ_CST))
         sigaction(number, &previous, NULL);
     else
@@ -104,7 +105,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
     errno = saved;
 }
 
-/* Takes the signal, and takes it again where somebody else has it by now: faulthandler may come late. */
+/* Install the handler, also again if another handler has replaced it meanwhile, as faulthandler may. */
 static void install(void)
 {
     struct sigaction action, present;

@@ -1,4 +1,4 @@
-/* Hints about memory for the processor and the kernel, which may ignore them. No hint changes a result.
+/* Give the processor and the kernel hints about memory, which they may ignore. No hint changes a result.
  *
  * Thread rule: any thread.
  */
@@ -14,7 +14,7 @@ enum {
     KL_HUGE_PAGE = 2 * 1024 * 1024
 };
 
-/* Asks for the cache lines of [start, start + size), which will be read soon. An address that is not mapped is no harm. */
+/* Prefetch the cache lines of [start, start + size), which will be read soon. An unmapped address does no harm. */
 static inline void kl_prefetch(const void *start, size_t size)
 {
     const char *line = (const char *)((uintptr_t)start & ~(uintptr_t)(KL_CACHE_LINE - 1));
@@ -23,7 +23,7 @@ static inline void kl_prefetch(const void *start, size_t size)
         __builtin_prefetch(line, 0, 3);
 }
 
-/* Asks for huge pages under the whole ones of [start, start + size), which will be written soon: 512 times fewer faults. */
+/* Ask for huge pages in [start, start + size), which will be written soon: this makes 512 times fewer page faults. */
 static inline void kl_prefer_huge_pages(void *start, size_t size)
 {
     uintptr_t first = ((uintptr_t)start + KL_HUGE_PAGE - 1) & ~(uintptr_t)(KL_HUGE_PAGE - 1);

@@ -1,7 +1,7 @@
 """Accept connections from a listening socket with one system call each, and without a Python socket object.
 
-`socket.accept` makes four system calls and creates three enums per connection. A network worker needs only the
-descriptor.
+Python's `socket.accept` makes four system calls and creates three enums per connection. A network worker needs only the
+file descriptor.
 """
 
 cimport cython
@@ -54,7 +54,7 @@ cdef unsigned char[12] MAPPED = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]      
 
 @cython.final
 cdef class AcceptedSocket:
-    """A connection's descriptor, non-blocking, and closed at the latest with this object."""
+    """An accepted, non-blocking connection. The descriptor is closed by `close` or with this object."""
     cdef int fd
 
     def __cinit__(self):
@@ -65,11 +65,11 @@ cdef class AcceptedSocket:
             c_close(self.fd)
 
     def fileno(self):
-        """The descriptor; -1 once it is closed."""
+        """Return the file descriptor, or -1 after `close`."""
         return self.fd
 
     def close(self):
-        """Idempotent."""
+        """Close the descriptor. A second call does nothing."""
         cdef int fd = self.fd
         self.fd = -1
         if fd >= 0:
@@ -78,9 +78,10 @@ cdef class AcceptedSocket:
 
 
 def accept(int listening):
-    """(socket, address, port) of the next connection that waits at a non-blocking descriptor; None: there is none.
+    """Return (socket, address, port) of the next waiting connection, or None if no connection waits.
 
-    An IPv4 address is in its own form, though the listener is IPv6's. OSError: the system has no room for it.
+    `listening` is a non-blocking descriptor. An IPv4 client of an IPv6 listener gets its IPv4 address. Raises OSError
+    if the system is out of descriptors or memory.
     """
     cdef sockaddr_storage address
     cdef socklen_t size = sizeof(sockaddr_storage)

@@ -1,4 +1,4 @@
-"""Common parts of the modules crc32 and crc32c: checksums of Python buffers, and backends by name (ext/c/crc.h)."""
+"""Parts that the modules crc32 and crc32c share: checksums of Python buffers, and backends by name (ext/c/crc.h)."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport uint32_t
@@ -14,7 +14,10 @@ cdef enum:
 
 
 cdef inline object sum_of(kl_crc_function function, object buffer, uint32_t value):
-    """Return the sum of a buffer. A typed memoryview instead of the Py_buffer would cost as much as 4 KiB of sums."""
+    """Return the checksum of a buffer, continued from `value`.
+
+    A typed memoryview instead of the Py_buffer would cost as much time as the checksum of 4 KiB.
+    """
     cdef Py_buffer view
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
@@ -28,12 +31,12 @@ cdef inline object sum_of(kl_crc_function function, object buffer, uint32_t valu
 
 
 cdef inline list names_of(const kl_crc_backend* backends, int count):
-    """The names of the backends that this processor can use, fastest first; "table" is always the last."""
+    """Return the names of the backends that this processor supports, fastest first. "table" is always the last."""
     return [backends[i].name.decode() for i in range(count) if backends[i].function != NULL]
 
 
 cdef inline kl_crc_function named(const kl_crc_backend* backends, int count, str name, str crc) except NULL:
-    """The function of this backend. ValueError when this processor lacks it."""
+    """Return the function of a backend. Raises ValueError if this processor does not support it."""
     cdef bytes wanted = name.encode()
     for i in range(count):
         if backends[i].function != NULL and wanted == backends[i].name:

@@ -1,11 +1,12 @@
-"""Compute the CRC-32 (IEEE, as in zlib) of Kafka 0.7's messages, in the fastest way that this processor supports.
+"""Compute the CRC-32 (IEEE, as in zlib) of Kafka 0.7's messages, with the fastest backend for this processor.
 
-The way is chosen once, at import, and named in `backend`: pclmul, armv8 or table (ext/c/crc32.c). zlib 1.2.13 gives
-the same values, but takes 4 to 5 times as long for the 200 bytes of a usual message. (Measured without the time of an
-empty call: benchmarks/micro/bench_message_set.py.) Libraries that are as fast, such as zlib-ng and ISA-L, need a Python
-call per message, which takes longer than the checksum.
+The backend is chosen once, at import. Its name is in `backend`: pclmul, armv8 or table (ext/c/crc32.c).
 
-Any thread may call; the GIL is released for buffers of GIL_RELEASE_SIZE and more.
+zlib 1.2.13 gives the same values, but takes 4 to 5 times as long for a usual message of 200 bytes. (Measured without
+the time of an empty call: benchmarks/micro/bench_message_set.py.) zlib-ng and ISA-L are as fast, but need a Python call
+per message, which takes longer than the checksum.
+
+Thread rule: any thread. The GIL is released for buffers of at least GIL_RELEASE_SIZE bytes.
 """
 
 from libc.stdint cimport uint32_t
@@ -25,20 +26,21 @@ backend = kl_crc32_name.decode()
 
 
 cdef uint32_t crc32(const unsigned char* data, size_t size) noexcept nogil:
-    """The CRC-32 of `size` bytes."""
+    """Return the CRC-32 of `size` bytes."""
     return kl_crc32(0, data, size)
 
 
 def native_crc32(buffer not None, uint32_t value=0):
-    """The CRC-32 of `buffer`, or of what gave `value` followed by `buffer`."""
+    """Return the CRC-32 of `buffer`, continued from `value`, the CRC-32 of the bytes before it."""
     return sum_of(kl_crc32, buffer, value)
 
 
 def available():
-    """The names of the ways this processor can go, fastest first; "table" is always the last."""
+    """Return the names of the backends that this processor supports, fastest first. "table" is always the last."""
     return tuple(names_of(kl_crc32_backends, KL_CRC32_BACKENDS))
 
 
 def crc32_by(str name not None, buffer not None, uint32_t value=0):
-    """The CRC-32 by the named way, so that ways can be compared. ValueError when this processor lacks it."""
+    """Return the CRC-32 by a named backend, for comparisons. Raises ValueError if this processor does not support
+    it."""
     return sum_of(named(kl_crc32_backends, KL_CRC32_BACKENDS, name, "CRC-32"), buffer, value)

@@ -1,4 +1,5 @@
-"""CRC-32C for other native modules: callable from any thread, with or without the GIL; uses no Python object."""
+"""Declare CRC-32C for other native modules. It uses no Python object, so any thread may call it with or without the
+GIL."""
 
 from libc.stdint cimport uint32_t
 

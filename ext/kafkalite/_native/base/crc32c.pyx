@@ -1,10 +1,11 @@
-"""Compute the CRC-32C of record batches, journal lines and index files, in the fastest way on this processor.
+"""Compute the CRC-32C of record batches, journal lines and index files, with the fastest backend for this processor.
 
-The way is chosen once, at import, and named in `backend`: avx512, sse42, armv8 or table (ext/c/crc32c.c). If only the
-table is possible, `crc32c` calls from Python use the package of that name, if it is installed and reports hardware
-support; then `backend` is "package". Native callers always use the C function.
+The backend is chosen once, at import. Its name is in `backend`: avx512, sse42, armv8 or table (ext/c/crc32c.c).
 
-Any thread may call; the GIL is released for buffers of GIL_RELEASE_SIZE and more.
+If only "table" is possible, Python callers use the package `crc32c` instead, provided that it is installed and reports
+hardware support. `backend` is then "package". Native callers always use the C function.
+
+Thread rule: any thread. The GIL is released for buffers of at least GIL_RELEASE_SIZE bytes.
 """
 
 from libc.stdint cimport uint32_t
@@ -23,32 +24,34 @@ kl_crc32c_select()
 
 
 cdef uint32_t crc32c(const unsigned char* data, size_t size) noexcept nogil:
-    """The CRC-32C of `size` bytes."""
+    """Return the CRC-32C of `size` bytes."""
     return kl_crc32c(0, data, size)
 
 
 cdef uint32_t crc32c_update(uint32_t value, const unsigned char* data, size_t size) noexcept nogil:
-    """The CRC-32C of what gave `value`, followed by these bytes."""
+    """Return the CRC-32C of `size` bytes, continued from `value`, the CRC-32C of the bytes before them."""
     return kl_crc32c(value, data, size)
 
 
 def native_crc32c(buffer not None, uint32_t value=0):
-    """The CRC-32C of `buffer`, or of what gave `value` followed by `buffer`."""
+    """Return the CRC-32C of `buffer`, continued from `value`, the CRC-32C of the bytes before it."""
     return sum_of(kl_crc32c, buffer, value)
 
 
 def available():
-    """The names of the native ways this processor can go, fastest first; "table" is always the last."""
+    """Return the names of the native backends that this processor supports, fastest first. "table" is always the
+    last."""
     return tuple(names_of(kl_crc32c_backends, KL_CRC32C_BACKENDS))
 
 
 def crc32c_by(str name not None, buffer not None, uint32_t value=0):
-    """The CRC-32C by the named way, so that ways can be compared. ValueError when this processor lacks it."""
+    """Return the CRC-32C by a named backend, for comparisons. Raises ValueError if this processor does not support
+    it."""
     return sum_of(named(kl_crc32c_backends, KL_CRC32C_BACKENDS, name, "CRC-32C"), buffer, value)
 
 
 cdef object choose():
-    """The function for Python callers and its name."""
+    """Return the function for Python callers and the name of its backend."""
     if kl_crc32c_name != b"table":
         return native_crc32c, kl_crc32c_name.decode()
     try:

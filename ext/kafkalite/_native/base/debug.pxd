@@ -1,6 +1,7 @@
-"""Declare `kl_assert`, which checks invariants in the debug build and does nothing in others (ext/c/kl_assert.h).
+"""Declare `kl_assert`, which checks an invariant in the debug build and does nothing in other builds
+(ext/c/kl_assert.h).
 
-Each check is one comparison of C values, so that nothing of it is left in the release build.
+Each check is one comparison of C values, so the compiler removes all of it from a release build.
 """
 
 cdef extern from "kl_assert.h" nogil:

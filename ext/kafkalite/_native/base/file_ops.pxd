@@ -1,7 +1,9 @@
-"""Make every system call by which the log changes the disk, so that a test can fail the n-th call or replace the disk.
+"""Make every system call by which the log changes the disk. Tests can make a call fail, or replace the disk.
 
-Functions return a count or 0, or -errno on failure. Only this module continues after EINTR and short writes. The
-functions run without the GIL and use no Python object.
+On success a function returns a count, a descriptor or 0; on failure it returns -errno. It repeats the call after EINTR
+and after a short write, so its callers need not.
+
+Thread rule: any thread. The functions run without the GIL and use no Python object.
 """
 
 from libc.stdint cimport int64_t

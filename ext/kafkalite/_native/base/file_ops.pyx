@@ -1,15 +1,15 @@
-"""Make every system call by which the log changes the disk, so that a test can fail the n-th call or replace the disk.
+"""Make every system call by which the log changes the disk. Tests can make a call fail, or replace the disk.
 
-A fault plan counts the calls of the kinds in `kinds`, lets `after` of them pass, and then fails one (or all that
-follow) with `errno`. A failing write may first write `written` bytes, as on a full disk. Calls are counted only while a
-plan is armed.
+Fault plan (`arm`): of the calls of the chosen kinds, the first `after` succeed and the next fails with `errno`. With
+`sticky`, all later calls fail too. A failing write may first write `written` bytes, as on a full disk. Calls are
+counted only while a plan is armed.
 
-A replacement disk (`use_disk`; the interface is kafkalite.broker.log.files.Disk) serves calls by path: open, rename,
-unlink, mkdir, stat. Calls by descriptor go to the system, with a descriptor that the disk returned, so that maps and
-native loops work unchanged. The disk is notified before each of them and can make it fail.
+Replacement disk (`use_disk`; its interface is kafkalite.broker.log.files.Disk): it handles the calls that take a path:
+open, rename, unlink, mkdir and stat. Calls that take a descriptor still go to the system, because maps and native loops
+need real descriptors. The replacement is notified before each of these calls, and can make it fail.
 
-Fault plans and replacement disks are process-wide and only for tests. Without them a call costs one load and one branch
-more. This module does not read files: logs are read through maps.
+A plan or a replacement applies to the whole process and is only for tests. Without one, a call costs one load and one
+branch more. This module does not read files, because logs are read through maps.
 """
 
 from libc.errno cimport errno, EINTR, EIO, ENOENT
@@ -82,7 +82,7 @@ cdef int64_t counts[KIND_COUNT]
 
 
 cdef int _planned(int kind) noexcept nogil:
-    """Return 0, or the errno of the armed plan for this call."""
+    """Return 0, or the errno with which the armed plan makes this call fail."""
     cdef int64_t left
     if not armed & BY_PLAN:
         return 0
@@ -97,7 +97,7 @@ cdef int _planned(int kind) noexcept nogil:
 
 
 cdef int _tell(int kind, int fd, const unsigned char* data, int64_t size, int64_t position) noexcept nogil:
-    """Has the disk take note of a call by descriptor; 0, or the errno with which it refuses."""
+    """Notify the replacement disk of a call by descriptor. Return 0, or the errno with which it refuses the call."""
     if not armed & BY_DISK:
         return 0
     with gil:
@@ -116,7 +116,7 @@ cdef int _tell(int kind, int fd, const unsigned char* data, int64_t size, int64_
 
 
 cdef int _ask(int kind, const char* path, const char* target, int flags) noexcept nogil:
-    """Has the disk do what is asked by path; a descriptor or 0, or -errno."""
+    """Let the replacement disk handle a call by path. Return a descriptor or 0, or -errno."""
     with gil:
         try:
             if kind == OPEN:
@@ -142,7 +142,7 @@ cdef int _errno_of(object error) noexcept:
 
 
 cdef inline int _fault(int kind, int fd=-1, int64_t size=0, int64_t position=0) noexcept nogil:
-    """Return 0, or the errno of the plan or the disk for this call."""
+    """Return 0, or the errno with which the plan or the replacement disk makes this call fail."""
     cdef int fault
     if not armed:
         return 0
@@ -153,7 +153,7 @@ cdef inline int _fault(int kind, int fd=-1, int64_t size=0, int64_t position=0) 
 
 
 cdef int _write_fault(int fd, const unsigned char* data, int64_t size, int64_t position) noexcept nogil:
-    """Counts a write; one that the plan makes fail may write its beginning first."""
+    """Return what _fault returns, for a write. A write that the plan makes fail may first write its beginning."""
     cdef int fault = _planned(WRITE)
     cdef int refused
     if fault and not 0 < plan_written < size:
@@ -165,7 +165,7 @@ cdef int _write_fault(int fd, const unsigned char* data, int64_t size, int64_t p
 
 
 cdef int64_t file_pwrite(int fd, const unsigned char* data, int64_t size, int64_t position) noexcept nogil:
-    """Writes all of it. On failure -errno: any part of it may then be in the file, and the caller cuts it back."""
+    """Write all bytes. Return `size`, or -errno; then any part may be in the file, and the caller truncates it."""
     cdef int64_t done = 0
     cdef Py_ssize_t n
     cdef int fault
@@ -214,7 +214,7 @@ cdef int file_truncate(int fd, int64_t size) noexcept nogil:
 
 
 cdef int file_allocate(int fd, int64_t position, int64_t size) noexcept nogil:
-    """Blocks for the range; the size of the file stays, and so stays the truth about how much was written."""
+    """Reserve blocks for a range without changing the file size, which still shows how much was written."""
     cdef int fault = _fault(ALLOCATE, fd, size, position)
     if fault:
         return -fault
@@ -267,7 +267,7 @@ cdef int file_make_directory(const char* path) noexcept nogil:
 
 
 cdef object file_status(object path):
-    """os.stat_result; OSError."""
+    """Return the os.stat_result of a path. Raises OSError."""
     return _os.stat(path) if disk is None else disk.stat(path)
 
 
@@ -278,7 +278,8 @@ cdef int _check(int64_t result, object path) except -1:
 
 
 def arm(kinds, *, int64_t after, int error, bint sticky=False, int64_t written=0):
-    """Arms the fault plan: of the calls named in `kinds`, `after` pass, the next fails (`sticky`: all later ones)."""
+    """Arm the fault plan: of the calls named in `kinds`, `after` succeed and the next fails; with `sticky`, all later
+    ones."""
     global armed, plan_kinds, plan_left, plan_errno, plan_sticky, plan_written, plan_hits
     plan_kinds = 0
     for kind in kinds:
@@ -294,17 +295,17 @@ def arm(kinds, *, int64_t after, int error, bint sticky=False, int64_t written=0
 
 
 def disarm():
-    """Ends the plan; returns how often it made a call fail."""
+    """Disarm the fault plan; return how many calls it made fail."""
     global armed
     armed &= ~<unsigned int>BY_PLAN
     return plan_hits
 
 
 def use_disk(instead):
-    """Puts a disk in the place of the machine's; None gives the machine's back. kafkalite.broker.log.files.use calls
-    it.
+    """Replace the disk, or restore the system's disk with None. kafkalite.broker.log.files.use calls this.
 
-    Raise the old disk's exception that was no OSError; its caller got EIO.
+    Raises the exception, other than OSError, that a method of the previous disk raised. The caller of that method got
+    EIO.
     """
     global armed, disk, disk_failure
     cdef object failure = disk_failure
@@ -319,22 +320,22 @@ def use_disk(instead):
 
 
 def stat_file(path):
-    """os.stat_result of what a path leads to; OSError."""
+    """Return the os.stat_result of a path, following links. Raises OSError."""
     return file_status(path)
 
 
 def hits():
-    """How many calls the armed plan has failed."""
+    """Return how many calls the armed plan has made fail."""
     return plan_hits
 
 
 def call_counts():
-    """Calls by kind since the plan was armed."""
+    """Return the number of calls by kind since the plan was armed."""
     return {name: counts[i] for i, name in enumerate(KINDS)}
 
 
 def open_file(path, int flags):
-    """A descriptor (close-on-exec); OSError."""
+    """Open a file with close-on-exec; return its descriptor. Raises OSError."""
     cdef bytes encoded = _os.fsencode(path)
     cdef const char* c_path = encoded
     cdef int fd
@@ -346,7 +347,7 @@ def open_file(path, int flags):
 
 
 def write_all(int fd, const unsigned char[::1] data, int64_t position):
-    """Writes all of data at `position`; OSError, after which any part of it may be there."""
+    """Write all of `data` at `position`. Raises OSError; then any part of the data may be in the file."""
     cdef int64_t result
     cdef int64_t size = data.shape[0]
     if size == 0:
@@ -358,7 +359,7 @@ def write_all(int fd, const unsigned char[::1] data, int64_t position):
 
 
 def sync_file(int fd, *, bint data_only=True):
-    """fdatasync, or fsync with data_only=False; OSError. A failure means that the data may be gone: never retry it."""
+    """Call fdatasync, or fsync with data_only=False. Raises OSError: the data may be lost, so never retry."""
     cdef int result
     with nogil:
         result = file_datasync(fd) if data_only else file_sync(fd)
@@ -404,7 +405,7 @@ def make_directory(path):
 
 
 def sync_file_system(path):
-    """Puts everything written to the file system of a directory on the disk; OSError: some of it may not be there."""
+    """Sync the whole file system of a directory. Raises OSError: some of the data may be lost."""
     cdef int result = 0
     cdef int fault = _fault(SYNC)
     cdef int fd = open_file(path, _os.O_RDONLY | _os.O_DIRECTORY)
@@ -422,7 +423,7 @@ def sync_file_system(path):
 
 
 def sync_directory(path):
-    """Makes creations, renames and removals inside a directory durable."""
+    """Make creations, renames and removals inside a directory durable. Raises OSError."""
     cdef int fd = open_file(path, _os.O_RDONLY | _os.O_DIRECTORY)
     try:
         sync_file(fd, data_only=False)

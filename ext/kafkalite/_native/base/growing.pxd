@@ -1,9 +1,9 @@
-"""A byte buffer that grows, and that Python finally takes over without a copy.
+"""A growing byte buffer whose memory can finally be handed to Python without a copy.
 
-Freed memory is kept for the next buffer (`refill`), up to a limit. New memory would cost a page fault per page, which
+Freed memory is kept for later buffers, up to a limit (`refill`). New memory would cost a page fault per page, which
 takes longer than decoding into it.
 
-Thread rule: a Growing belongs to one thread at a time. `reserve` runs without the GIL; everything else needs it. The
+Thread rule: a Growing belongs to one thread at a time. `reserve` runs without the GIL; all other functions need it. The
 GIL also guards the kept memory.
 """
 
@@ -35,5 +35,5 @@ cdef void drop_memory(Growing* g) noexcept
 
 
 cdef inline bint reserve(Growing* g, size_t more) noexcept nogil:
-    """Room for `more` bytes after what is there; False without memory."""
+    """Make room for `more` bytes after the contents. Return False if there is no memory."""
     return more <= g.capacity - g.size or grow(g, more)

@@ -1,4 +1,5 @@
-"""A growing byte buffer that Python finally takes over without a copy. growing.pxd has the functions."""
+"""A growing byte buffer whose memory can finally be handed to Python without a copy. growing.pxd lists the
+functions."""
 
 cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -15,7 +16,7 @@ cdef size_t spare_total = 0         # capacity of all of them
 
 
 cdef void give_back(char* data, size_t capacity) noexcept:
-    """Keeps memory as a spare while there is room for it, or frees it."""
+    """Keep freed memory for a later buffer if the limit allows, otherwise free it."""
     global spare_total
     cdef int i
     if SPARE_SIZE_MIN <= capacity <= SPARE_TOTAL_MAX - spare_total:
@@ -30,7 +31,8 @@ cdef void give_back(char* data, size_t capacity) noexcept:
 
 
 cdef void refill(Growing* g, size_t expected) noexcept:
-    """The smallest spare of at least `expected` bytes that is not four times too large."""
+    """Give an empty buffer the smallest piece of kept memory that fits: `expected` bytes or more, below four times
+    that."""
     global spare_total
     cdef int i, best = -1
     if g.data != NULL or expected < SPARE_SIZE_MIN:
@@ -46,7 +48,7 @@ cdef void refill(Growing* g, size_t expected) noexcept:
 
 
 cdef bint grow(Growing* g, size_t more) noexcept nogil:
-    """Doubles the room, so that any number of additions copies each byte twice at most; False without memory."""
+    """Double the capacity, so that appends copy each byte at most twice. Return False if there is no memory."""
     cdef size_t capacity = max(2 * g.capacity, g.size + more)
     cdef char* data = <char*>realloc(g.data, capacity)
     if data == NULL:
@@ -58,7 +60,7 @@ cdef bint grow(Growing* g, size_t more) noexcept nogil:
 
 @cython.final
 cdef class OwnedMemory:
-    """Bytes from malloc as a read-only buffer, freed with the last array over it."""
+    """A read-only Python buffer over malloc's memory, which is freed with the last reference."""
 
     def __dealloc__(self):
         give_back(self.data, self.capacity)
@@ -68,7 +70,7 @@ cdef class OwnedMemory:
 
 
 cdef object take_memory(Growing* g):
-    """A view of the grown bytes, which it owns from now on; g is empty again."""
+    """Return a memoryview that owns the contents; `g` is empty afterwards."""
     cdef OwnedMemory memory
     cdef char* data
     if g.size == 0:

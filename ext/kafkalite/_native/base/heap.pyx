@@ -1,10 +1,11 @@
-"""Configure the C library's heap: the number of its arenas, and when it returns memory to the system.
+"""Limit the number of the C library's heap arenas, and set when it returns freed memory to the system.
 
-glibc may create eight arenas per processor, for its threads. Each arena reserves 64 MiB of address space and keeps the
-peak memory of its threads: other arenas cannot use what was freed in it. In addition, once a block of up to 32 MiB was
-freed, glibc allocates blocks of that size in arenas, too. Then one small block after them keeps all of their memory.
+With glibc's defaults, memory use grows in two ways. First, its threads may get eight arenas per processor. Each arena
+reserves 64 MiB of address space and keeps the peak memory of its threads, which other arenas cannot use. Second, after
+a block of up to 32 MiB was freed, glibc allocates later blocks of that size inside arenas. A small block behind them
+then keeps all of their memory from being returned.
 
-Other C libraries (musl) need no settings, and return large blocks at once.
+Other C libraries, such as musl, need no settings and return large blocks at once.
 """
 
 cdef extern from *:
@@ -29,8 +30,11 @@ cdef extern from *:
 
 
 def bound_heap(int arenas, int mapped_size, int kept_size):
-    """Set the number of arenas, the size in bytes from which a block gets its own mapping, and the free bytes that the
-    top of the main arena keeps. Existing arenas of threads stay. Returns whether the C library accepts the settings."""
+    """Set the heap's limits; return whether the C library accepts them.
+
+    `arenas` is the number of arenas; existing arenas of threads stay. From `mapped_size` bytes on, a block gets its own
+    mapping. `kept_size` is how many free bytes the top of the main arena keeps.
+    """
     cdef int done
     with nogil:
         done = kl_set_heap(arenas, mapped_size, kept_size)
@@ -38,7 +42,7 @@ def bound_heap(int arenas, int mapped_size, int kept_size):
 
 
 def trim_heap():
-    """Give free pages of all arenas back to the system; return whether there were any."""
+    """Return the free pages of all arenas to the system; return whether there were any."""
     cdef int done
     with nogil:
         done = kl_trim_heap()

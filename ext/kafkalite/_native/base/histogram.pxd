@@ -19,7 +19,7 @@ cdef extern from *:
     int kl_bit_length(unsigned long long value) nogil
 
 cdef inline void add_to(Buckets* buckets, int64_t value) noexcept nogil:
-    """Counts a value; one below zero, which only a clock that jumps gives, as zero."""
+    """Count a value. A negative value, which only a clock that jumps back gives, counts as 0."""
     cdef int i
     if value < 0:
         value = 0
@@ -35,7 +35,7 @@ cdef inline void add_times(Buckets* buckets, int64_t value, int64_t times) noexc
     buckets.counts[min(kl_bit_length(<uint64_t>value), <int>BUCKET_COUNT - 1)] += times
 
 cdef inline void take_from(Buckets* buckets, int64_t value) noexcept nogil:
-    """A value that was added, and not below zero, counts no longer."""
+    """Remove a value that was counted before and is not negative."""
     buckets.sum -= value
     buckets.counts[min(kl_bit_length(<uint64_t>value), <int>BUCKET_COUNT - 1)] -= 1
 

@@ -1,4 +1,4 @@
-"""Detect that a mapped file fails while it is read; see ext/c/mapped_faults.h."""
+"""Survive a memory-mapped file that is truncated or unreadable; see ext/c/mapped_faults.h."""
 
 from libc.stdint cimport int64_t
 

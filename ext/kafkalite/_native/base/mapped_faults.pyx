@@ -1,8 +1,9 @@
-"""Detect that a mapped file fails while it is read, because it was truncated or the disk cannot read a page.
+"""Survive a memory-mapped file that another process truncates, or of which the disk cannot read a page.
 
-Without this, SIGBUS would end the process. With it, a reader gets zeros, and a flag that it must check before it uses
-the bytes; ext/c/mapped_faults.h describes the protocol. The first map installs the signal handler, so a program without
-maps keeps its own.
+Reading such a page normally ends the process by SIGBUS. Here the reader gets zeros instead, and a flag is set. It must
+check the flag before it uses the bytes. ext/c/mapped_faults.h describes the protocol.
+
+The first map installs the signal handler, so a program that maps no file keeps its own handler.
 """
 
 cimport cython
@@ -27,7 +28,7 @@ cdef extern from "<sys/mman.h>" nogil:
 
 
 cdef int watch_map(void* address, int64_t size, int* fault) except -1:
-    """Watches a map: a page of it that cannot be read raises *fault. The watch, for forget_map; MemoryError."""
+    """Watch a map: an unreadable page in it sets `*fault`. Return the watch for forget_map. Raises MemoryError."""
     cdef int watch = kl_watch_map(address, <size_t>size, fault)
     if watch < 0:
         raise MemoryError("no memory for one more map")
@@ -35,13 +36,13 @@ cdef int watch_map(void* address, int64_t size, int* fault) except -1:
 
 
 cdef void forget_map(int watch) noexcept:
-    """Stops watching a range. Call it before the range is unmapped, while no thread reads it."""
+    """Stop watching a map. Call this before it is unmapped, when no thread reads it any more."""
     kl_forget_map(watch)
 
 
 @cython.final
 cdef class MappedFile:
-    """The bytes of a file as they are now, read-only, by the buffer protocol; unmapped with the last reference."""
+    """A read-only buffer over the current bytes of a file, mapped until the last reference is gone."""
 
     def __cinit__(self, int fd):
         cdef int64_t size = _os.fstat(fd).st_size
@@ -69,15 +70,15 @@ cdef class MappedFile:
 
     @property
     def failed(self):
-        """Whether a page could not be read: what was read from it, or after it, were zeros."""
+        """Whether a page could not be read. Bytes read from that page on may have been zeros."""
         return bool(fault_raised(&self.fault))
 
 
 def fault_count():
-    """How many faults were taken since the process began."""
+    """Return the number of unreadable pages that were met since the process began."""
     return kl_fault_count()
 
 
 def watch_count():
-    """How many maps are watched."""
+    """Return the number of watched maps."""
     return kl_watch_count()

@@ -1,8 +1,8 @@
-"""Read the system's clocks, for code that runs in a process with a user's tests.
+"""Read the system's clocks directly, so that a test library that replaces Python's `time` does not affect them.
 
-freezegun replaces the functions of the module `time` in all modules that have imported them, and time-machine changes
-what they do. Neither affects these functions. Their names are those of `time`, so a module can write `native_time as
-time`.
+A program under test may contain kafkalite. freezegun replaces the functions of the module `time` in every module that
+imported them, and time-machine changes what they return. The functions here have the names of those in `time`, so a
+module can write `native_time as time`.
 """
 
 from libc.stdint cimport int64_t
@@ -17,20 +17,20 @@ cdef inline int64_t clock_ns(clockid_t clock) noexcept nogil:
 
 
 def time():
-    """Seconds since 1970-01-01 UTC."""
+    """Return the seconds since 1970-01-01 UTC."""
     return clock_ns(CLOCK_REALTIME) * 1e-9
 
 
 def time_ns():
-    """Nanoseconds since 1970-01-01 UTC."""
+    """Return the nanoseconds since 1970-01-01 UTC."""
     return clock_ns(CLOCK_REALTIME)
 
 
 def monotonic():
-    """Seconds on the clock that `selectors` and `threading` time-outs run on."""
+    """Return the seconds of the monotonic clock, which `selectors` and `threading` use for time-outs."""
     return clock_ns(CLOCK_MONOTONIC) * 1e-9
 
 
 def perf_counter_ns():
-    """Nanoseconds on the same clock, which is the finest."""
+    """Return the nanoseconds of the monotonic clock, the finest that there is."""
     return clock_ns(CLOCK_MONOTONIC)
