@@ -1,14 +1,15 @@
-"""Decode Avro bodies to columns. A program for each writer's schema runs over each message and appends to the columns.
+"""Decode the bodies of Avro messages to columns. Each writer's schema has a program that appends a message's values.
 
     program    Op[]: one per type of the writer's schema, with the column that it fills; column -1 skips the value
     columns    Column[]: one per node of the reader's schema. Leaves hold values, lists and maps hold offsets, structs
                hold children
 
-All programs of a decoder fill the same columns, so a batch may contain messages with several writers' schemas, in
-order. If a row fails, `column_truncate` takes its values back and the row becomes null. To truncate a column, its
-length is all that is needed.
+All programs of a decoder fill the same columns. So one batch may contain messages with different writers' schemas.
 
-A size in a message is compared with the remaining bytes before anything is allocated for it.
+If a message cannot be decoded, `column_truncate` removes the values that it appended, and its row becomes null. The
+length of a column is enough to truncate it.
+
+The bytes are untrusted: a size in a message is compared with the remaining bytes before anything is allocated for it.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t

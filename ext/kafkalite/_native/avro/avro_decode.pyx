@@ -1,6 +1,8 @@
-"""Decode Avro bodies to columns. avro_decode.pxd has layout and rules; kafkalite.avro.resolution makes the programs.
+"""Decode the bodies of Avro messages to columns.
 
-Thread rule: a ColumnDecoder belongs to one thread at a time; its loop runs without the GIL.
+avro_decode.pxd describes programs and columns. kafkalite.avro.resolution builds the programs.
+
+Thread rule: a ColumnDecoder belongs to one thread at a time. Its loop runs without the GIL.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -80,13 +82,13 @@ FAILURES = (
     "its logical type has another unit or scale than the reader's, which is not converted",
     "a time does not fit the reader's unit",
 )
-"""What each code that `decode` gives a row means."""
+"""The meaning of each failure code that `decode` returns for a row."""
 
 
 # --- columns ---------------------------------------------------------------------------------------------------------
 
 cdef int column_grow(Column* c) noexcept nogil:
-    """Makes room for one more value."""
+    """Make room for one more value."""
     cdef int64_t room = min(c.room * 2, <int64_t>LENGTH_MAX) if c.room else ROOM_MIN
     cdef void* moved
     if c.length >= LENGTH_MAX:
@@ -111,7 +113,7 @@ cdef int column_grow(Column* c) noexcept nogil:
     return FAILURE_NONE
 
 cdef inline int column_next(Column* c, bint valid) noexcept nogil:
-    """Counts one more value, whose bytes the caller fills in before anything else."""
+    """Append one value. The caller must then write its bytes before it does anything else with the column."""
     cdef int failure
     if c.length == c.room:
         failure = column_grow(c)
@@ -177,7 +179,7 @@ cdef int append_null(Program* p, int32_t index) noexcept nogil:
     return FAILURE_NONE
 
 cdef void column_truncate(Program* p, int32_t index, int64_t length) noexcept nogil:
-    """Takes back what comes after the first `length` values; a column may already be that short."""
+    """Remove all values after the first `length`, also from the children. The column may already be shorter."""
     cdef Column* c = &p.columns[index]
     cdef int64_t inner
     cdef int32_t i
@@ -205,7 +207,7 @@ cdef inline int failure_of(const Cursor* c) noexcept nogil:
     return FAILURE_TRUNCATED
 
 cdef int run_number(Program* p, const Op* op, Cursor* c) noexcept nogil:
-    """int and long, and what they are promoted to."""
+    """Read an int or a long, and convert it to the column's type."""
     cdef int64_t number = read_varlong(c)
     cdef int64_t factor = op.argument >> 1
     cdef int32_t narrow
@@ -233,7 +235,7 @@ cdef int run_number(Program* p, const Op* op, Cursor* c) noexcept nogil:
     return append_value(&p.columns[op.column], &wide, 8)
 
 cdef int run_raw(Program* p, const Op* op, Cursor* c, int64_t size) noexcept nogil:
-    """Read a value of a fixed number of bytes: float, double, fixed."""
+    """Read a value of a fixed number of bytes: float, double or fixed."""
     cdef const unsigned char* raw = read_raw(c, size)
     cdef float single
     cdef double wide
@@ -248,7 +250,7 @@ cdef int run_raw(Program* p, const Op* op, Cursor* c, int64_t size) noexcept nog
     return append_value(&p.columns[op.column], raw, <int32_t>size)
 
 cdef int run_bytes(Program* p, const Op* op, Cursor* c) noexcept nogil:
-    """bytes and string, and decimals in either form."""
+    """Read bytes, a string, or a decimal of either form (bytes or fixed)."""
     cdef unsigned char decimal[16]
     cdef int64_t size
     cdef const unsigned char* raw
@@ -277,7 +279,7 @@ cdef int run_boolean(Program* p, const Op* op, Cursor* c) noexcept nogil:
     return append_value(&p.columns[op.column], raw, 1) if op.column >= 0 else FAILURE_NONE
 
 cdef int run_choice(Program* p, const Op* op, Cursor* c, int depth) noexcept nogil:
-    """A union's branch, or an enum's symbol: each is an operand."""
+    """Read the number of a union's branch or an enum's symbol, and run the operand with this number."""
     cdef int64_t number = read_varlong(c)
     if c.status != OK:
         return failure_of(c)
@@ -288,7 +290,7 @@ cdef int run_choice(Program* p, const Op* op, Cursor* c, int depth) noexcept nog
     return run(p, p.links[op.first + number], c, depth)
 
 cdef int run_list(Program* p, const Op* op, Cursor* c, int depth) noexcept nogil:
-    """An array's items, or a map's keys and values, in blocks."""
+    """Read an array's items, or a map's keys and values, block by block."""
     cdef Column* column = &p.columns[op.column] if op.column >= 0 else NULL
     cdef int64_t count, _i
     cdef int32_t j
@@ -321,7 +323,7 @@ cdef int run_list(Program* p, const Op* op, Cursor* c, int depth) noexcept nogil
     return FAILURE_NONE
 
 cdef int run_record(Program* p, const Op* op, Cursor* c, int depth) noexcept nogil:
-    """The fields as they were written, then the defaults of those that were not."""
+    """Read the fields of a record in the writer's order, then append the defaults of fields that the writer lacks."""
     cdef int32_t i
     cdef int failure
     p.records_left -= 1
@@ -334,7 +336,8 @@ cdef int run_record(Program* p, const Op* op, Cursor* c, int depth) noexcept nog
     return column_next(&p.columns[op.column], True) if op.column >= 0 else FAILURE_NONE
 
 cdef int run_member(Program* p, const Op* op, Cursor* c, int depth) noexcept nogil:
-    """A union of several types is a struct of them: one has the value, the others are null."""
+    """Read one member of a union of several types. The union's column is a struct in which all other members are
+    null."""
     cdef Column* column = &p.columns[op.column]
     cdef int failure = run(p, p.links[op.first], c, depth)
     cdef int32_t i
@@ -348,7 +351,7 @@ cdef int run_member(Program* p, const Op* op, Cursor* c, int depth) noexcept nog
     return column_next(column, True)
 
 cdef int run_default(Program* p, const Op* op, int depth) noexcept nogil:
-    """Read a default, which the program contains in Avro's encoding."""
+    """Append a default value, which the program contains in Avro's encoding."""
     cdef Cursor c
     cdef int64_t before = p.items_left
     cdef int failure
@@ -359,7 +362,7 @@ cdef int run_default(Program* p, const Op* op, int depth) noexcept nogil:
     return failure
 
 cdef int run(Program* p, int32_t index, Cursor* c, int depth) noexcept nogil:
-    """Reads one value. The columns may be left half filled by a failure; the caller truncates them."""
+    """Read one value; return a Failure. After a failure the caller truncates the columns, which may be half filled."""
     cdef const Op* op = &p.ops[index]
     if depth > DEPTH_MAX:
         return FAILURE_DEPTH
@@ -397,11 +400,9 @@ cdef int run(Program* p, int32_t index, Cursor* c, int depth) noexcept nogil:
 # --- the class -------------------------------------------------------------------------------------------------------
 
 cdef class ColumnDecoder:
-    """Columns of one reader's schema, and programs of any number of writers' that fill them.
+    """The columns of one reader's schema, and the programs of any number of writers' schemas that fill them.
 
-    `columns`: (kind, width, children) each, by index; the first is the root. `add` takes a program's ops, as
-    (code, column, operands, argument, bytes), operands by their index in all ops so far, and returns the index of its
-    first op.
+    `columns` lists (kind, width, children) by index; the first column is the root.
     """
 
     def __cinit__(self, columns):
@@ -438,7 +439,7 @@ cdef class ColumnDecoder:
         free(self.program.ops)
 
     def _extend(self, links, blobs):
-        """Longer tables; what points into them is set again."""
+        """Extend the tables, and update the pointers into them."""
         cdef const int32_t[::1] link_view
         self._links = np.concatenate((self._links, np.array(links, np.int32)))
         self._blobs += blobs
@@ -447,7 +448,11 @@ cdef class ColumnDecoder:
         self.program.blobs = <const unsigned char*>self._blobs
 
     def add(self, ops):
-        """See the class. ValueError for a program that points outside."""
+        """Add a program; return the index of its first op.
+
+        `ops` lists (code, column, operands, argument, bytes). An operand is an index in all ops added so far. Raises
+        ValueError for a program that points outside of its ops or columns.
+        """
         cdef int32_t first = self.op_count
         cdef Py_ssize_t total = first + len(ops)
         cdef Op* moved
@@ -475,10 +480,11 @@ cdef class ColumnDecoder:
 
     def decode(self, const unsigned char[::1] data not None, const int64_t[::1] starts not None,
                const int64_t[::1] ends not None, const int32_t[::1] roots not None):
-        """Decodes message i from data[starts[i]:ends[i]] with the program at roots[i] (-1: a null), into new columns.
+        """Decode messages into new columns; return one failure code per row.
 
-        Returns the failures, one a row: 0, or an index of FAILURES; such a row is null. MemoryError, and OverflowError
-        for more than 2 GiB in a column.
+        Message i is data[starts[i]:ends[i]], and its program begins at roots[i]; a root of -1 gives a null. The code is
+        0 or an index of FAILURES, and such a row is null. Raises MemoryError, and OverflowError for more than 2 GiB in
+        a column.
         """
         cdef Py_ssize_t count = starts.shape[0], i
         cdef int32_t[::1] failures
@@ -528,7 +534,11 @@ cdef class ColumnDecoder:
         return FAILURE_NONE
 
     def column(self, int32_t index):
-        """(length, nulls, a byte a value that is 1 where it is valid, or None, offsets or None, data or None)."""
+        """Return (length, number of nulls, validity, offsets, data) of a column.
+
+        Validity has a byte per value, 1 if the value is not null, and is None without nulls. Offsets and data are None
+        if the column has none.
+        """
         cdef Column* c
         if not 0 <= index < self.column_count:
             raise IndexError("no such column")
@@ -546,7 +556,7 @@ cdef class ColumnDecoder:
 
 
 def check_op(code, column, operands, argument, total, columns):
-    """ValueError for an op that points outside of the program or of the columns."""
+    """Raise ValueError for an op that points outside of the program or the columns."""
     if not 0 <= code <= OP_FAIL or not -1 <= column < columns:
         raise ValueError(f"there is no op {code} on column {column}")
     if any(not 0 <= operand < total for operand in operands):

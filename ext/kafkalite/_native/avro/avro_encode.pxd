@@ -1,7 +1,8 @@
-"""Encode columns as Avro bodies. Each type of the writer's schema has a node over the Arrow buffers with its values.
+"""Encode columns as the bodies of Avro messages. Each type of the writer's schema has a node over its values' buffers.
 
-The nodes are walked once per row, and each encodes its value of that row. The buffers belong to the caller, who keeps
-them alive while the loop runs. Buffer lengths are checked before the loop, list offsets when they are reached.
+The buffers are Arrow's. For each row, the encoder visits the nodes, and each node encodes its value in this row. The
+caller owns the buffers and keeps them alive while the loop runs. The lengths of buffers are checked before the loop,
+list offsets during it.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t

@@ -1,6 +1,8 @@
-"""Encode columns as Avro bodies. avro_encode.pxd defines the nodes, and kafkalite.avro.encoder builds them.
+"""Encode columns as the bodies of Avro messages.
 
-Thread rule: a ColumnEncoder belongs to one thread at a time; its loop runs without the GIL.
+avro_encode.pxd defines the nodes, and kafkalite.avro.encoder builds them.
+
+Thread rule: a ColumnEncoder belongs to one thread at a time. Its loop runs without the GIL.
 """
 
 cimport cython
@@ -45,7 +47,7 @@ FAILURES = (
     "a union needs exactly one member", "a column's offsets lie outside of it", "a batch has more than 2 GiB",
     "no memory",
 )
-"""What each code that `encode` gives a row means."""
+"""The meaning of each failure code that `encode` returns for a row."""
 
 
 cdef int output_grow(Output* out, int64_t size) noexcept nogil:
@@ -85,7 +87,7 @@ cdef inline bint is_valid(const Node* node, int64_t row) noexcept nogil:
     return node.valid == NULL or (node.valid[place >> 3] >> (place & 7)) & 1
 
 cdef inline bint span_of(const Node* node, int64_t row, int64_t* start, int64_t* end, int64_t limit) noexcept nogil:
-    """Finds where an item of bytes or a list lies; False when that is outside."""
+    """Find where the bytes or the list of a row begin and end. Return False if they are outside of the data."""
     start[0] = node.offsets[node.offset + row]
     end[0] = node.offsets[node.offset + row + 1]
     return 0 <= start[0] <= end[0] <= limit
@@ -93,10 +95,10 @@ cdef inline bint span_of(const Node* node, int64_t row, int64_t* start, int64_t*
 
 @cython.final
 cdef class ColumnEncoder:
-    """Nodes of one schema, over the columns of one batch.
+    """The nodes of one schema, over the columns of one batch.
 
-    `nodes`: (code, null branch, value branch, width, children, symbols, length, offset, valid, data, offsets) each, by
-    index; the first is the root. Branches are -1 where there is no union; buffers are None where there is none.
+    `nodes` lists (code, null branch, value branch, width, children, symbols, length, offset, valid, data, offsets) by
+    index; the first node is the root. A branch is -1 if the node is not in a union. A missing buffer is None.
     """
 
     def __cinit__(self, nodes):
@@ -143,7 +145,7 @@ cdef class ColumnEncoder:
         node.offsets = <const int32_t*>self._buffer(offsets)
 
     def _check(self, index, code, width, children, end, valid, data, offsets):
-        """Buffers hold what the lengths say."""
+        """Raise ValueError if a buffer is too small for its node, or a child is missing."""
         def size(buffer):
             return 0 if buffer is None else len(memoryview(buffer).cast("B"))
 
@@ -169,7 +171,7 @@ cdef class ColumnEncoder:
         return &view[0] if view.shape[0] else NULL
 
     cdef int _list(self, const Node* node, int64_t row) noexcept nogil:
-        """An array's items, or a map's keys and values, as one block."""
+        """Write an array's items, or a map's keys and values, as one block."""
         cdef int64_t start, end, i
         cdef int32_t j
         cdef int failure
@@ -198,7 +200,10 @@ cdef class ColumnEncoder:
         return FAILURE_SYMBOL
 
     cdef int _union(self, const Node* node, int64_t row) noexcept nogil:
-        """The one member that is not null; a null before it among the branches counts."""
+        """Write the number of the union's only member that is not null, then its value.
+
+        The children do not include null. If null comes before the member in the schema, it counts for the number.
+        """
         cdef int32_t i, found = -1
         for i in range(node.count):
             if is_valid(&self.nodes[self.links[node.first + i]], row):
@@ -211,7 +216,7 @@ cdef class ColumnEncoder:
         return i if i else self._put(self.links[node.first + found], row)
 
     cdef int _put(self, int32_t index, int64_t row) noexcept nogil:
-        """Writes one value, with its union's branch where it is in one of null and a type."""
+        """Write one value. In a union of null and one type, write the number of the branch first."""
         cdef const Node* node = &self.nodes[index]
         cdef int failure
         if row >= node.length:
@@ -267,10 +272,11 @@ cdef class ColumnEncoder:
         return failure if failure else put_raw(&self.out, decimal, i)
 
     def encode(self, bytes prefix not None):
-        """All rows, each after `prefix`: (the bytes, where each ends, failures).
+        """Encode all rows, each after `prefix`; return (bytes, end of each row, failure code of each row).
 
-        Rows without a value, which the caller knows by the root's nulls, and those that fail have no bytes. Failures
-        are one a row, 0 or an index of FAILURES.
+        A code is 0 or an index of FAILURES. A row that fails has no bytes. Neither has a null row, if the root is not
+        nullable; the caller recognizes it by the root's nulls. Raises MemoryError, and OverflowError for more than 2
+        GiB.
         """
         cdef Py_ssize_t count = self.nodes[0].length, i
         cdef int32_t[::1] ends, failures

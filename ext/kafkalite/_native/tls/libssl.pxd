@@ -1,4 +1,4 @@
-"""Declare OpenSSL's functions, which ext/c/libssl.h finds at run time, and the constants for them."""
+"""Declare the OpenSSL functions that ext/c/libssl.h finds at run time, and their constants."""
 
 from libc.stdint cimport uint64_t
 

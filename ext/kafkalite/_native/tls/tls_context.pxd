@@ -1,4 +1,4 @@
-"""A listener's certificates, keys and TLS settings in OpenSSL's memory."""
+"""Declare a TLS listener's certificates, keys and settings, which are in OpenSSL's memory."""
 
 from kafkalite._native.tls.libssl cimport BIO, EVP_PKEY, SSL_CTX, X509, X509_CRL, kl_libssl
 

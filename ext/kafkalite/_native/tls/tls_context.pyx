@@ -1,12 +1,13 @@
-"""Build the TLS context of a listener from its settings, and from keys and certificates in PEM or PKCS#12.
+"""Build a listener's TLS context from its settings, and from keys and certificates in PEM or PKCS#12.
 
     bytes ─▶ KeyStore, TrustStore ─▶ TlsContext ─▶ one TlsSession per connection (tls_session.pyx)
 
-The first object loads the library; without it, ImportError is raised. libcrypto parses the stores from bytes: nothing
-here opens a file. Invalid contents raise ValueError with the reason. kafkalite/security/ checks validity periods and
+The first use loads OpenSSL; ImportError is raised if it is missing. This module opens no file: libcrypto parses the
+stores from bytes. Invalid contents raise ValueError with the reason. kafkalite/security/ checks validity periods and
 authorizes clients.
 
-Thread rule: create and read objects under the GIL. A TlsContext may be shared, because OpenSSL counts its references.
+Thread rule: create and read objects with the GIL. Threads may share a TlsContext, because OpenSSL counts its
+references.
 """
 
 cimport cython
@@ -32,14 +33,14 @@ cpdef enum:
 cdef bytes OF_TLS_1_3 = b"TLS_"           # what OpenSSL's names of its suites begin with, and of no others
 
 PROTOCOLS = {"TLSv1.2": KL_TLS1_2, "TLSv1.3": KL_TLS1_3}
-"""Versions that are served, by Kafka's names."""
+"""The supported TLS versions, by Kafka's names."""
 
 cdef kl_libssl table
 cdef bint loaded = False
 
 
 cdef kl_libssl* tls_library() except NULL:
-    """OpenSSL's functions; ImportError where there is no OpenSSL of at least 3.0."""
+    """Load OpenSSL once, and return its functions. Raises ImportError without OpenSSL 3.0 or newer."""
     global loaded
     cdef const char* missing
     if loaded:
@@ -57,7 +58,7 @@ cdef kl_libssl* tls_library() except NULL:
 
 
 cdef str tls_error(const char* otherwise):
-    """Why the last call of this thread failed, as OpenSSL says it; its list of errors is empty then."""
+    """Return OpenSSL's reason why this thread's last call failed, or `otherwise`; clear OpenSSL's error queue."""
     cdef unsigned long code, first = 0
     cdef const char* reason = NULL
     while True:
@@ -72,12 +73,12 @@ cdef str tls_error(const char* otherwise):
 
 
 def library_version():
-    """The library's name and version, as it gives them; loads it."""
+    """Load the library; return its name and version."""
     return tls_library().OpenSSL_version(0).decode()
 
 
 def cipher_name(str standard_name not None):
-    """OpenSSL's name of a cipher suite that is given by IANA's, which Kafka uses; None for one it does not have."""
+    """Return OpenSSL's name of a cipher suite, given the IANA name, which Kafka uses. None if OpenSSL lacks it."""
     cdef kl_libssl* ssl = tls_library()
     cdef bytes encoded = standard_name.encode()
     cdef const char* found = ssl.OPENSSL_cipher_name(encoded)
@@ -96,14 +97,14 @@ cdef BIO* open_bytes(kl_libssl* ssl, bytes data) except NULL:
 
 
 cdef bytes written(kl_libssl* ssl, BIO* bio):
-    """A copy of what a memory BIO holds."""
+    """Return a copy of the bytes in a memory BIO."""
     cdef char* data = NULL
     cdef long size = ssl.BIO_ctrl(bio, KL_BIO_CTRL_INFO, 0, &data)
     return PyBytes_FromStringAndSize(data, size)
 
 
 cdef list read_certificates(kl_libssl* ssl, bytes data, CertificateStore store):
-    """Adds each certificate of a PEM text to a store; ValueError when one is damaged or none is there."""
+    """Add each certificate of a PEM text to a store. Raises ValueError if one is damaged or there is none."""
     cdef BIO* bio = open_bytes(ssl, data)
     cdef X509* certificate
     cdef int count = 0
@@ -123,7 +124,7 @@ cdef list read_certificates(kl_libssl* ssl, bytes data, CertificateStore store):
 
 
 cdef class CertificateStore:
-    """Certificates, which it frees: base of the two kinds of store."""
+    """The base class of both stores: certificates, which it frees."""
 
     def __dealloc__(self):
         cdef Py_ssize_t i
@@ -132,7 +133,7 @@ cdef class CertificateStore:
         free(self.certificates)
 
     cdef int add(self, X509* certificate) except -1:
-        """Takes a certificate over, where it raises too."""
+        """Add a certificate, which now belongs to the store. It is freed if this raises."""
         cdef X509** larger = <X509**>realloc(self.certificates, <size_t>(self.count + 1) * sizeof(X509*))
         if larger == NULL:
             table.X509_free(certificate)
@@ -143,7 +144,7 @@ cdef class CertificateStore:
         return 0
 
     cdef int write(self, kl_libssl* ssl, BIO* bio) noexcept:
-        """All of them as PEM texts."""
+        """Write all certificates in PEM."""
         cdef Py_ssize_t i
         for i in range(self.count):
             ssl.PEM_write_bio_X509(bio, self.certificates[i])
@@ -152,7 +153,7 @@ cdef class CertificateStore:
 
 @cython.final
 cdef class KeyStore(CertificateStore):
-    """A private key with its chain of certificates, the leaf first."""
+    """A private key with its certificate chain, the leaf first."""
 
     def __dealloc__(self):
         if self.key != NULL:
@@ -160,7 +161,8 @@ cdef class KeyStore(CertificateStore):
 
     @staticmethod
     def from_pem(bytes key not None, bytes chain not None, bytes password=None):
-        """Reads the PEM text of one private key, which `password` decrypts, and that of its chain; ValueError."""
+        """Read one private key, which `password` decrypts, and its certificate chain from PEM texts. Raises
+        ValueError."""
         cdef kl_libssl* ssl = tls_library()
         cdef KeyStore store = KeyStore.__new__(KeyStore)
         cdef Py_ssize_t keys = key.count(b"PRIVATE KEY-----") // 2
@@ -181,7 +183,7 @@ cdef class KeyStore(CertificateStore):
 
     @staticmethod
     def from_pkcs12(bytes data not None, bytes password=None):
-        """Reads a PKCS#12 file; ValueError for a wrong password, or a file that holds no key."""
+        """Read a PKCS#12 file. Raises ValueError for a wrong password, or if the file has no key with a certificate."""
         cdef KeyStore store = KeyStore.__new__(KeyStore)
         store.take_pkcs12(data, password)
         if store.key == NULL or store.count == 0:
@@ -189,7 +191,8 @@ cdef class KeyStore(CertificateStore):
         return store
 
     cdef int take_pkcs12(self, bytes data, bytes password) except -1:
-        """The key, the leaf, and the other certificates in the order in which they issue each other."""
+        """Read the key, the leaf, and the other certificates; put these in the order of the chain. Raises
+        ValueError."""
         cdef kl_libssl* ssl = tls_library()
         cdef BIO* bio = open_bytes(ssl, data)
         cdef PKCS12* container = ssl.d2i_PKCS12_bio(bio, NULL)
@@ -220,7 +223,8 @@ cdef class KeyStore(CertificateStore):
         return 0
 
     cdef void order_chain(self, kl_libssl* ssl) noexcept:
-        """Puts issuers after what they issued, and lets go of certificates that are no part of the leaf's chain."""
+        """Sort the certificates so that each issuer follows what it issued; remove those outside of the leaf's
+        chain."""
         cdef Py_ssize_t i, j
         cdef X509* found
         for i in range(1, self.count):
@@ -237,7 +241,7 @@ cdef class KeyStore(CertificateStore):
             self.certificates[i] = found
 
     def to_pem(self):
-        """(key, chain) as PEM texts, the key not encrypted."""
+        """Return (key, chain) in PEM, with the key unencrypted."""
         cdef kl_libssl* ssl = tls_library()
         cdef BIO* bio = ssl.BIO_new(ssl.BIO_s_mem())
         if bio == NULL:
@@ -252,7 +256,8 @@ cdef class KeyStore(CertificateStore):
             ssl.BIO_free(bio)
 
     def check(self):
-        """ValueError when the key is not the leaf's, or a certificate of the chain does not issue the one before."""
+        """Raise ValueError if the key is not the leaf's, or if a certificate did not issue the one before it in the
+        chain."""
         cdef kl_libssl* ssl = tls_library()
         cdef Py_ssize_t i
         if not ssl.X509_check_private_key(self.certificates[0], self.key):
@@ -264,12 +269,12 @@ cdef class KeyStore(CertificateStore):
 
     @property
     def subject(self):
-        """The leaf's subject, DER of an X.501 Name."""
+        """The leaf's subject, as the DER of an X.501 Name."""
         return subject_of(self.certificates[0])
 
     @property
     def alternative_names(self):
-        """The leaf's subjectAltName, DER of GeneralNames; empty where it has none."""
+        """The leaf's subjectAltName, as the DER of GeneralNames; empty if the leaf has none."""
         cdef kl_libssl* ssl = tls_library()
         cdef int index = ssl.X509_get_ext_by_NID(self.certificates[0], KL_NID_SUBJECT_ALT_NAME, -1)
         if index < 0:
@@ -279,19 +284,19 @@ cdef class KeyStore(CertificateStore):
 
     @property
     def validity(self):
-        """(not before, not after) of the certificate of the chain that ends first, seconds since 1970."""
+        """(not before, not after) of the whole chain, in seconds since 1970: its latest start and its earliest end."""
         cdef kl_libssl* ssl = tls_library()
         begins = max([seconds_of(ssl.X509_get0_notBefore(self.certificates[i])) for i in range(self.count)])
         ends = min([seconds_of(ssl.X509_get0_notAfter(self.certificates[i])) for i in range(self.count)])
         return begins, ends
 
     cdef bint is_rsa(self) noexcept:
-        """Whether the key signs by RSA, in either of its ways."""
+        """Return whether this is an RSA or RSA-PSS key."""
         return strncmp(table.EVP_PKEY_get0_type_name(self.key), b"RSA", 3) == 0
 
     @property
     def key_description(self):
-        """(type, bits) of the key: ("RSA", 2048)."""
+        """(type, bits) of the key, such as ("RSA", 2048)."""
         cdef kl_libssl* ssl = tls_library()
         return ssl.EVP_PKEY_get0_type_name(self.key).decode(), ssl.EVP_PKEY_get_bits(self.key)
 
@@ -317,7 +322,7 @@ cdef long seconds_of(const ASN1_TIME* time):
 
 @cython.final
 cdef class TrustStore(CertificateStore):
-    """Certificates whose word is taken, and lists of those that are revoked."""
+    """Trusted certificates, and certificate revocation lists."""
 
     def __dealloc__(self):
         cdef Py_ssize_t i
@@ -327,14 +332,14 @@ cdef class TrustStore(CertificateStore):
 
     @staticmethod
     def from_pem(bytes data not None):
-        """Reads the PEM text of one certificate or several; ValueError."""
+        """Read one or several certificates from a PEM text. Raises ValueError."""
         cdef TrustStore store = TrustStore.__new__(TrustStore)
         read_certificates(tls_library(), data, store)
         return store
 
     @staticmethod
     def from_pkcs12(bytes data not None, bytes password=None):
-        """Reads a PKCS#12 file; ValueError for a wrong password, or a file that holds no certificate."""
+        """Read a PKCS#12 file. Raises ValueError for a wrong password, or if the file has a key or no certificate."""
         cdef TrustStore store = TrustStore.__new__(TrustStore)
         cdef KeyStore found = KeyStore.__new__(KeyStore)
         cdef Py_ssize_t count
@@ -347,7 +352,8 @@ cdef class TrustStore(CertificateStore):
         return store
 
     def revoke(self, bytes data not None):
-        """Takes the certificate revocation lists of a PEM text; from then on every chain is checked. ValueError."""
+        """Add the revocation lists of a PEM text. A context built later checks every chain against them. Raises
+        ValueError."""
         cdef kl_libssl* ssl = tls_library()
         cdef BIO* bio = open_bytes(ssl, data)
         cdef X509_CRL* found
@@ -375,7 +381,7 @@ cdef class TrustStore(CertificateStore):
         return self.count
 
     def to_pem(self):
-        """The certificates as one PEM text."""
+        """Return the certificates in PEM."""
         cdef kl_libssl* ssl = tls_library()
         cdef BIO* bio = ssl.BIO_new(ssl.BIO_s_mem())
         if bio == NULL:
@@ -389,16 +395,16 @@ cdef class TrustStore(CertificateStore):
 
 @cython.final
 cdef class TlsContext:
-    """The TLS settings of a listener's handshakes. Immutable; its session tickets are valid for this context only.
+    """The TLS settings for a listener's handshakes. Immutable; its session tickets are valid only for this context.
 
-    `asks`: request a client certificate; `demands`: require one; `trusted`: the certificates that verify it. Cipher
-    suites are OpenSSL's names, separated by colons. "" means those of the library and its policy with AEAD and
-    ephemeral keys (RFC 9325, 4.1 and 4.2), AES-128 before AES-256: it costs a tenth less, and so do its handshakes,
-    which hash with SHA-256.
+    `asks`: request a client certificate. `demands`: require one. `trusted`: the certificates that verify it. `ciphers`
+    (TLS 1.2) and `suites` (TLS 1.3) are OpenSSL's names, separated by colons.
 
-    Tickets of TLS 1.3 are given where coming back with one saves an RSA signature or the check of a client's
-    certificate. Elsewhere one costs three fifths of what it saves (31 of 49 µs, ECDSA P-256), and few clients of Kafka
-    come back.
+    By default ("") the suites are the system's, restricted to AEAD and ephemeral keys (RFC 9325, 4.1 and 4.2). AES-128
+    comes before AES-256: it costs a tenth less, and so do its handshakes, which hash with SHA-256.
+
+    TLS 1.3 clients get a session ticket only if resuming saves an RSA signature or the check of a client certificate.
+    Otherwise a ticket costs three fifths of what it saves (31 of 49 µs, ECDSA P-256), and few Kafka clients resume.
     """
 
     def __cinit__(self, KeyStore keys not None, TrustStore trusted, *, bint asks, bint demands, int oldest, int newest,
@@ -439,9 +445,9 @@ cdef class TlsContext:
 
 
 cdef list suite_names(kl_libssl* ssl, SSL_CTX* context):
-    """The suites that a context has so far, of TLS 1.3 or with AEAD and ephemeral keys, in its order.
+    """Return the names of the context's suites that are of TLS 1.3, or have AEAD and ephemeral keys, in its order.
 
-    They come from the context, so that the system's policy applies.
+    They are read from the context, so that the system's policy applies.
     """
     cdef OPENSSL_STACK* stack = <OPENSSL_STACK*>ssl.SSL_CTX_get_ciphers(context)
     cdef const SSL_CIPHER* suite
@@ -457,7 +463,7 @@ cdef list suite_names(kl_libssl* ssl, SSL_CTX* context):
 
 
 cdef bytes in_order(list names, bint of_tls_1_3):
-    """Those of one kind, the fastest first, for the functions that take lists."""
+    """Return the suites of one TLS version, AES-128 first, as a list for OpenSSL."""
     found = [name for name in names if name.startswith(OF_TLS_1_3) == of_tls_1_3]
     return b":".join(sorted(found, key=lambda name: b"AES128" not in name and b"AES_128" not in name))
 

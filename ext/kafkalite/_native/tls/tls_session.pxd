@@ -1,4 +1,4 @@
-"""The TLS session of one connection, between the worker's buffers and libssl."""
+"""Declare the TLS session of one connection, between the worker's buffers and libssl."""
 
 from libc.stdint cimport int64_t
 from kafkalite._native.tls.libssl cimport SSL

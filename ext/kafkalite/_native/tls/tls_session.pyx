@@ -1,18 +1,21 @@
-"""The TLS session of one connection: libssl reads and writes the worker's buffers directly, and never waits.
+"""Encrypt and decrypt one connection's bytes: libssl works directly on the worker's buffers, and never blocks.
 
     recv ─▶ sealed ─▶ [link.received ─▶ libssl] ─▶ the buffer of frames             open()
     answers, file ranges ─▶ plain ─▶ [libssl ─▶ link.out] ─▶ socket ─▶ unsent       send(), push()
 
-libssl has no socket. It reads and writes through a BIO whose two ends are the buffers of the connection's worker, so a
-byte is copied once on each side. Plaintext is never longer than its ciphertext, and at most one incomplete record
-(TLS_HELD_MAX) waits inside libssl. A caller that receives `room - TLS_HELD_MAX` bytes has room for all plaintext, so no
-readable byte stays hidden from the selector. Encrypted bytes that the socket does not take stay with the connection, at
-most one piece.
+libssl does not use the socket. It reads and writes through a BIO whose two ends are buffers of the connection's worker,
+so each byte is copied once per side.
 
-Limits apply to the bytes and messages of a handshake, to consecutive bytes without data (key updates, empty records),
-and to the bytes kept for a peer that does not read.
+Receiving: libssl keeps at most one incomplete record (TLS_HELD_MAX bytes), and plaintext is never longer than its
+ciphertext. So a caller that has room for n bytes of plaintext receives at most n - TLS_HELD_MAX bytes. Then libssl
+keeps no complete data, of which the selector would not know.
 
-Thread rule: a session belongs to its connection's worker; libssl is called without the GIL where it takes long.
+Sending: encrypted bytes that the socket does not accept stay in the session, at most one piece.
+
+Limits protect against hostile peers: on the bytes and messages of a handshake, on bytes without data in a row (key
+updates, empty records), and on the bytes kept for a peer that does not read.
+
+Thread rule: a session belongs to its connection's worker. Long calls to libssl run without the GIL.
 """
 
 cimport cython
@@ -58,7 +61,7 @@ cdef int64_t stalled_bytes = 0
 
 
 cdef int link_read(BIO* bio, char* target, size_t size, size_t* taken) noexcept nogil:
-    """At the end of what was received: "later", which the BIO's flags say once and for all."""
+    """Give libssl received bytes. If there are none, it may retry later; the BIO's flags say so permanently."""
     cdef TlsLink* link = <TlsLink*>ssl_library.BIO_get_data(bio)
     taken[0] = min(size, link.received_size)
     if taken[0] == 0:
@@ -73,8 +76,10 @@ cdef int link_read(BIO* bio, char* target, size_t size, size_t* taken) noexcept 
 
 
 cdef inline bint follow(TlsLink* link, const unsigned char* data, size_t size) noexcept nogil:
-    """Advance over bytes for libssl, unless they begin a message that is too large. A header and its body are
-    two reads of its, so that this turns once."""
+    """Follow the record headers in bytes for libssl. Return False if a handshake message in them is too large.
+
+    libssl reads a header and its body separately, so the loop usually runs once.
+    """
     cdef TlsCut* cut = link.cut
     cdef unsigned int part
     while size > 0:
@@ -98,7 +103,10 @@ cdef inline bint follow(TlsLink* link, const unsigned char* data, size_t size) n
 
 
 cdef bint follow_messages(TlsCut* cut, const unsigned char* data, unsigned int size) noexcept nogil:
-    """Advance over handshake messages. libssl allocates memory by the size in a message's header."""
+    """Follow the handshake messages in a record. Return False if one is too large.
+
+    libssl would allocate memory by the size in a message's header.
+    """
     cdef unsigned int part
     while size > 0:
         if cut.message_left > 0:
@@ -140,7 +148,7 @@ cdef int link_write(BIO* bio, const char* source, size_t size, size_t* taken) no
 
 
 cdef inline int send_all(int fd, const unsigned char** start, size_t* left) noexcept nogil:
-    """Sends until all is sent, moving both; the error that ended it sooner."""
+    """Send until all is sent, moving `start` and `left`; return 0, or the errno that stopped it."""
     cdef ssize_t n
     while left[0] > 0:
         n = c_send(fd, start[0], left[0], MSG_NOSIGNAL | MSG_DONTWAIT)
@@ -158,7 +166,7 @@ cdef long link_control(BIO* bio, int command, long number, void* data) noexcept 
 
 @cython.final
 cdef class TlsBuffers:
-    """The buffers that the TLS connections of one worker share. Loads the library."""
+    """The buffers that the TLS connections of one worker share. Creating them loads the library."""
 
     def __cinit__(self):
         global ssl_library, method
@@ -186,7 +194,7 @@ cdef class TlsBuffers:
 
 @cython.final
 cdef class TlsSession:
-    """One connection's. Nothing is made in libssl's memory before its client has said something."""
+    """The TLS session of one connection. It uses no memory of libssl before the client has sent something."""
 
     def __cinit__(self, TlsContext context not None, TlsBuffers buffers not None):
         self.context = context
@@ -202,22 +210,22 @@ cdef class TlsSession:
 
     @property
     def version(self):
-        """The protocol that was agreed on, such as TLSv1.3."""
+        """The negotiated protocol version, such as TLSv1.3."""
         return ssl_library.SSL_get_version(self.ssl).decode()
 
     @property
     def cipher(self):
-        """The cipher suite that was agreed on, by IANA's name."""
+        """The IANA name of the negotiated cipher suite."""
         return ssl_library.SSL_CIPHER_standard_name(ssl_library.SSL_get_current_cipher(self.ssl)).decode()
 
     @property
     def resumed(self):
-        """Whether the client came back with a ticket."""
+        """Whether the client resumed a session with a ticket."""
         return bool(ssl_library.SSL_session_reused(self.ssl))
 
     @property
     def peer_subject(self):
-        """The subject of the client's certificate, DER of an X.501 Name; None where it has shown none."""
+        """The subject of the client's certificate, as the DER of an X.501 Name; None without a certificate."""
         cdef X509* certificate = ssl_library.SSL_get1_peer_certificate(self.ssl)
         if certificate == NULL:
             return None
@@ -240,10 +248,10 @@ cdef class TlsSession:
         return 0
 
     cdef Py_ssize_t open(self, Py_ssize_t size, unsigned char* target, Py_ssize_t room) except -1:
-        """Decrypts `size` bytes of `buffers.sealed` into `target`; how many bytes came out.
+        """Decrypt `size` bytes of `buffers.sealed` into `target`; return how many bytes this gave.
 
-        What libssl has to say meanwhile (a handshake's next flight, an alert) is in `link.out`: push() it. `ended` is
-        set when no more can come.
+        Afterwards `link.out` contains libssl's own messages (of a handshake, or an alert), which push() sends. `ended`
+        is set if no more data can come.
         """
         cdef TlsLink* link = &self.buffers.link
         cdef size_t done = 0
@@ -278,7 +286,7 @@ cdef class TlsSession:
         return <Py_ssize_t>done
 
     cdef int unseal(self, unsigned char* target, size_t room, size_t* done) noexcept nogil:
-        """Decrypts what the link holds; libssl's code for why there is no more, WANT_READ where all is well."""
+        """Decrypt the bytes in the link. Return libssl's code for why there is no more; WANT_READ is not an error."""
         cdef size_t taken = 0
         cdef int code = KL_ERROR_WANT_READ
         if not self.keeps:
@@ -297,13 +305,16 @@ cdef class TlsSession:
         return code
 
     cdef void release(self) noexcept nogil:
-        """Free libssl's buffers between two records. Before 3.0.14 it also frees, and then uses, the buffer of a
-        partial record (CVE-2024-4741)."""
+        """Free libssl's buffers, but only between two records.
+
+        libssl before 3.0.14 would also free the buffer of a partial record, and use it afterwards (CVE-2024-4741).
+        """
         if self.ssl != NULL and self.cut.header_size == 0 and self.cut.body_left == 0:
             ssl_library.SSL_free_buffers(self.ssl)
 
     cdef void keep_buffers(self, bint keeps) noexcept:
-        """Whether libssl keeps its buffers, 34 KB, from one request to the next, instead of making them for each."""
+        """Set whether libssl keeps its buffers (34 KB) between requests, instead of allocating them for each
+        request."""
         if keeps != self.keeps and self.established:
             self.keeps = keeps
             ssl_library.SSL_ctrl(
@@ -312,7 +323,7 @@ cdef class TlsSession:
                 self.release()
 
     cdef int handshake(self) except -1:
-        """One step; 1 when it is the last."""
+        """Continue the handshake with the received bytes. Return 1 when it is complete."""
         cdef int result, code
         with nogil:
             result = ssl_library.SSL_do_handshake(self.ssl)
@@ -340,7 +351,8 @@ cdef class TlsSession:
         return 0
 
     cdef str mistake(self):
-        """Name a protocol other than TLS by its first byte, for the log line about a client on the wrong port."""
+        """Name the protocol of a client on the wrong port by its first bytes, for the log. Return None if it may be
+        TLS."""
         cdef const unsigned char* data = self.buffers.sealed
         if data[0] == 22:
             return None
@@ -354,10 +366,11 @@ cdef class TlsSession:
         return f"not a TLS record: it begins with byte {data[0]}"
 
     cdef Py_ssize_t send(self, int fd, const unsigned char* plain, Py_ssize_t size, const int* fault=NULL) except -2:
-        """Seals and sends; how many bytes are done with, fewer than `size` when the socket is full; -1: no peer.
+        """Encrypt and send. Return how many bytes of `plain` are done, or -1 on failure, such as a closed connection.
 
-        `fault` belongs to the map in which `plain` lies, if it lies in one: where it is raised nothing is sent, and -1
-        returned. After a full socket `unsent_size` is not 0, and nothing is taken until push() has brought it to 0.
+        If the socket is full, fewer than `size` bytes are done and `unsent_size` is not 0. Nothing more is accepted
+        until push() has sent these bytes. `fault` is the flag of the map that contains `plain`, if one does. If it is
+        set, nothing is sent and -1 is returned.
         """
         cdef TlsLink* link = &self.buffers.link
         cdef Py_ssize_t done = 0, piece
@@ -398,12 +411,13 @@ cdef class TlsSession:
         return done
 
     cdef int flush(self, int fd) except -2:
-        """Sends what was kept. 1: all has left; 0: the socket is full; -1: the peer is gone."""
+        """Send the bytes that the socket did not accept before. Return 1: all sent; 0: the socket is full; -1:
+        failed."""
         self.buffers.link.out_size = 0
         return 1 if self.unsent_size == 0 else self.push(fd)
 
     cdef int push(self, int fd) except -2:
-        """Sends what this session has just sealed, after what was kept; the same results as flush."""
+        """Send the kept bytes, then those that libssl has just written. Returns as flush() does."""
         cdef TlsLink* link = &self.buffers.link
         cdef const unsigned char* start
         cdef size_t left
@@ -418,7 +432,7 @@ cdef class TlsSession:
         return self.pushed(start, left, error)
 
     cdef int pushed(self, const unsigned char* start, size_t left, int error) except -2:
-        """Takes note of what the socket took: `left` bytes from `start` on are to come. The same results as flush."""
+        """Handle the result of sending: `left` bytes from `start` on are unsent. Returns as flush() does."""
         global stalled_bytes
         self.buffers.link.out_size = 0
         if left > 0 and error != EAGAIN:
@@ -453,7 +467,7 @@ cdef class TlsSession:
         return 0
 
     cdef void say_goodbye(self, int fd) noexcept:
-        """Tells the peer that this is the end (close_notify), if it takes it at once."""
+        """Send the end of the session (close_notify), if the socket accepts it at once."""
         cdef TlsLink* link = &self.buffers.link
         if not self.established or self.unsent_size > 0 or self.problem is not None:
             return
@@ -465,5 +479,5 @@ cdef class TlsSession:
 
 
 def stalled():
-    """Sealed bytes kept for peers that do not take them, over all connections."""
+    """Return the encrypted bytes kept in all sessions because sockets did not accept them."""
     return stalled_bytes
