@@ -1,4 +1,4 @@
-"""Identify batches of aborted transactions, for read_committed readers."""
+"""Find the batches of aborted transactions, which a read_committed consumer drops."""
 
 from libc.stdint cimport int64_t
 from kafkalite._native.wire.batch cimport BatchHeader

@@ -1,4 +1,4 @@
-"""Identify the transactional batches that a read_committed reader drops.
+"""Find the batches of aborted transactions, which a read_committed consumer drops.
 
 Thread rule: an AbortedFilter belongs to one thread at a time.
 """
@@ -21,10 +21,10 @@ from kafkalite._native.wire.status cimport OK, Status
 
 @cython.final
 cdef class AbortedFilter:
-    """Drops batches of aborted transactions; it gets the batches of a fetch in order.
+    """The aborted transactions of one fetch response, applied to its batches in order.
 
-    The list in a fetch response contains each aborted transaction's producer and first offset; the transaction ends at
-    that producer's abort marker (KIP-98). One thread at a time.
+    `aborted` is the response's list: (producer id, first offset) of each aborted transaction. A transaction ends at its
+    producer's abort marker (KIP-98).
     """
 
     def __cinit__(self, aborted):
@@ -63,7 +63,8 @@ cdef class AbortedFilter:
     cdef Status see_marker(
         self, const unsigned char* records, Py_ssize_t size, const BatchHeader* header
     ) noexcept nogil:
-        """Note a control batch, which is never compressed. Compaction may have removed its record."""
+        """Process a control batch, which is never compressed. Its record may be missing, because compaction removed
+        it."""
         cdef Cursor c
         cdef RecordView record
         cdef Py_ssize_t place
@@ -80,5 +81,5 @@ cdef class AbortedFilter:
         return OK
 
     def drops_batch(self, BatchInfo info not None):
-        """Return whether this batch, the next of the fetch, belongs to an aborted transaction."""
+        """Return whether the next batch of the fetch belongs to an aborted transaction."""
         return self.drops(&info.header)

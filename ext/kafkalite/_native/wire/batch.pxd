@@ -1,4 +1,4 @@
-"""The record batch, format v2 (magic 2): its layout, and native functions that check, patch and read it.
+"""The layout of the record batch (format v2, magic 2), and native functions that check, patch and read batches.
 
     at  size                                     at  size
      0   8   base offset            (patched)    27   8   base timestamp
@@ -9,13 +9,16 @@
     21   2   attributes                          57   4   record count
     23   4   last offset delta                   61       records, one compressed block when a codec is set
 
-The CRC starts after base offset and leader epoch, so the broker may write those two in place.
+The CRC does not cover base offset and leader epoch, so the broker may change these two fields in place.
 
-A record is: length, attributes (int8), timestamp delta, offset delta, key size (-1 null), key, value size (-1 null),
-value, header count, headers; a header is key size, key, value size (-1 null), value. All except the attributes are
-zig-zag varints; the timestamp delta has up to 64 bits.
+    record   length, attributes (int8), timestamp delta, offset delta, key size, key, value size, value,
+             header count, headers
+    header   key size, key, value size, value
 
-Thread rule: every function is pure, takes memory that its caller keeps alive, and runs with or without the GIL.
+All numbers in a record except the attributes are zig-zag varints; the timestamp delta has up to 64 bits. A size of -1
+means null. A header's key is never null.
+
+Thread rule: all functions are pure and run with or without the GIL. The caller keeps the memory alive.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint32_t, uint64_t
@@ -195,20 +198,21 @@ cdef Status find_record(
 
 
 cdef inline void patch_offsets(unsigned char* data, int64_t base_offset, int32_t leader_epoch) noexcept nogil:
-    """Write the two fields that belong to the broker; the CRC does not cover them."""
+    """Write base offset and leader epoch, which the CRC does not cover."""
     store_i64(data + BASE_OFFSET_AT, base_offset)
     store_i32(data + LEADER_EPOCH_AT, leader_epoch)
 
 
 cdef inline int64_t record_timestamp(const BatchHeader* header, int64_t delta) noexcept nogil:
-    """Return the timestamp in ms. It wraps if a hostile delta would overflow."""
+    """Return a record's timestamp in ms. It wraps around if a hostile delta would overflow."""
     if header.attributes & LOG_APPEND_TIME:
         return header.max_timestamp
     return <int64_t>(<uint64_t>header.base_timestamp + <uint64_t>delta)
 
 
 cdef inline int32_t record_varint(Cursor* c) noexcept nogil:
-    """Read as read_varint, with a fast path for the common one and two bytes. The cursor must not have failed."""
+    """Read as read_varint does, but faster for the common varints of one or two bytes. The cursor must not have
+    failed."""
     cdef uint32_t raw
     if c.end - c.pos >= 2:
         raw = c.pos[0]
@@ -223,7 +227,7 @@ cdef inline int32_t record_varint(Cursor* c) noexcept nogil:
 
 
 cdef inline int64_t record_varlong(Cursor* c) noexcept nogil:
-    """Read as read_varlong does, with the same fast path: most records' times are within 8 seconds of their batch's."""
+    """Read as read_varlong does, but faster for one or two bytes: most timestamps are within 8 s of their batch's."""
     cdef uint64_t raw
     if c.end - c.pos >= 2:
         raw = c.pos[0]
@@ -238,7 +242,7 @@ cdef inline int64_t record_varlong(Cursor* c) noexcept nogil:
 
 
 cdef inline int32_t record_size(Cursor* c) noexcept nogil:
-    """Read the size of a nullable key or value, at least -1; the cursor fails on less, or on more than is left."""
+    """Read the size of a nullable key or value. The cursor fails if it is below -1, or above the remaining bytes."""
     cdef int32_t size = record_varint(c)
     if c.status == OK:
         if size < -1:
@@ -249,7 +253,7 @@ cdef inline int32_t record_size(Cursor* c) noexcept nogil:
 
 
 cdef inline const unsigned char* record_bytes(Cursor* c, int32_t size) noexcept nogil:
-    """Return the bytes whose size record_size has just checked; NULL for null."""
+    """Return the address of the `size` bytes that record_size has just checked; NULL for null."""
     if size < 0:
         return NULL
     c.pos += size
@@ -257,7 +261,7 @@ cdef inline const unsigned char* record_bytes(Cursor* c, int32_t size) noexcept 
 
 
 cdef inline Status next_record(Cursor* c, RecordView* record) noexcept nogil:
-    """Read one record and move past it; its headers are skipped (see next_header and walk_records)."""
+    """Read one record and move past it. Its headers are skipped; see next_header and walk_records."""
     cdef Cursor inner
     cdef int32_t length = record_varint(c)
     if c.status != OK:

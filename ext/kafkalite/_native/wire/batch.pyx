@@ -1,9 +1,10 @@
-"""Check, patch and read record batches of format v2, in memory that the caller keeps alive.
+"""Check, patch and read record batches of format v2 (magic 2); batch.pxd shows the layout.
 
-batch.pxd shows the layout. The functions at the top are pure C, for the log and the network; the Python wrappers below
-them take any contiguous buffer and raise BatchError.
+The first part is C functions for the log and the network. The second part is Python wrappers, which take any contiguous
+buffer and raise BatchError. columns.pyx converts records to and from columns; kafkalite.wire.record.compression
+compresses.
 
-columns.pyx encodes from and decodes to columns; kafkalite.wire.record.compression compresses.
+Thread rule: all functions are pure. The caller keeps the memory alive.
 """
 
 cimport cython
@@ -203,10 +204,10 @@ STATUS_TEXT = {
 
 
 class BatchError(ValueError):
-    """A batch or a record in it that does not parse or breaks a rule.
+    """A batch, or a record in it, is malformed or breaks a rule.
 
-    `index` is the bad record's, or -1 when the header is at fault; `status` one of the codes in status.pxd,
-    which are attributes of the class under their names.
+    `index` is the index of the bad record, or -1 for the header. `status` is a code of status.pxd; the codes are also
+    attributes of this class.
     """
 
     def __init__(self, int status, int index=-1):
@@ -229,7 +230,7 @@ BatchError.BAD_VALUE = BAD_VALUE
 
 @cython.final
 cdef class BatchInfo:
-    """The fixed fields of one batch, for Python: see batch.pxd. `size` is in bytes, times are in ms."""
+    """The fixed fields of one batch, for Python; see batch.pxd. `size` is in bytes, timestamps are in ms."""
 
     def __init__(self):
         raise TypeError("BatchInfo comes from read_info and check")
@@ -311,7 +312,7 @@ cdef class BatchInfo:
 
 
 cdef const unsigned char* door(const unsigned char[::1] buffer, Py_ssize_t position, Py_ssize_t* size) except? NULL:
-    """Return the address of `position` in the buffer, never NULL; `size` gets the number of bytes from there on."""
+    """Return the address of `position` in a buffer, never NULL, and set `size` to the number of bytes from there on."""
     if position < 0 or position > buffer.shape[0]:
         raise IndexError(f"position {position} outside a buffer of {buffer.shape[0]} bytes")
     size[0] = buffer.shape[0] - position
@@ -319,7 +320,7 @@ cdef const unsigned char* door(const unsigned char[::1] buffer, Py_ssize_t posit
 
 
 def read_info(const unsigned char[::1] buffer not None, Py_ssize_t position=0):
-    """Return the header at `position`; its batch may extend beyond the buffer. Raises BatchError."""
+    """Return the header at `position`. Its batch may extend beyond the buffer. Raises BatchError."""
     cdef Py_ssize_t size
     cdef BatchInfo info = BatchInfo.__new__(BatchInfo)
     cdef Status status = parse_header(door(buffer, position, &size), size, &info.header)
@@ -339,7 +340,7 @@ def check(const unsigned char[::1] buffer not None):
 
 
 def crc_matches(const unsigned char[::1] buffer not None, Py_ssize_t position=0):
-    """Return whether the complete batch at `position` has the right CRC; False if it is cut off or does not parse."""
+    """Return whether the batch at `position` has the right CRC. False if it is incomplete or malformed."""
     cdef Py_ssize_t size
     cdef BatchHeader header
     cdef const unsigned char* data = door(buffer, position, &size)
@@ -350,7 +351,10 @@ def check_records(
     BatchInfo info not None, const unsigned char[::1] records not None, *, bint dense=True, bint key_required=False,
     int64_t timestamp_min=INT64_MIN, int64_t timestamp_max=INT64_MAX
 ):
-    """Walk uncompressed records; return (smallest, largest timestamp in ms, its offset). Raises BatchError."""
+    """Check uncompressed records; return (smallest timestamp, largest timestamp, its offset). Raises BatchError.
+
+    Timestamps are in ms.
+    """
     cdef RecordRules rules
     cdef RecordFindings findings
     cdef Py_ssize_t size
@@ -373,7 +377,7 @@ def check_records(
 
 @cython.final
 cdef class RecordFaults:
-    """The bad records for which a batch was refused (KIP-467)."""
+    """The individual bad records for which a batch was refused (KIP-467)."""
 
     def __init__(self):
         raise TypeError("RecordFaults come from find_faults")
@@ -382,12 +386,12 @@ cdef class RecordFaults:
         free(self.named)
 
     def items(self):
-        """Return (index, fault) of the listed records, sorted; a fault is a RecordFault of batch.pxd."""
+        """Return (index, fault) of the listed records, by index. A fault is a RecordFault of batch.pxd."""
         cdef int32_t i
         return [(self.named[i].index, <int>self.named[i].fault) for i in range(self.named_count)]
 
     cdef int add(self, int32_t index, RecordFault fault) noexcept nogil:
-        """List one more record, if there is room; return -1 without memory for it."""
+        """List one more record. If the list is full, ignore it. Return -1 if there is no memory."""
         cdef NamedFault* grown
         self.fault_count += 1
         self.keyless_count += fault == FAULT_KEY
@@ -409,9 +413,9 @@ def find_faults(
     BatchInfo info not None, const unsigned char[::1] records not None, *, bint key_required=False,
     int64_t timestamp_min=INT64_MIN, int64_t timestamp_max=INT64_MAX
 ):
-    """Find all records of a batch that check_records would refuse.
+    """Find all records of a batch that check_records would refuse; return RecordFaults.
 
-    If one is malformed, only that one is returned, because those after it cannot be found.
+    A malformed record hides those after it, so then only this one is returned.
     """
     cdef RecordFaults faults = RecordFaults.__new__(RecordFaults)
     cdef RecordFindings findings
@@ -452,12 +456,14 @@ def find_faults(
 def first_at(
     BatchInfo info not None, const unsigned char[::1] records not None, int64_t target_ms, int64_t first_offset=0
 ):
-    """Return (timestamp, offset) of the first record from `first_offset` on with timestamp >= `target_ms`, or None."""
+    """Return (timestamp in ms, offset) of the first record at `first_offset` or later whose timestamp is at least
+    `target_ms`, or None."""
     return _found(info, records, target_ms, first_offset, False)
 
 
 def newest(BatchInfo info not None, const unsigned char[::1] records not None, int64_t first_offset=0):
-    """Return (timestamp, offset) of the first of the newest records from `first_offset` on, or None."""
+    """Return (timestamp in ms, offset) of the newest record at `first_offset` or later, or None. If several have this
+    timestamp, the first counts."""
     return _found(info, records, INT64_MIN, first_offset, True)
 
 

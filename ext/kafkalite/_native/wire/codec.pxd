@@ -1,4 +1,4 @@
-"""Programs, each of which decodes and encodes one message in one version; see codec.pyx."""
+"""Declare the programs that decode and encode one Kafka message in one version; see codec.pyx."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t, int64_t

@@ -1,25 +1,30 @@
-"""Compile a message's field table, at its first use, into a flat program that decodes and encodes the message.
+"""Decode and encode Kafka protocol messages, by programs that are compiled from the messages' field tables.
 
-A `Program` belongs to one message class and one version. It has two flat arrays: `structs`, one entry per struct of the
-message, and `ops`, one entry per field, each with the offset of the attribute in an instance. Decoding takes an
-allocation and one store per field; encoding takes one load per field. No attribute is looked up by name, no constructor
-runs, and the only interpretation is a switch over `kind`.
+A `Program` belongs to one message class and one version; its first use compiles it. It has two flat arrays: `structs`
+has an entry per struct of the message, and `ops` an entry per field with the field's place in the Python object. So
+decoding a field costs an allocation and a store, and encoding costs a load. No attribute is looked up by name, and no
+constructor runs.
 
-The bytes are untrusted. A count is compared with the remaining bytes before anything is allocated for it. The total of
-array items and structs is limited (`objects_max`), because a byte of a message may become 100 bytes of objects. The
-schema, which has no recursion, bounds the nesting. Unknown tags are skipped. Invalid UTF-8, a null that is not allowed,
-and strings beyond 32767 bytes are errors. So are bytes after the last field, except where the caller allows them.
+The bytes are untrusted:
 
-Fields that a version lacks get the schema's default when decoding and are dropped when encoding. A tagged field that
-equals its default is never written: old librdkafka cannot skip tags it does not know. A nullable struct is preceded by
-a byte, which is negative for null, or 0 in a tag, as Kafka writes it.
+    counts         compared with the remaining bytes before anything is allocated
+    total size     structs and array items together are limited (`objects_max`), because one byte of a message may
+                   become 100 bytes of objects
+    nesting        bounded by the schema, which has no recursion
+    errors         invalid UTF-8, a forbidden null, a string above 32767 bytes, and bytes after the last field, except
+                   where the caller allows these
+    unknown tags   skipped
 
-The function `pace` is called after every PACE_ITEMS items of a long message, so that other threads can run: decoding or
-encoding a million items would otherwise hold the GIL for a second. It may raise, which ends the call. `release` frees a
-message in the same portions: freeing a list of a million structs takes as long as building it.
+A field that a version lacks gets the schema's default when decoding, and is dropped when encoding. A tagged field that
+equals its default is not written, because old versions of librdkafka cannot skip tags. A nullable struct begins with a
+byte that is negative for null; in a tag it is 0 for null. Kafka does the same.
 
-Threads: a Program is immutable once built; everything a call needs is on its stack. The GIL is held, except while a
-large message is copied and in a pace.
+Long messages must not keep the GIL: a million items take a second. So the function `pace` is called after every
+PACE_ITEMS items, and lets other threads run. It may raise, which ends the call. `release` frees a message with the same
+pauses.
+
+Thread rule: a Program is immutable, and a call keeps its state on the stack. The GIL is held, except while a large
+message is copied and inside `pace`.
 """
 
 cimport cython
@@ -141,7 +146,8 @@ cdef dict REASONS = {
 
 
 def covers(str versions, int version):
-    """Return whether a version range of a field table ("3+", "0-7", "4", "" for none) contains a version."""
+    """Return whether a version range of a field table contains a version. A range is "3+", "0-7", "4", or "" for
+    none."""
     if not versions:
         return False
     if versions.endswith("+"):
@@ -151,7 +157,7 @@ def covers(str versions, int version):
 
 
 def tags_size(bytes data not None):
-    """Return the size of the tag buffer at the start of `data`. Raises DecodeError if there is none."""
+    """Return the size of the tag buffer with which `data` begins. Raises DecodeError if it does not begin with one."""
     cdef Cursor c
     cursor_init(&c, <const unsigned char*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
     with nogil:                     # 100 MB may hold 50 million tags
@@ -162,11 +168,11 @@ def tags_size(bytes data not None):
 
 
 class CodecError(ValueError):
-    """Base of the codec's two errors."""
+    """The base class of DecodeError and EncodeError."""
 
 
 class DecodeError(CodecError):
-    """Bytes are not this message in this version. `position` counts from the start of the body."""
+    """The bytes are not a message of this class and version. `position` counts from the start of the body."""
 
     def __init__(self, message, position=0):
         super().__init__(message)
@@ -174,16 +180,17 @@ class DecodeError(CodecError):
 
 
 class EncodeError(CodecError):
-    """A message object cannot be encoded in this version: the fault is ours, not the peer's."""
+    """A message object cannot be encoded in this version. This is an error of kafkalite, not of its peer."""
 
 
 @cython.final
 @cython.no_gc_clear
 cdef class Program:
-    """Decodes and encodes one message class in one version. Build it once, through kafkalite.wire.protocol."""
+    """Decodes and encodes one message class in one version. kafkalite.wire.protocol builds each program once."""
 
     def __cinit__(self, message, int version, bint flexible, dict namespace, bint strict=False):
-        """`namespace` resolves the struct names in field tables: the message module's `vars()`."""
+        """Compile a program. `namespace` is the `vars()` of the message's module, in which field tables name
+        structs."""
         self.message = message
         self.version = version
         self.flexible = flexible
@@ -204,7 +211,7 @@ cdef class Program:
     # Compiling: Python speed, once per message and version.
 
     def _plan(self, cls, dict namespace, list structs):
-        """Return the field rows of a struct as (in wire order, tagged by tag, absent in this version)."""
+        """Return a struct's fields in three lists: in wire order, tagged by tag number, and absent in this version."""
         present, tagged, absent = [], [], []
         prototype = cls()
         for row in cls.FIELDS:
@@ -288,10 +295,10 @@ cdef class Program:
     # Reading.
 
     def decode(self, data, *, int64_t objects_max=-1, bint views=False, bint exact=True, pace=None):
-        """Decode the message in `data` (any buffer). Raises DecodeError. Unless `exact`, bytes may follow it.
+        """Decode a message from a buffer. Raises DecodeError. With exact=False, other bytes may follow the message.
 
-        `objects_max` bounds structs and array items together (default OBJECTS_MAX). With `views`, fields of type
-        records are memoryviews into `data` rather than copies. `pace()` is called every PACE_ITEMS objects.
+        `objects_max` limits structs and array items together (default OBJECTS_MAX). With `views`, fields of type
+        records are memoryviews of `data` instead of copies. `pace()` is called every PACE_ITEMS objects.
         """
         cdef Reader r
         cdef Py_buffer buffer
@@ -326,7 +333,7 @@ cdef class Program:
             f"{self.message.__name__} v{self.version}{field}: {reason} (at byte {position})", position)
 
     cdef int pause(self, Reader* r) except -1:
-        """Raise if the message has too many objects, otherwise call the pace."""
+        """Raise DecodeError if the message has too many objects, otherwise call `pace`."""
         if r.objects_left < 0:
             r.cursor.status = LIMIT
             raise self.fail(r, NULL)
@@ -494,13 +501,13 @@ cdef class Program:
     # Writing.
 
     def encode(self, message):
-        """Return the body of the message as bytes. Raises EncodeError if a value does not fit."""
+        """Return the body of a message. Raises EncodeError if a value does not fit its field."""
         return self.encode_behind(message, None, None)
 
     def encode_frame(self, message, bytes header not None, pace=None):
-        """Return int32 size, `header` and body, ready to be sent.
+        """Return a frame that is ready to be sent: int32 size, `header` and body. Raises EncodeError.
 
-        `pace(size)` is called every PACE_ITEMS array items with the bytes written so far.
+        `pace(size)` is called every PACE_ITEMS array items, with the number of bytes written so far.
         """
         return self.encode_behind(message, header, pace)
 
@@ -528,7 +535,7 @@ cdef class Program:
                 PyMem_Free(w.data)
 
     def count_items(self, message):
-        """Return the number of items in the lists of a message, including nested ones."""
+        """Return the number of items in all lists of a message, including nested lists."""
         return self.items_of(<PyObject*>message, self.structs_count - 1)
 
     cdef int64_t items_of(self, PyObject* instance, int32_t index) except -1:
@@ -551,9 +558,10 @@ cdef class Program:
         return count
 
     def release(self, message, pace not None):
-        """Free the contents of a message's lists that nothing else refers to, calling `pace()` every PACE_ITEMS items.
+        """Free the contents of a message's lists, calling `pace()` every PACE_ITEMS items. The message is unusable
+        afterwards.
 
-        The message is unusable afterwards. Shared lists and structs stay unchanged.
+        Lists and structs that other objects refer to are left unchanged.
         """
         cdef int64_t items_left = PACE_ITEMS
         self.release_struct(<PyObject*>message, self.structs_count - 1, pace, &items_left)
@@ -747,7 +755,7 @@ cdef class Program:
 
 
 def _collect(cls, dict namespace, list into):
-    """Collect the structs of a message, innermost first, the message itself last."""
+    """Append the structs of a message to `into`, innermost first, the message itself last."""
     for row in cls.FIELDS:
         inner = namespace.get(row[1].removeprefix("[]"))
         if inner is not None:
@@ -757,7 +765,7 @@ def _collect(cls, dict namespace, list into):
 
 
 cdef inline void store_slot(PyObject* instance, Op* op, object value):
-    """Set a slot, which may already have a value: a default, or the same tag twice."""
+    """Set a slot. It may already have a value: a default, or the same tag sent twice."""
     cdef PyObject** slot = kl_slot(instance, op.slot)
     cdef PyObject* old = slot[0]
     Py_INCREF(value)
@@ -766,7 +774,7 @@ cdef inline void store_slot(PyObject* instance, Op* op, object value):
 
 
 cdef inline PyObject* load_slot(Program program, PyObject* instance, Op* op) except NULL:
-    """Return a borrowed reference: the instance keeps it alive until the attribute is assigned."""
+    """Return a borrowed reference to a slot's value. It is valid until the attribute is assigned."""
     cdef PyObject* value = kl_slot(instance, op.slot)[0]
     if value == NULL:
         raise program.refuse(op, "not set")
@@ -788,7 +796,7 @@ cdef bint is_default(Op* op, PyObject* value) except -1:
 
 
 cdef bytes copy_of(const unsigned char* data, Py_ssize_t size):
-    """Copy bytes, large ones without the GIL: 100 MB take 50 ms, most of it for the first touch of their pages."""
+    """Copy bytes. Large copies run without the GIL: 100 MB take 50 ms, most of it for new memory pages."""
     cdef bytes whole
     cdef char* target
     if size <= COPY_SIZE_MAX:

@@ -1,4 +1,4 @@
-"""A checked view of a Python column, for native modules."""
+"""Declare a bounds-checked view of a Python column, for native modules."""
 
 from libc.stdint cimport INT32_MAX, int64_t
 
@@ -22,7 +22,7 @@ cdef class ColumnDoor:              # holds a Python column's buffers while C re
 
 
 cdef inline int64_t item_size(const Column* column, Py_ssize_t i) noexcept nogil:
-    """Return the size of item i, -1 for null, -2 if it is outside the data or larger than the format allows."""
+    """Return the size of item i; -1 for null; -2 if it is outside of the data or larger than the format allows."""
     cdef int64_t start, end
     if column.nulls != NULL and column.nulls[i]:
         return -1

@@ -1,15 +1,15 @@
-"""Encode columns as the records of batches, and decode batches to columns, without a Python object per record.
+"""Convert columns to the records of batches, and batches to columns, without a Python object per record.
 
-A bytes column has three parts: contiguous data, and where each item starts and ends in it (int64 arrays; items may
-overlap or leave gaps). A fourth array of bytes marks nulls with 1, or is None if there are none.
+A column of bytes has three arrays: the data, and where each item starts and ends in the data (int64). Items may overlap
+or leave gaps. An optional fourth array has a byte per item, 1 for null.
 
     encode   columns ──measure──▶ exact size ──fill──▶ 61 free bytes + records ──(compress)──▶ seal: header and CRC
     decode   batches ──add, add, …──▶ growing buffers ──take──▶ arrays over those buffers, without another copy
 
-Thread rule: functions are pure; the loops run without the GIL over buffers that a memoryview keeps alive. A
-ColumnBuilder belongs to one thread at a time.
+kafkalite.wire.record compresses, and wraps these functions with types.
 
-kafkalite.wire.record has compression and the typed wrappers.
+Thread rule: functions are pure. Their loops run without the GIL, over buffers that a memoryview keeps alive. A
+ColumnBuilder belongs to one thread at a time.
 """
 
 cimport cython
@@ -102,7 +102,7 @@ FIELDS = {"keys": KEYS, "values": VALUES, "headers": HEADERS}
 
 @cython.final
 cdef class ColumnDoor:
-    """Holds the buffers of one Python column while C reads them."""
+    """Keeps the buffers of one Python column alive while C code reads them."""
 
     def __cinit__(self, source):
         self.data = source.data
@@ -138,7 +138,7 @@ cdef struct Source:
 
 
 cdef inline int64_t nullable_size(const Column* column, Py_ssize_t i) noexcept nogil:
-    """Return the bytes that item i takes in a record, including its size field; -2 as item_size."""
+    """Return the size of item i in a record, including its size field; -2 as item_size returns it."""
     cdef int64_t size
     if column == NULL:
         return 1
@@ -147,7 +147,7 @@ cdef inline int64_t nullable_size(const Column* column, Py_ssize_t i) noexcept n
 
 
 cdef int64_t headers_size(const Source* source, Py_ssize_t i) noexcept nogil:
-    """Return the bytes that the headers of record i take, including their count; -2 if an index is out of range."""
+    """Return the size of record i's headers, including their count; -2 if an index is out of range."""
     cdef int64_t first, end, total, key, value, h
     if source.header_ends == NULL:
         return 1
@@ -168,7 +168,7 @@ cdef int64_t headers_size(const Source* source, Py_ssize_t i) noexcept nogil:
 cdef inline int64_t body_size(
     const Source* source, Py_ssize_t i, int64_t delta, int64_t timestamp_delta
 ) noexcept nogil:
-    """Return the value of a record's length field; -2 as item_size."""
+    """Return the value of a record's length field; -2 as item_size returns it."""
     cdef int64_t key = nullable_size(source.keys, i)
     cdef int64_t value = nullable_size(source.values, i)
     cdef int64_t headers = headers_size(source, i)
@@ -189,7 +189,10 @@ cdef inline int64_t subtract(int64_t a, int64_t b) noexcept nogil:
 cdef Py_ssize_t measure(
     const Source* source, Py_ssize_t first, Py_ssize_t end, int64_t size_max, int64_t* total
 ) noexcept nogil:
-    """Return how many records from `first` on fit in size_max bytes, at least one; -1 - index for an invalid record."""
+    """Return how many records from `first` on fit in `size_max` bytes, at least one, and set `total` to their size.
+
+    Returns -1 - index for an invalid record.
+    """
     cdef int64_t base = timestamp_of(source, first)
     cdef int64_t size
     cdef Py_ssize_t i
@@ -227,7 +230,7 @@ cdef unsigned char* put_headers(unsigned char* p, const Source* source, Py_ssize
 
 
 cdef int64_t fill(unsigned char* p, const Source* source, Py_ssize_t first, Py_ssize_t count) noexcept nogil:
-    """Write the records that measure has counted; return the largest timestamp."""
+    """Write the records that measure() counted; return their largest timestamp."""
     cdef int64_t base = timestamp_of(source, first)
     cdef int64_t largest = base
     cdef int64_t timestamp, delta
@@ -254,9 +257,10 @@ def encode_records(
 ):
     """Encode as many records from `first` up to `end` as fit in `size_max` bytes, at least one.
 
-    `headers` has record_starts, record_ends (int64 arrays of indexes into the other two), keys and values (columns).
-    Returns (bytearray of HEADER_SIZE free bytes and the records, their count, first timestamp, largest timestamp).
-    Raises ValueError for an item that is outside its data.
+    `headers` has record_starts and record_ends, which are int64 arrays of indexes into its columns keys and values.
+
+    Returns (bytearray, record count, first timestamp, largest timestamp). The bytearray has HEADER_SIZE free bytes
+    before the records. Raises ValueError for an item outside of its data.
     """
     cdef Source source
     cdef ColumnDoor value_door = ColumnDoor(values)
@@ -317,7 +321,8 @@ def seal(
     int64_t max_timestamp, int64_t base_offset=0, int32_t leader_epoch=-1, int64_t producer_id=-1,
     int16_t producer_epoch=-1, int32_t base_sequence=-1
 ):
-    """Write header and CRC into the free bytes before the records block, which the attributes must describe."""
+    """Write the batch header and its CRC into the free bytes before the records. `attributes` must match these
+    records."""
     cdef Py_ssize_t size = draft.shape[0]
     if size < HEADER_SIZE or size > INT32_MAX:
         raise ValueError(f"a batch of {size} bytes")
@@ -347,10 +352,10 @@ def adopt(
     unsigned char[::1] batch not None, *, bint transactional, int64_t producer_id, int16_t producer_epoch,
     int32_t base_sequence
 ):
-    """Turn a complete batch of another log into one of this producer.
+    """Rewrite a complete batch of another log as a batch of this producer.
 
-    Records and codec stay; the rest of the header is as seal writes it. Raises ValueError if it is not exactly one
-    batch.
+    Records and codec stay; the other header fields are written as by seal(). Raises ValueError if the buffer is not
+    exactly one batch.
     """
     cdef BatchHeader header
     cdef Py_ssize_t size = batch.shape[0]
@@ -371,7 +376,7 @@ def adopt(
 # --- decoding ---------------------------------------------------------------------------------------------------------
 
 cdef object take_array(Growing* g, object dtype):
-    """Return the contents as an array; g gets room for as much again if a buffer is available."""
+    """Return the contents as an array, and give `g` a new buffer of that size if one is available."""
     cdef size_t size = g.size
     array = np.frombuffer(take_memory(g), dtype)
     refill(g, size)
@@ -392,7 +397,7 @@ cdef inline void push_i64(Growing* g, int64_t value) noexcept nogil:
 
 
 cdef inline bint push_item(GrowingColumn* column, const unsigned char* data, int32_t size) noexcept nogil:
-    """Append an item; offsets and nulls have room (reserve_items). Returns False without memory for the data."""
+    """Append an item, for which reserve_items() made room. Return False if there is no memory for its data."""
     column.nulls.data[column.nulls.size] = size < 0
     column.nulls.size += 1
     column.null_count += size < 0
@@ -406,7 +411,7 @@ cdef inline bint push_item(GrowingColumn* column, const unsigned char* data, int
 
 
 cdef bint reserve_items(GrowingColumn* column, size_t count) noexcept nogil:
-    """Reserve room for the offsets and null marks of `count` more items."""
+    """Make room for the offsets and null marks of `count` more items."""
     if not reserve(&column.offsets, 8 * (count + 1)) or not reserve(&column.nulls, count):
         return False
     if column.offsets.size == 0:
@@ -436,7 +441,7 @@ cdef inline void reset(GrowingColumn* column, ColumnMark m) noexcept nogil:
 
 
 cdef object take_column(GrowingColumn* column):
-    """Return (data, offsets, nulls or None), and reset the column."""
+    """Return (data, offsets, nulls or None) of a column, and reset it."""
     cdef bint any_null = column.null_count > 0
     cdef size_t size = column.data.size
     column.null_count = 0
@@ -468,15 +473,16 @@ cdef int raise_for(Status status, int32_t bad) except -1:
 
 
 def following_offset(const unsigned char[::1] buffer not None, int64_t offset):
-    """Return the offset after the last complete batch in `buffer`, from the headers only; at least `offset`."""
+    """Return the offset after the last complete batch in `buffer`, and at least `offset`. Only headers are read."""
     return last_mark(buffer, offset)[0]
 
 
 def last_mark(const unsigned char[::1] buffer not None, int64_t offset, int64_t end=INT64_MAX):
-    """Return (following_offset, (leader epoch, base offset, CRC) of the last complete batch, epoch starts).
+    """Read the batch headers in `buffer`; return (following_offset(), mark, epoch starts).
 
-    Only headers are read. The batch is the last that begins before `end`. The epoch starts are (base offset, epoch)
-    tuples, including the first batch's. Entries of magic 0 and 1 have no epoch: all three are -1 if one is the last.
+    The mark is (leader epoch, base offset, CRC) of the last complete batch that begins before `end`. If this is an
+    entry of magic 0 or 1, which has no epoch, all three are -1. Epoch starts are (base offset, epoch), including the
+    first batch's.
     """
     cdef Py_ssize_t size = buffer.shape[0]
     cdef const unsigned char* data = &buffer[0] if size else NOTHING
@@ -509,10 +515,10 @@ def last_mark(const unsigned char[::1] buffer not None, int64_t offset, int64_t 
 
 
 def wrapper_at(const unsigned char[::1] buffer not None, Py_ssize_t position, *, bint check_crcs):
-    """Return (start and end of the compressed set, codec, magic, offset, timestamp in ms or None, end position).
+    """Describe the compressed entry of magic 0 or 1 (a wrapper) at which add_run stopped. Raises BatchError.
 
-    It describes the entry of magic 0 or 1 at which add_run stopped. A timestamp applies to all messages inside
-    (LOG_APPEND_TIME). Returns None if no such complete entry begins there. Raises BatchError.
+    Returns (start and end of the compressed set, codec, magic, offset, timestamp, end of the entry), or None if no
+    complete entry begins there. The timestamp in ms applies to all messages inside (LOG_APPEND_TIME), or is None.
     """
     cdef Py_ssize_t left = buffer.shape[0] - position
     cdef const unsigned char* data
@@ -539,10 +545,11 @@ def wrapper_at(const unsigned char[::1] buffer not None, Py_ssize_t position, *,
 cdef class ColumnBuilder:
     """Collects the records of batches as columns. One thread at a time.
 
-    1. add takes all wanted records of a batch, or raises and takes none.
-    2. take returns what was collected and resets the builder.
-    3. With needles only records that match one are collected; examined records are counted. A batch whose bytes
-       contain no needle is not walked.
+        add     adds all wanted records of a batch, or raises and adds none
+        take    returns the columns and resets the builder
+
+    With needles, only records that match one are collected, but all examined ones are counted. A batch whose bytes
+    contain no needle is not parsed.
     """
 
     cdef Growing offsets, timestamps, types
@@ -557,7 +564,7 @@ cdef class ColumnBuilder:
     cdef readonly int64_t aborted_count     # with needles: offsets in batches of aborted transactions
 
     def __cinit__(self, fields=None, Needles needles=None):
-        """`fields` are names of FIELDS, by default all; only these are collected."""
+        """Collect the columns `fields`, names of FIELDS, by default all."""
         cdef int wanted = 0
         self.needles = needles
         for name in FIELDS if fields is None else fields:
@@ -576,16 +583,16 @@ cdef class ColumnBuilder:
 
     @property
     def size(self):
-        """Bytes of collected keys, values and headers."""
+        """The bytes of the collected keys, values and headers."""
         return self.bytes_collected()
 
     def add(
         self, BatchInfo info not None, const unsigned char[::1] records not None, int64_t first_offset=INT64_MIN,
         int64_t end_offset=INT64_MAX
     ):
-        """Add the records with first_offset <= offset < end_offset; `records` is uncompressed. Raises BatchError.
+        """Add the records with first_offset <= offset < end_offset; return their number. Raises BatchError.
 
-        Returns how many were added.
+        `records` is the uncompressed records block of the batch.
         """
         cdef Py_ssize_t size = records.shape[0]
         cdef const unsigned char* data = &records[0] if size else NOTHING
@@ -604,14 +611,13 @@ cdef class ColumnBuilder:
         self, const unsigned char[::1] buffer not None, Py_ssize_t position, int64_t offset, int64_t end_offset, *,
         bint check_crcs, AbortedFilter aborted=None, int64_t count_max=INT64_MAX, int64_t size_max=INT64_MAX
     ):
-        """Add batches from `position` on until there are `count_max` records or `size_max` bytes.
+        """Add batches from `position` on, until the builder has `count_max` records or `size_max` bytes.
 
-        Control batches, and those that `aborted` drops, only advance the offset. A compressed batch, which must be
-        decompressed first, is left to the caller, like an incomplete one. Entries of magic 0 and 1 are handled the same
-        way.
+        It stops at a compressed or incomplete batch, which the caller must handle. Control batches, and batches that
+        `aborted` drops, are skipped. Entries of magic 0 and 1 are handled in the same way.
 
-        Returns the (position, offset) at which to continue; the offset is `end_offset` if a batch begins there or after
-        it. Raises BatchError, with all batches before the bad one added.
+        Returns the (position, offset) at which to continue; the offset is `end_offset` if that is reached. Raises
+        BatchError, with all batches before the bad one added.
         """
         cdef Py_ssize_t size = buffer.shape[0]
         cdef const unsigned char* data = &buffer[0] if size else NOTHING
@@ -663,7 +669,8 @@ cdef class ColumnBuilder:
         self, const unsigned char* entry, Py_ssize_t left, bint check_crcs, int64_t end_offset, int64_t* offset,
         Py_ssize_t* size
     ) noexcept nogil:
-        """Take one entry of magic 0 or 1; `size` is 0 if it is left to the caller."""
+        """Add one entry of magic 0 or 1, and set `size` to its size. 0: it is compressed, and the caller must handle
+        it."""
         cdef OldMessage message
         cdef Status status = parse_old(entry, left, &message, False)
         size[0] = 0
@@ -700,7 +707,8 @@ cdef class ColumnBuilder:
         return OK
 
     cdef void push_record(self, int64_t offset, int64_t timestamp, bint append_time) noexcept nogil:
-        """Append the fields that every record has; there is room, and its headers are appended."""
+        """Append the fields that every record has. There must be room, and the record's headers must be appended
+        before."""
         push_i64(&self.offsets, offset)
         push_i64(&self.timestamps, timestamp)
         self.types.data[self.types.size] = <char>append_time
@@ -712,7 +720,7 @@ cdef class ColumnBuilder:
         self, const unsigned char[::1] inner not None, int64_t wrapper_offset, *, int magic, timestamp,
         int64_t first_offset, int64_t end_offset, bint check_crcs
     ):
-        """Add the wanted messages of a wrapper's decompressed set, all or none; see wrapper_at. Raises BatchError."""
+        """Add the wanted messages of a wrapper's decompressed set, all or none; see wrapper_at(). Raises BatchError."""
         cdef Py_ssize_t size = inner.shape[0]
         cdef const unsigned char* data = &inner[0] if size else NOTHING
         cdef bint stamped = timestamp is not None
@@ -757,7 +765,7 @@ cdef class ColumnBuilder:
         return OK
 
     cdef BuilderMark mark_all(self) noexcept nogil:
-        """Return how much is collected, for reset_all."""
+        """Return how much is collected, so that reset_all() can return to this state."""
         cdef BuilderMark m
         m.count = self.count
         m.keys = mark(&self.keys)
@@ -767,7 +775,7 @@ cdef class ColumnBuilder:
         return m
 
     cdef void reset_all(self, const BuilderMark* m) noexcept nogil:
-        """Drop what was collected after the mark."""
+        """Remove what was collected after the mark."""
         self.count = m.count
         self.offsets.size = self.timestamps.size = 8 * <size_t>m.count
         self.types.size = <size_t>m.count
@@ -782,7 +790,7 @@ cdef class ColumnBuilder:
         self, const unsigned char* batch, const BatchHeader* header, int64_t offset, int64_t end_offset,
         AbortedFilter aborted, int32_t* bad
     ) noexcept nogil:
-        """Take one uncompressed batch, for add_run."""
+        """Add one uncompressed batch, for add_run()."""
         cdef Py_ssize_t size = <Py_ssize_t>(header.size - HEADER_SIZE)
         cdef bint dropped = aborted is not None and aborted.drops(header)
         cdef Status status = OK
@@ -801,14 +809,14 @@ cdef class ColumnBuilder:
         self.aborted_count += min(last_offset(header) + 1, end_offset) - max(header.base_offset, offset)
 
     def note_aborted(self, BatchInfo info not None, int64_t offset, int64_t end_offset):
-        """Count a compressed batch that an AbortedFilter has dropped, as add_run counts the others."""
+        """Count a compressed batch that an AbortedFilter dropped, as add_run() counts others."""
         self.count_aborted(&info.header, offset, end_offset)
 
     cdef Status collect(
         self, const unsigned char* records, Py_ssize_t size, const BatchHeader* header, int64_t first_offset,
         int64_t end_offset, int32_t* bad
     ) noexcept nogil:
-        """Collect all wanted records of one batch, or none."""
+        """Add all wanted records of one batch, or none."""
         cdef BuilderMark before
         cdef Status status
         if header.record_count < 0 or header.record_count > size // RECORD_SIZE_MIN:
@@ -829,7 +837,8 @@ cdef class ColumnBuilder:
         return status
 
     cdef bint reserve_records(self, size_t count) noexcept nogil:
-        """Reserve room for `count` more records in every array with an entry per record, and write its entry 0."""
+        """Make room for `count` more records in each array that has an entry per record, and write entry 0 if it is
+        new."""
         if not (
             reserve(&self.offsets, 8 * count)
             and reserve(&self.timestamps, 8 * count)
@@ -877,7 +886,8 @@ cdef class ColumnBuilder:
         self, const unsigned char* records, Py_ssize_t size, const BatchHeader* header, int64_t first_offset,
         int64_t end_offset, int32_t* bad
     ) noexcept nogil:
-        """Walk with needles: after the last needle of a wholly wanted batch, records are counted without being read."""
+        """Add the records that match a needle. After the last needle in a batch, the rest of it is counted without
+        parsing."""
         cdef Cursor c
         cdef RecordView record
         cdef Places places
@@ -939,10 +949,10 @@ cdef class ColumnBuilder:
         return OK if c.pos == c.end else TRAILING
 
     def take(self):
-        """Return the collected (offsets, timestamps, keys, values, headers, types) as arrays; reset the builder.
+        """Return the collected columns (offsets, timestamps, keys, values, headers, types), and reset the builder.
 
-        keys and values are (memoryview, n + 1 offsets, nulls or None), without an item if not wanted; headers is None
-        or (n + 1 record offsets, keys, values); types has 1 for LOG_APPEND_TIME.
+        keys and values are (memoryview, n + 1 offsets, nulls or None), empty if not wanted. headers is (n + 1 record
+        offsets, keys, values) or None. types has 1 for LOG_APPEND_TIME.
         """
         if not self.reserve_records(0):
             raise MemoryError("room for decoded records")

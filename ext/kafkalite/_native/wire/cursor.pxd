@@ -1,8 +1,10 @@
-"""Read bytes with bounds checks, from memory that the caller keeps alive, and write big-endian numbers.
+"""Read big-endian numbers, varints and strings from memory with bounds checks, and write big-endian numbers.
 
-Every read checks `n <= end - pos`, which cannot overflow. The first failure sets `status`; all further reads then
-return zero and leave `pos` unchanged, so that a parser may check `status` once per structure. Varints take at most 5
-(32 bit) or 10 (64 bit) bytes. No function touches a Python object; all run without the GIL.
+A read beyond the end sets `status`. All later reads then return zero and leave `pos` unchanged, so a parser may check
+`status` once per structure. The check is `n <= end - pos`, which cannot overflow. Varints have at most 5 bytes (32 bit)
+or 10 bytes (64 bit).
+
+Thread rule: functions run without the GIL and use no Python object. The caller keeps the memory alive.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -79,7 +81,7 @@ cdef inline Py_ssize_t remaining(const Cursor* c) noexcept nogil:
     return c.end - c.pos
 
 cdef inline bint need(Cursor* c, Py_ssize_t n) noexcept nogil:
-    """Return whether n more bytes may be read; otherwise the cursor fails and stays failed."""
+    """Return whether n more bytes may be read. If not, the cursor fails permanently."""
     if c.status != OK:
         return False
     if n < 0:
@@ -168,7 +170,7 @@ cdef inline uint64_t read_uvarlong(Cursor* c) noexcept nogil:
         shift += 7
 
 cdef inline int32_t read_varint(Cursor* c) noexcept nogil:
-    """Read a zig-zag varint, as record fields use it."""
+    """Read a zig-zag varint, as in record fields."""
     cdef uint32_t raw = read_uvarint(c)
     return <int32_t>(raw >> 1) ^ -<int32_t>(raw & 1)
 
@@ -177,7 +179,7 @@ cdef inline int64_t read_varlong(Cursor* c) noexcept nogil:
     return <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)
 
 cdef inline int32_t read_count(Cursor* c, Py_ssize_t item_size_min) noexcept nogil:
-    """Read an int32 array count, bounded by the bytes left; -1 is null, other negatives fail."""
+    """Read the int32 count of an array, limited by the remaining bytes. -1 is null; other negative counts fail."""
     cdef int32_t count = read_i32(c)
     if c.status != OK:
         return 0
@@ -190,7 +192,7 @@ cdef inline int32_t read_count(Cursor* c, Py_ssize_t item_size_min) noexcept nog
     return count
 
 cdef inline int32_t read_compact_count(Cursor* c, Py_ssize_t item_size_min) noexcept nogil:
-    """Read a compact array count (stored plus one; 0 is null and gives -1), bounded by the bytes left."""
+    """Read the count of a compact array, limited by the remaining bytes. It is stored plus one; null returns -1."""
     cdef uint32_t raw = read_uvarint(c)
     if c.status != OK:
         return 0
@@ -205,7 +207,7 @@ cdef inline int32_t read_compact_count(Cursor* c, Py_ssize_t item_size_min) noex
     return <int32_t>(raw - 1)
 
 cdef inline const unsigned char* read_string(Cursor* c, bint compact, Py_ssize_t* size) noexcept nogil:
-    """Read a nullable string field: return its address and size; null gives NULL and -1."""
+    """Read a nullable string; return its address and set its size. Null gives NULL and -1."""
     cdef Py_ssize_t n
     if compact:
         n = <Py_ssize_t>read_uvarint(c) - 1
@@ -221,7 +223,7 @@ cdef inline const unsigned char* read_string(Cursor* c, bint compact, Py_ssize_t
     return read_raw(c, n)
 
 cdef inline void skip_tags(Cursor* c) noexcept nogil:
-    """Skip a tag buffer whose fields are not used (KIP-482)."""
+    """Skip a tag buffer (KIP-482)."""
     cdef uint32_t count = read_uvarint(c)
     cdef uint32_t size
     cdef uint32_t _i
@@ -235,7 +237,7 @@ cdef inline void skip_tags(Cursor* c) noexcept nogil:
         read_raw(c, <Py_ssize_t>size)
 
 cdef inline Py_ssize_t store_uvarint(unsigned char* p, uint32_t value) noexcept nogil:
-    """Write at most 5 bytes; return how many."""
+    """Write a varint of at most 5 bytes; return its size."""
     cdef Py_ssize_t n = 0
     while value >= 0x80:
         p[n] = <unsigned char>((value & 0x7F) | 0x80)
@@ -245,7 +247,7 @@ cdef inline Py_ssize_t store_uvarint(unsigned char* p, uint32_t value) noexcept 
     return n + 1
 
 cdef inline Py_ssize_t store_uvarlong(unsigned char* p, uint64_t value) noexcept nogil:
-    """Write at most 10 bytes; return how many."""
+    """Write a varint of at most 10 bytes; return its size."""
     cdef Py_ssize_t n = 0
     while value >= 0x80:
         p[n] = <unsigned char>((value & 0x7F) | 0x80)

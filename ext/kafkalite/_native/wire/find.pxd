@@ -1,4 +1,7 @@
-"""Find bytes in bytes. Thread rule: pure."""
+"""Search for bytes in memory.
+
+Thread rule: pure functions, without the GIL.
+"""
 
 cdef extern from "string.h" nogil:
     const void* memchr(const void* data, int byte, size_t size)
@@ -8,7 +11,7 @@ cdef extern from "string.h" nogil:
 cdef inline const unsigned char* find(
     const unsigned char* data, const unsigned char* end, const unsigned char* part, Py_ssize_t size
 ) noexcept nogil:
-    """Return the next position of `part`, or NULL."""
+    """Return the address of the next `part` between `data` and `end`, or NULL."""
     if size == 1:
         return <const unsigned char*>memchr(data, part[0], <size_t>(end - data))
     return <const unsigned char*>memmem(data, <size_t>(end - data), part, <size_t>size)

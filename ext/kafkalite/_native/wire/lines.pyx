@@ -6,7 +6,7 @@
     partitions_of   keys ─▶ partitions, by murmur2 as in the Java client
     render          columns ─▶ bytes, each record in the same format
 
-Thread rule: pure functions; the loops run without the GIL over buffers that a memoryview keeps alive.
+Thread rule: functions are pure. Their loops run without the GIL, over buffers that a memoryview keeps alive.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
@@ -48,7 +48,8 @@ OPERATIONS = {
 
 
 def split_lines(const unsigned char[::1] buffer not None, bytes separator not None):
-    """Return (starts, ends) of the complete lines as int64 arrays, and the position after the last separator."""
+    """Return (starts, ends, position after the last separator) of the complete lines; starts and ends are int64
+    arrays."""
     cdef Py_ssize_t size = buffer.shape[0]
     cdef Py_ssize_t separator_size = len(separator)
     cdef const unsigned char* part = separator
@@ -82,9 +83,10 @@ def split_lines(const unsigned char[::1] buffer not None, bytes separator not No
 
 
 def split_keys(column not None, bytes separator not None):
-    """Return (key ends, value starts, no key) of lines "key SEPARATOR value"; without a separator a line is a value.
+    """Split lines of the form "key SEPARATOR value"; return the arrays (key ends, value starts, no key).
 
-    Keys start where the lines do, and values end where they do; `no key` is 1 for lines without a key.
+    A key starts where its line starts, and a value ends where its line ends. `no key` is 1 for a line without a
+    separator, which is all value.
     """
     cdef ColumnDoor door = ColumnDoor(column)
     cdef Py_ssize_t separator_size = len(separator)
@@ -131,7 +133,7 @@ def equals(column not None, bytes text not None):
 
 
 cdef uint32_t murmur2(const unsigned char* data, int64_t size) noexcept nogil:
-    """Compute Austin Appleby's MurmurHash2 with the Java client's seed; blocks are read little-endian."""
+    """Compute Austin Appleby's MurmurHash2 with the Java client's seed. Blocks are read in little-endian order."""
     cdef uint32_t m = 0x5BD1E995
     cdef uint32_t h = <uint32_t>0x9747B28C ^ <uint32_t>size
     cdef uint32_t k
@@ -155,7 +157,7 @@ cdef uint32_t murmur2(const unsigned char* data, int64_t size) noexcept nogil:
 
 
 def partitions_of(keys not None, int32_t partition_count):
-    """Return the partition to which the Java client sends each key, as an int32 array; -1 for null keys."""
+    """Return the partition to which the Java client sends each key, as an int32 array; -1 for a null key."""
     if partition_count < 1:
         raise ValueError(f"{partition_count} partitions")
     cdef ColumnDoor door = ColumnDoor(keys)
@@ -225,7 +227,7 @@ cdef inline bint put_item(Growing* out, const Column* column, Py_ssize_t i, cons
 
 
 cdef bint put_headers(Growing* out, const Rows* rows, Py_ssize_t i) noexcept nogil:
-    """Write the headers as key=value, separated by commas."""
+    """Write a record's headers as key=value, separated by commas."""
     cdef int64_t h
     if rows.header_ends == NULL:
         return True
@@ -258,9 +260,9 @@ cdef bint put_step(Growing* out, const Step* step, const Rows* rows, Py_ssize_t 
 
 
 def render(columns not None, list steps not None, bytes null_text not None):
-    """Render the records in a format, one after the other, as a memoryview.
+    """Write all records in a format, one after the other; return a memoryview.
 
-    A step is (operation, literal bytes): see OPERATIONS; the columns are a reader's RecordColumns.
+    `columns` are a reader's RecordColumns. `steps` lists (operation, literal bytes); see OPERATIONS.
     """
     cdef ColumnDoor keys = ColumnDoor(columns.keys)
     cdef ColumnDoor values = ColumnDoor(columns.values)

@@ -1,4 +1,4 @@
-"""Search for bytes in records: first in the whole block of a batch, then in the fields of a record."""
+"""Declare the search for bytes (needles) in the records of a batch."""
 
 from libc.stdint cimport int32_t
 from kafkalite._native.wire.batch cimport RecordView

@@ -1,11 +1,11 @@
-"""Find records that contain certain bytes before anything is decoded or copied.
+"""Find records that contain certain bytes (needles), before a record is decoded or copied.
 
-    block of a batch ─▶ one pass for each needle ─▶ none: the batch is finished
-                                                └▶ a position: its record, and the fields by the needle's rule
+    records block of a batch ─▶ search for each needle ─┬─ not found ─▶ the batch is finished
+                                                        └─ found ─▶ compare this record's fields by the needle's rule
 
-The pass is the C library's memmem, at about 10 GB/s; only records with a needle in their bytes are examined.
+The C library's memmem searches about 10 GB/s. Only a record whose bytes contain a needle is examined.
 
-Thread rule: immutable; share freely.
+Thread rule: Needles are immutable, so threads may share them.
 """
 
 cimport cython
@@ -23,7 +23,8 @@ cdef inline bint is_word(unsigned char byte) noexcept nogil:
 
 
 cdef bint holds_word(const Needle* needle, const unsigned char* data, const unsigned char* end) noexcept nogil:
-    """Return whether the needle occurs as a word; an edge that is not a letter or digit may touch anything."""
+    """Return whether the needle occurs as a whole word. An edge of the needle that is no word character may touch
+    anything."""
     cdef const unsigned char* at = data
     while True:
         at = find(at, end, needle.data, needle.size)
@@ -42,7 +43,7 @@ cdef bint holds_word(const Needle* needle, const unsigned char* data, const unsi
 
 
 cdef bint fits(const Needle* needle, const unsigned char* data, int32_t size) noexcept nogil:
-    """Return whether a field, which may be null, meets the needle's rule."""
+    """Return whether a field, which may be null, matches the needle by the needle's rule."""
     if size < needle.size:
         return False
     if needle.how == IS:
@@ -56,10 +57,9 @@ cdef bint fits(const Needle* needle, const unsigned char* data, int32_t size) no
 
 @cython.final
 cdef class Needles:
-    """The needles of a reader; see the module. `rows` are (bytes, fields as bits, how); without any, every record
-    matches.
+    """The needles of a reader. `rows` lists (bytes, fields as bits, rule); without rows, every record matches.
 
-    Raises ValueError for more than NEEDLES_MAX, an empty one, and unknown fields and rules.
+    Raises ValueError for more than NEEDLES_MAX needles, an empty needle, or an unknown field or rule.
     """
 
     def __cinit__(self, rows=()):

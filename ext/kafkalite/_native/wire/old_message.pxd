@@ -1,4 +1,4 @@
-"""Parse one entry of a message set of Kafka 0.8 to 0.10 (magic 0 and 1), which brokers serve from old segments.
+"""Parse one entry of a message set of Kafka 0.8 to 0.10 (magic 0 and 1), which brokers return from old segments.
 
     at  size                                 at  size
      0   8   offset                          17   1   attributes: codec, LOG_APPEND_TIME (magic 1)
@@ -6,13 +6,13 @@
     12   4   CRC-32 of byte 16 to the end         4   key size (-1 null), key
     16   1   magic                                4   value size (-1 null), value
 
-With a codec the value is a compressed message set, and the entry's offset is that of the last message in it. Inside a
-wrapper of magic 1, offsets count from 0, and LOG_APPEND_TIME applies the wrapper's timestamp to all messages; inside
-one of magic 0, offsets are absolute.
+An entry with a codec is a wrapper: its value is a compressed message set, and its offset is that of the last message
+inside. In a wrapper of magic 1, inner offsets count from 0, and LOG_APPEND_TIME applies the wrapper's timestamp to all
+messages. In a wrapper of magic 0, inner offsets are absolute.
 
-message_set.pxd handles Kafka 0.7's messages, which have no offset and no key.
+Kafka 0.7's messages, without offset and key, are in message_set.pxd.
 
-Thread rule: pure; the pointers live as long as the bytes that were parsed.
+Thread rule: functions are pure. Returned pointers are valid as long as the parsed bytes.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -71,7 +71,7 @@ cdef inline int32_t old_field_size(Cursor* c) noexcept nogil:
 cdef inline Status parse_old(
     const unsigned char* data, Py_ssize_t size, OldMessage* message, bint check_crc
 ) noexcept nogil:
-    """Parse an entry. TRUNCATED if it is not complete in `size` bytes; any other status is damage."""
+    """Parse an entry. Returns TRUNCATED if it is incomplete in `size` bytes; any other status but OK means damage."""
     cdef Cursor c
     cdef int32_t length
     if size <= MAGIC_AT:

@@ -1,4 +1,4 @@
-"""Status codes of C functions that run without the GIL. Their `def` wrappers turn each into an exception."""
+"""Status codes of C functions that run without the GIL. Their Python wrappers turn each code into an exception."""
 
 cdef enum Status:
     OK = 0
