@@ -1,4 +1,4 @@
-"""A connection with Kafka 0.7's protocol, and the parts that such connections of one worker share."""
+"""Declare a connection with Kafka 0.7's protocol, and what such connections of one worker share."""
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
 

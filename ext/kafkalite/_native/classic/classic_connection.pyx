@@ -9,11 +9,13 @@
     3 MULTIPRODUCE   count i16, PRODUCE bodies                        never answered
     4 OFFSETS        topic, partition i32, time i64, count max i32    count i32, offsets i64
 
-A connection serves one request at a time (in_flight_max is 1). While a request waits for the disk or the I/O pool, or
-its response for the socket, the next request is not examined. There is one exception. While the flush that a PRODUCE
-has caused is running, further PRODUCEs are served until the next flush is due. Requests that read wait for the flush.
-An error that has no response closes the connection: an unknown type, a refused message set, a missing partition. The
-class Connection receives, queues and sends; its thread rules apply.
+A connection serves one request at a time. So the next request waits while a request waits for the disk or the I/O pool,
+or its response for the socket. There is one exception: during the flush that a PRODUCE has started, more PRODUCEs are
+served, until another flush is due. Requests that read wait for the flush.
+
+An error that has no response closes the connection: an unknown type, a refused message set, or a missing partition.
+
+Thread rule: as in the base class Connection, which receives, queues and sends.
 """
 
 cimport cython
@@ -76,7 +78,7 @@ cdef int64_t deferred_bytes = 0
 
 
 def deferred_bytes_now():
-    """Bytes of 0.7 producers' message sets that wait for the I/O pool at this moment."""
+    """Return the bytes of 0.7 message sets that currently wait for the I/O pool."""
     return deferred_bytes
 
 
@@ -84,8 +86,8 @@ def deferred_bytes_now():
 cdef class ClassicServer:
     """The server and buffers that the 0.7 connections of one worker share.
 
-    `host` does what Python has to (kafkalite.broker.log.classic.host.ClassicHost): topics that are not there yet,
-    blocking appends and reads, OFFSETS.
+    `host` (kafkalite.broker.log.classic.host.ClassicHost) does the steps in Python: create missing topics, append and
+    read when this may block, and answer OFFSETS.
     """
 
     def __cinit__(self, TopicTable table not None, OutBuffer out not None, pool, host, *, int parts_max,
@@ -107,7 +109,7 @@ cdef class ClassicServer:
                                       sizeof(ClassicPart))
 
     cdef bint read_parts(self, Cursor* c, int32_t count, bint produce) except -1:
-        """Fills `parts` of a Produce or Fetch; False when the request does not follow its form or passes a limit."""
+        """Parse the bodies of a request into `parts`. Return False if one is malformed or exceeds a limit."""
         cdef ClassicPart* part
         cdef int32_t _i
         self.part_count = 0
@@ -128,7 +130,7 @@ cdef class ClassicServer:
         return c.status == OK
 
     cdef int32_t pick(self, Py_ssize_t count) noexcept:
-        """A partition at random, for a producer that leaves the choice to the broker (xorshift64*)."""
+        """Return a random partition (xorshift64*), for a producer that lets the broker choose."""
         cdef uint64_t x = self.random_state
         x ^= x >> 12
         x ^= x << 25
@@ -137,7 +139,7 @@ cdef class ClassicServer:
         return <int32_t>(((x * <uint64_t>2685821657736338717) >> 33) % <uint64_t>count)
 
     cdef bint allows(self, int operation, const ClassicPart* part, Topic topic) except -1:
-        """Whether the client being served may do this with a topic, which need not be there."""
+        """Return whether the client may READ or WRITE a topic, which may be missing."""
         if self.access is None:
             return True
         if topic is not None:
@@ -146,7 +148,7 @@ cdef class ClassicServer:
             operation, PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size), self.now)
 
     cdef int produce_part(self, const ClassicPart* part) except -1:
-        """Appends one set where it lies. Returns a PartResult."""
+        """Append one message set without copying it. Return a PartResult."""
         cdef Topic topic = self.table.find(part.topic, part.topic_size)
         cdef SetAppend done
         cdef Py_ssize_t count
@@ -178,7 +180,8 @@ cdef class ClassicServer:
         return PART_FLUSHES if done.flush_due else PART_DONE
 
     cdef LogSlice fetch_part(self, const ClassicPart* part, int64_t size_left, ReadResult* out):
-        """The bytes of one part; `out` has 0.7's error code. READ_DEFER: the I/O pool has to open its segment first."""
+        """Return the bytes of one part, and set 0.7's error code in `out`. READ_DEFER: the I/O pool must open a segment
+        first."""
         cdef Topic topic = self.table.find(part.topic, part.topic_size)
         cdef LogCore log
         cdef LogSlice piece
@@ -202,13 +205,13 @@ cdef class ClassicServer:
 
 
 cdef object asker_of(Connection connection):
-    """(principal, host) of the client, for what the I/O pool does; None where there is no authoriser."""
+    """Return the client's (principal, host) for calls on the I/O pool, or None without an authorizer."""
     cdef AccessView view = access_of(connection)
     return None if view is None else (view.principal, view.host)
 
 
 cdef int code_of(int error) noexcept:
-    """0.7's error code for one of Kafka's of today."""
+    """Convert a current Kafka error code to one of 0.7."""
     if error == 0:
         return NONE
     return OFFSET_OUT_OF_RANGE if error == OFFSET_OUT_OF_RANGE else UNKNOWN_SERVER_ERROR
@@ -216,7 +219,8 @@ cdef int code_of(int error) noexcept:
 
 @cython.final
 cdef class PendingSets:
-    """A PRODUCE or MULTIPRODUCE that waits: sets for the I/O pool, flushes that make appended ones visible."""
+    """A waiting PRODUCE or MULTIPRODUCE: the sets that the I/O pool must append, and the flushes that make sets
+    visible."""
 
     cdef int start(self) except -1:
         global deferred_bytes
@@ -227,7 +231,8 @@ cdef class PendingSets:
         return 0
 
     def append_on_pool(self):
-        """Appends what is left, in order; the first set that is refused ends it, and the connection."""
+        """Append the remaining sets in order, on the I/O pool. The first refused set ends the request and the
+        connection."""
         global deferred_bytes
         reason = None
         try:
@@ -251,7 +256,7 @@ cdef class PendingSets:
             self.wait_for_flushes()
 
     def flush_anyway(self):
-        """Asks for the flush of what was appended before the connection ended: it becomes visible all the same."""
+        """Request the flushes of appended sets after an error, because these sets become visible anyway."""
         for log, end_offset in self.flushes:
             log.flush_due(end_offset)
 
@@ -263,7 +268,8 @@ cdef class PendingSets:
         return 0
 
     def flushed(self, int _error):
-        """Count one flush down. A failed flush takes its partition offline; 0.7 has no answer that could report it."""
+        """Note the end of one flush. A failed flush takes its partition offline; 0.7 has no response that could report
+        it."""
         self.remaining -= 1
         if self.remaining == 0:
             if self.answer is not None:
@@ -275,7 +281,7 @@ cdef class PendingSets:
 
 @cython.final
 cdef class ClassicConnection(Connection):
-    """One accepted socket of a kafka07 listener."""
+    """An accepted socket of a kafka07 listener."""
 
     def __cinit__(self, *_arguments):
         self.server = self.io.classic
@@ -303,7 +309,7 @@ cdef class ClassicConnection(Connection):
         return self.refuse("unknown 0.7 request type %d", (kind,))
 
     cdef int serve_sets(self, Cursor* c, int32_t count) except -1:
-        """PRODUCE and MULTIPRODUCE: the parts in order, up to one that is refused."""
+        """Serve PRODUCE and MULTIPRODUCE: append the parts in order, until one is refused."""
         cdef ClassicServer server = self.server
         cdef PendingSets pending = None
         cdef ClassicPart* part
@@ -349,7 +355,7 @@ cdef class ClassicConnection(Connection):
         return self.flushing is not None and self.flushing.remaining > 0
 
     cdef int hold_for_flush(self) except -1:
-        """While one flush runs, sets are appended up to the next that is due; that one waits for the first."""
+        """Let a request whose set is due for a flush wait until the connection's current flush ends."""
         cdef Answer answer
         if not self.is_flushing():
             return 0
@@ -361,7 +367,7 @@ cdef class ClassicConnection(Connection):
         return 0
 
     cdef int submit_behind_flush(self, tuple call) except -1:
-        """Gives the pool a call, once what this connection sent before is visible."""
+        """Submit a call to the I/O pool, after the connection's earlier sets are visible."""
         if self.is_flushing():
             self.flushing.followers.append(call)
         else:
@@ -369,7 +375,7 @@ cdef class ClassicConnection(Connection):
         return 0
 
     cdef int serve_ranges(self, Cursor* c, int32_t count, bint multi) except -1:
-        """FETCH and MULTIFETCH: each part on its own."""
+        """Serve FETCH and MULTIFETCH. Each part has its own result."""
         cdef ClassicServer server = self.server
         cdef LogSlice piece
         cdef ClassicPart* part
@@ -400,7 +406,7 @@ cdef class ClassicConnection(Connection):
         return self.submit_behind_flush((self.ranges_on_pool, self.enqueue(), wanted, multi, asker_of(self)))
 
     def ranges_on_pool(self, Answer answer, list wanted, bint multi, asker):
-        """The same where a segment has to be opened, or a flush to end, first: on the I/O pool."""
+        """Serve FETCH or MULTIFETCH on the I/O pool, because a segment must be opened or a flush must end first."""
         cdef LogSlice piece
         cdef int64_t size = 0
         cdef list codes = []
@@ -431,7 +437,7 @@ cdef class ClassicConnection(Connection):
         return self.answers.count(answer)
 
     cdef int serve_offsets(self, Cursor* c) except -1:
-        """OFFSETS: it asks the file system for the ages of segments, so the I/O pool answers."""
+        """Serve OFFSETS on the I/O pool, because it reads the ages of segments from the file system."""
         cdef Py_ssize_t topic_size
         cdef const unsigned char* topic = read_string(c, False, &topic_size)
         cdef int32_t partition = read_i32(c)
@@ -444,7 +450,7 @@ cdef class ClassicConnection(Connection):
             time_ms, count_max, asker_of(self)))
 
     def offsets_on_pool(self, Answer answer, bytes topic, int partition, int64_t time_ms, int count_max, asker):
-        """Answers OFFSETS; a partition that is not there closes the connection."""
+        """Answer OFFSETS. A missing partition closes the connection."""
         cdef OutBuffer out
         cdef int64_t offset
         try:
@@ -464,7 +470,7 @@ cdef class ClassicConnection(Connection):
 
 
 cdef int encode_ranges(OutBuffer out, list codes, list pieces, int64_t size, bint multi, list cuts) except -1:
-    """Writes a response; the bytes of the pieces too, or into `cuts` the place of each."""
+    """Write a response, with the bytes of its pieces. With `cuts`, write the position of each piece there instead."""
     cdef LogSlice piece
     cdef Py_ssize_t start = out.size
     cdef Py_ssize_t head
@@ -498,7 +504,7 @@ cdef int encode_ranges(OutBuffer out, list codes, list pieces, int64_t size, bin
 
 cdef int fill_ranges(Answer answer, list codes, list pieces, int64_t size, bint multi,
                      Py_ssize_t copy_size_max) except -1:
-    """Gives `answer` a response whose larger pieces leave straight from their files."""
+    """Give `answer` a response. If it is larger than `copy_size_max`, its pieces are sent directly from their files."""
     cdef OutBuffer out = OutBuffer.__new__(OutBuffer)
     cdef list cuts = None if size <= copy_size_max else []
     encode_ranges(out, codes, pieces, size, multi, cuts)

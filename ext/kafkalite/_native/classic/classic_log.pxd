@@ -1,4 +1,4 @@
-"""A log in Kafka 0.7's format: append message sets, and read ranges of bytes."""
+"""Append message sets to a log in Kafka 0.7's format, and read ranges of its bytes."""
 
 from libc.stdint cimport int64_t
 

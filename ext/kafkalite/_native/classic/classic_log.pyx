@@ -1,15 +1,15 @@
-"""A log in Kafka 0.7's format: append message sets, and read ranges of bytes.
+"""Append message sets to a log in Kafka 0.7's format, and read ranges of its bytes.
 
     offset      the byte position in the endless stream of the partition: segment base + position
     append      whole sets. A set with a too large message is dropped, an invalid one refused; a partial message at the
                 end is cut off
     visible     only flushed bytes: the high watermark is the flushed offset, and moves with a flush
-    read        any range of bytes below that inside one segment, also in the middle of messages; 0.7's consumers check
+    read        any range of visible bytes inside one segment, also from the middle of a message; 0.7's consumers check
                 checksums
 
-LogCore and its owner do everything else (segments, rolling, flushing, recovery, retention), as for record batches v2.
+Segments, rolling, flushing, recovery and retention are those of LogCore and its owner, as for record batches.
 
-Thread rules are LogCore's.
+Thread rule: LogCore's.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -67,7 +67,7 @@ cdef enum:
 
 
 cdef class ClassicFormat(RecordFormat):
-    """An item is one message of magic 0 or 1; its offset is its position."""
+    """The format of Kafka 0.7: an item is one message of magic 0 or 1, and its offset is its position."""
 
     def __cinit__(self):
         self.name = "classic"
@@ -91,7 +91,7 @@ cdef class ClassicFormat(RecordFormat):
 
 
 cdef void fill_info(ItemInfo* info, int64_t offset, int64_t size, int32_t count) noexcept nogil:
-    """Fills in what an index and a log ask of an item; messages have no producers and no times."""
+    """Fill the fields of an item for the index and the log. Messages have no producer and no timestamp."""
     memset(info, 0, sizeof(ItemInfo))
     info.size = size
     info.base_offset = offset
@@ -110,9 +110,10 @@ classic = CLASSIC
 
 cdef int append_set(LogCore log, const unsigned char* data, int64_t size, bint may_block,
                     SetAppend* out) except -1:
-    """Appends the whole messages of a set: APPEND_DONE, APPEND_REFUSED or APPEND_DEFER.
+    """Append the whole messages of a set; return APPEND_DONE, APPEND_REFUSED or APPEND_DEFER.
 
-    In 0.7's order: sizes, checksums to the depth of wrappers, then a partial tail is cut.
+    As in 0.7, sizes are checked first, then checksums including those inside wrappers. A partial message at the end is
+    cut off.
     """
     cdef SetFindings found
     cdef bytes rewritten
@@ -151,7 +152,8 @@ cdef inline int refuse(SetAppend* out, int error) noexcept nogil:
 
 cdef int check_set(const unsigned char* data, int64_t size, int64_t payload_size_max,
                    SetFindings* found) noexcept nogil:
-    """Return 0 or the error code of the outer messages. As in 0.7, a large set is reported before a bad checksum."""
+    """Check the outer messages of a set; return 0 or an error code. As in 0.7, too large comes before a bad
+    checksum."""
     cdef int error = 0
     walk_set(data, size, True, found)
     if found.fault != ENTRY_GOOD:
@@ -185,7 +187,7 @@ cdef int _append_checked(LogCore log, const unsigned char* data, const SetFindin
 
 cdef int _append_locked(LogCore log, const unsigned char* data, ItemInfo* info, int64_t last_position,
                         bint may_block, SetAppend* out) except -1:
-    """Write and index checked bytes at the log's end. Listeners are not notified: a flush makes the bytes visible."""
+    """Write and index checked bytes at the end of the log. A flush makes them visible, and notifies the listeners."""
     cdef Segment segment
     cdef int64_t written
     cdef int64_t size_max = log.segment_size_max
@@ -219,10 +221,11 @@ cdef int _append_locked(LogCore log, const unsigned char* data, ItemInfo* info, 
 
 
 cdef LogSlice read_range(LogCore log, int64_t offset, int64_t size_max, ReadResult* out):
-    """Bytes from `offset` on: at most size_max, flushed, of one segment. None unless the outcome is READ_FOUND.
+    """Return at most `size_max` flushed bytes from `offset` on, from one segment; None unless the outcome is
+    READ_FOUND.
 
-    Errors: OFFSET_OUT_OF_RANGE below the log's start or above its flushed end, KAFKA_STORAGE_ERROR,
-    UNKNOWN_TOPIC_OR_PARTITION (deleted). READ_DEFER: open the segment on the pool, then again.
+    Errors: OFFSET_OUT_OF_RANGE outside of the flushed log, KAFKA_STORAGE_ERROR, and UNKNOWN_TOPIC_OR_PARTITION if the
+    log is deleted. READ_DEFER: open the segment on the I/O pool, then call this again.
     """
     cdef Segment segment
     cdef int64_t position, end
@@ -259,9 +262,10 @@ cdef LogSlice read_range(LogCore log, int64_t offset, int64_t size_max, ReadResu
 # ---- for clients of today -------------------------------------------------------------------------------------------
 
 def make_batch(list records not None, int64_t last_offset):
-    """A record batch of (offset, payload) in rising order, that ends with last_offset; offsets may have gaps.
+    """Build a record batch from (offset, payload) pairs in rising order. `last_offset` is the last offset of the batch.
 
-    No keys, no headers, no times (-1), no leader epoch: messages have none. ValueError when it does not fit a batch.
+    Offsets may have gaps. Records have no key and no headers; timestamps and leader epoch are -1, because 0.7's
+    messages have none. Raises ValueError if a batch cannot contain the records.
     """
     cdef int64_t base, offset, delta
     cdef int64_t size = HEADER_SIZE
@@ -328,7 +332,8 @@ cdef inline int uvarint_size(uint64_t value) noexcept:
 # ---- Python's view --------------------------------------------------------------------------------------------------
 
 def append(LogCore log not None, data, *, bint may_block=True):
-    """Appends a set: (outcome, error, base offset, end offset, flush due), the first two as LogCore.append_batch."""
+    """Append a set; return (outcome, error, base offset, end offset, flush due). Outcome and error: see
+    append_batch()."""
     cdef SetAppend out
     cdef bytes copy = bytes(data)
     cdef int outcome = append_set(log, <const unsigned char*><const char*>copy, len(copy), may_block, &out)
@@ -336,7 +341,8 @@ def append(LogCore log not None, data, *, bint may_block=True):
 
 
 def read(LogCore log not None, int64_t offset, int64_t size_max=INT64_MAX):
-    """(outcome, error, LogSlice or None) of a byte range, as LogCore.slice_at; the caller releases the slice."""
+    """Read a byte range; return (outcome, error, LogSlice or None) as LogCore.slice_at(). The caller releases the
+    slice."""
     cdef ReadResult result
     found = read_range(log, offset, size_max, &result)
     return result.outcome, result.error, found

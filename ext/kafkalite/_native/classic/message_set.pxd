@@ -1,6 +1,6 @@
-"""Read one message of Kafka 0.7 from bytes, and iterate over a set of messages. message_set.pyx shows the layout.
+"""Parse one message of Kafka 0.7, and declare the numbers of 0.7's request types for broker and client.
 
-Also the numbers of 0.7's request types, for broker and client.
+message_set.pyx shows the layout of messages and iterates over message sets.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint32_t
@@ -51,7 +51,7 @@ cdef struct SetFindings:
     int fault                       # an EntryFault; ENTRY_PARTIAL is one only in the first entry
 
 cdef inline int read_entry(const unsigned char* data, int64_t left, Entry* out) noexcept nogil:
-    """Reads the entry at `data`, trusting no field; the checksum is not looked at."""
+    """Parse the entry at `data` without trusting any field; return an EntryFault. The checksum is not checked."""
     cdef int32_t size
     cdef int64_t overhead
     if left < SIZE_FIELD_SIZE:

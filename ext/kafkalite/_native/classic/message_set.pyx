@@ -1,4 +1,4 @@
-"""Encode, validate and iterate message sets of Kafka 0.7. Numbers are big-endian, and entries have no gaps:
+"""Encode, check and iterate over message sets of Kafka 0.7. Numbers are big-endian, and entries have no gaps:
 
     magic 0                                     magic 1
     0  size i32, counts from byte 4             0  size i32, counts from byte 4
@@ -7,14 +7,16 @@
     9  payload                                  6  crc u32, of the payload alone
                                                 10 payload
 
-The payload of a message with a codec is a compressed message set; such a message is a wrapper. An offset is a byte
-position. The offset returned with a message is where to fetch after it. Inside a wrapper that is the start of the
-wrapper, except after its last message: a consumer that stops inside a wrapper fetches all of it again.
+A message with a codec is a wrapper: its payload is a compressed message set.
 
-A set that was cut ends in a partial entry, which is ignored. If the first entry is partial and has at least four bytes,
-that is an error.
+Offsets are byte positions. Each message is returned with the offset at which to fetch the next one. Inside a wrapper,
+this is the start of the wrapper; after the wrapper's last message, it is the wrapper's end. So a consumer that stops
+inside a wrapper fetches the whole wrapper again.
 
-Thread rule: functions are pure; a MessageIterator belongs to one thread at a time.
+A set may end in a partial entry, which is ignored. But a set that begins with a partial entry of at least four bytes is
+an error.
+
+Thread rule: functions are pure. A MessageIterator belongs to one thread at a time.
 """
 
 cimport cython
@@ -54,7 +56,7 @@ PARTIAL, BAD_SIZE, BAD_MAGIC, BAD_CRC, BAD_CODEC, BAD_CONTENT = (
 
 
 class MessageSetError(ValueError):
-    """Bytes that are no message set: `fault` is one of the constants above, `offset` where."""
+    """The bytes are not a message set. `fault` is one of the constants above, `offset` its position."""
 
     def __init__(self, int fault, int64_t offset):
         super().__init__(f"{FAULT_TEXT[fault]} at offset {offset}")
@@ -63,7 +65,7 @@ class MessageSetError(ValueError):
 
 
 cdef void walk_set(const unsigned char* data, int64_t size, bint verify, SetFindings* out) noexcept nogil:
-    """Walks the outer entries up to the end, a partial tail or a fault; `verify` looks at checksums and codecs."""
+    """Walk the outer entries to the end, a partial tail or a fault. `verify`: check checksums and codecs."""
     cdef Entry entry
     cdef int64_t position = 0
     cdef int result
@@ -94,9 +96,9 @@ cdef void walk_set(const unsigned char* data, int64_t size, bint verify, SetFind
 
 
 def check(buffer not None, *, bint verify=True):
-    """(valid size, message count, largest payload, wrappers, fault) of the outer entries; fault 0: all is well.
+    """Check the outer entries; return (valid size, message count, largest payload, number of wrappers, fault).
 
-    Sizes in bytes. With verify=False neither checksums nor codecs are looked at.
+    Sizes are in bytes; a fault of 0 means none. With verify=False, checksums and codecs are not checked.
     """
     cdef Py_buffer view
     cdef SetFindings found
@@ -113,9 +115,10 @@ def check(buffer not None, *, bint verify=True):
 
 
 def encode(list messages not None, int magic=1):
-    """A message set. Each item is a Message, or a payload as bytes, which becomes a message of `magic` without codec.
+    """Return a message set. Each item is a Message, or a payload as bytes, which becomes a message without codec.
 
-    TypeError for anything else, ValueError for a magic that is neither 0 nor 1, OverflowError for a payload of 2 GiB.
+    Raises TypeError for other items, ValueError if `magic` is neither 0 nor 1, and OverflowError for a payload of 2
+    GiB.
     """
     cdef int64_t largest = 0
     cdef int64_t total = _measure(messages, magic, &largest)
@@ -128,11 +131,11 @@ def encode(list messages not None, int magic=1):
 
 
 def encode_produce(bytes head not None, list messages not None):
-    """(a whole PRODUCE frame, its largest payload's size) of messages as `encode` takes them; plain ones get magic 1.
+    """Return (PRODUCE frame, size of its largest payload). `messages` are as for encode(), with magic 1.
 
         int32 size · `head`: int16 type, topic, int32 partition · int32 set size · message set
 
-    Errors as encode(); OverflowError for a frame of 2 GiB, too.
+    Raises the errors of encode(), and OverflowError for a frame of 2 GiB.
     """
     cdef int64_t largest = 0
     cdef int64_t total = _measure(messages, 1, &largest)
@@ -153,7 +156,7 @@ def encode_produce(bytes head not None, list messages not None):
 
 
 cdef int64_t _measure(list messages, int magic, int64_t* largest) except -1:
-    """Bytes of the set; the payload size that is the largest goes into `largest`."""
+    """Return the size of the set in bytes, and set `largest` to its largest payload size."""
     cdef Py_ssize_t i
     cdef Py_ssize_t count = PyList_GET_SIZE(messages)
     cdef int64_t total = 0
@@ -179,7 +182,7 @@ cdef int64_t _measure(list messages, int magic, int64_t* largest) except -1:
 
 
 cdef void _fill(unsigned char* target, list messages, int magic) noexcept:
-    """Writes what was measured. No Python code runs from there to here: the list cannot have changed."""
+    """Write the set that _measure() has measured. No Python code runs in between, so the list cannot have changed."""
     cdef Py_ssize_t i
     cdef Py_ssize_t count = PyList_GET_SIZE(messages)
     for i in range(count):
@@ -199,7 +202,7 @@ cdef inline int64_t _entry_size(int64_t payload_size, int magic) except -1:
 
 cdef inline int64_t _store(unsigned char* target, bytes payload, int magic, int attributes, bint crc_known,
                            uint32_t crc) noexcept:
-    """Writes one entry; returns its size."""
+    """Write one entry; return its size."""
     cdef const unsigned char* data = <const unsigned char*>PyBytes_AS_STRING(payload)
     cdef int64_t payload_size = PyBytes_GET_SIZE(payload)
     cdef int overhead = OVERHEAD_1 if magic else OVERHEAD_0
@@ -222,9 +225,9 @@ cdef inline int64_t _store_message(unsigned char* target, Message message) noexc
 @cython.no_gc
 @cython.freelist(256)
 cdef class Message:
-    """kafka.message.Message: a payload with its magic, attributes and checksum. Immutable.
+    """A payload with its magic, attributes and checksum (kafka.message.Message). Immutable.
 
-    `attributes` says in its low two bits by which codec the payload is compressed; magic 0 has none.
+    The low two bits of `attributes` are the codec; a message of magic 0 has none.
     """
 
     OVERHEAD = OVERHEAD_1
@@ -242,7 +245,7 @@ cdef class Message:
 
     @property
     def codec(self):
-        """0 none, 1 gzip, 2 snappy."""
+        """The codec: 0 none, 1 gzip, 2 snappy."""
         return self.attributes & CODEC_MASK
 
     @property
@@ -256,7 +259,7 @@ cdef class Message:
 
     @property
     def size(self):
-        """Bytes of the message, without the size field in front of it."""
+        """The bytes of the message without its size field."""
         return PyBytes_GET_SIZE(self.payload) + (OVERHEAD_1 if self.magic else OVERHEAD_0) - SIZE_FIELD_SIZE
 
     def __eq__(self, other):
@@ -273,7 +276,7 @@ cdef class Message:
 
 
 cdef inline Message make_message(const Entry* entry):
-    """A message whose checksum was found right."""
+    """Return an entry, whose checksum was checked, as a Message."""
     cdef Message message = Message.__new__(Message)
     message.payload = PyBytes_FromStringAndSize(<const char*>entry.payload, entry.payload_size)
     message.magic = entry.magic
@@ -289,11 +292,11 @@ def _raise_plainly(int fault, int64_t offset):
 
 @cython.no_gc   # a collector that sees the owner of the bytes through us clears it while they are still held
 cdef class MessageIterator:
-    """The messages of a set whose first byte is at `base_offset`; `next_offset` moves as each is handed out.
+    """Iterates over the messages of a set whose first byte is at `base_offset`.
 
-    `unpack(codec, payload, depth)` gives the set inside a wrapper as bytes, or raises. `fault(fault, offset)` makes the
-    exception for bytes that are no message. `shallow` hands out wrappers as they are. A wrapper inside `depth_max`
-    others is a fault.
+    `next_offset` is where to fetch after the last returned message. `unpack(codec, payload, depth)` returns the set
+    inside a wrapper as bytes, or raises. `fault(fault, offset)` returns the exception for bytes that are not a message.
+    `shallow`: return wrappers themselves. A wrapper nested deeper than `depth_max` is a fault.
     """
 
     def __init__(self, buffer not None, int64_t base_offset=0, *, bint shallow=False, unpack=None,
@@ -326,11 +329,12 @@ cdef class MessageIterator:
         return message
 
     def stop(self):
-        """Nothing more is given; next_offset stays. From any thread: the rest is the iterating one's."""
+        """End the iteration; `next_offset` stays. Any thread may call this; all other methods belong to the iterating
+        thread."""
         self.stopped = True
 
     cdef Message step(self):
-        """The next message, None at the end."""
+        """Return the next message, or None at the end."""
         cdef Entry entry
         cdef Message message
         cdef int result
@@ -361,7 +365,7 @@ cdef class MessageIterator:
             self.enter(&entry)
 
     cdef Message enter(self, const Entry* entry):
-        """Opens a wrapper: `ahead` is its first message; one that holds nothing is stepped over."""
+        """Open a wrapper, so that its first message is the next one (`ahead`). An empty wrapper is skipped."""
         cdef int codec = entry.attributes & CODEC_MASK
         if codec == CODEC_MASK:
             self.give_up(ENTRY_BAD_CODEC)

@@ -1,9 +1,11 @@
-"""The inner loops of Kafka 0.7's consumers. They return the next message of a stream, or of a message set.
+"""Iterate over the messages of Kafka 0.7's consumers, in native code.
 
     __next__ ─▶ next message of the current chunk ─▶ MessageAndMetadata
                      └─ none left ─▶ advance(): the subclass sets the next chunk, or raises
 
-Thread rule: one thread iterates; any other thread may call `stop_chunk`, which only shortens the current chunk.
+A chunk is a fetched message set.
+
+Thread rule: one thread iterates. Any other thread may call `stop_chunk`, which ends the current chunk early.
 """
 
 cimport cython
@@ -21,7 +23,7 @@ cdef extern from "Python.h":
 @cython.final
 @cython.freelist(256)
 cdef class MessageAndMetadata:
-    """A decoded message and its origin (kafka.message.MessageAndMetadata)."""
+    """A decoded message and its topic (kafka.message.MessageAndMetadata)."""
     cdef readonly object message
     cdef readonly str topic
 
@@ -45,7 +47,10 @@ cdef class MessageAndMetadata:
 
 
 cdef class MessageStream:
-    """An iterator over chunk after chunk. `to_event` decodes a Message; None gives the Message, PAYLOAD its bytes."""
+    """Iterates over the messages of successive chunks.
+
+    `to_event` decodes a Message. None returns the Message itself, and PAYLOAD its bytes.
+    """
     cdef MessageIterator chunk
     cdef str topic
     cdef object to_event
@@ -63,7 +68,7 @@ cdef class MessageStream:
         return self.give()
 
     cdef MessageAndMetadata give(self):
-        """Return the next item. Without one, raise the exception of `advance`."""
+        """Return the next item, or raise the exception of `advance`."""
         cdef Message message = None
         cdef MessageAndMetadata found
         while True:
@@ -84,16 +89,17 @@ cdef class MessageStream:
         return found
 
     def advance(self):
-        """Call take_chunk(), or raise the exception that ends the iteration, such as StopIteration."""
+        """Call take_chunk() with the next chunk, or raise the exception that ends the iteration, such as
+        StopIteration."""
         raise StopIteration
 
     def take_chunk(self, MessageIterator chunk not None, str topic not None):
-        """The messages of a chunk are next."""
+        """Iterate over this chunk next."""
         self.topic = topic
         self.chunk = chunk
 
     def stop_chunk(self):
-        """Nothing more of the chunk in hand is given."""
+        """End the current chunk early. Any thread."""
         cdef MessageIterator chunk = self.chunk
         if chunk is not None:
             chunk.stop()
@@ -101,7 +107,7 @@ cdef class MessageStream:
 
 @cython.final
 cdef class StreamIterator:
-    """What iterating a stream gives; all of them, and the stream, take from the same place."""
+    """A faster iterator over a MessageStream. All iterators of one stream share its position."""
     cdef MessageStream stream
 
     def __cinit__(self, MessageStream stream not None):
@@ -119,7 +125,8 @@ PAYLOAD = "payload"
 
 @cython.final
 cdef class PairIterator:
-    """(message, where to fetch after it) for each message that an iterator gives, as `pair`: a named tuple of two."""
+    """Iterates over (message, offset to fetch next) pairs. `pair` is the named tuple of two fields that each
+    becomes."""
     cdef MessageIterator messages
     cdef object pair
 
