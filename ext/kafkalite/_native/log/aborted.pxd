@@ -1,4 +1,4 @@
-"""List the aborted transactions of one log, which read_committed fetches return."""
+"""List the aborted transactions of one log, for read_committed fetches."""
 
 from libc.stdint cimport int64_t
 

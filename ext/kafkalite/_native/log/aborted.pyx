@@ -1,15 +1,17 @@
-"""List the aborted transactions of one log, for read_committed fetches, in an array ordered by their markers.
+"""List the aborted transactions of one log, for read_committed fetches.
 
-    query [from, upper)         every transaction that began below `upper` and has its marker at `from` or above
-    marker_offset               increases: bisection finds the first entry
-    stable_offset               never decreases. The first entry with a value of at least `upper` is the last that can
-                                match, because every transaction that began below `upper` was decided by then. Also
-                                found by bisection
+The transactions are in an array, ordered by the offsets of their abort markers. A fetch of offsets [from, upper)
+returns each transaction that began below `upper` and has its marker at `from` or above. Two bisections find them:
 
-Commits leave no entry, nor do markers of producers without records in this log. On disk, each segment's NNN.txnindex
-(Kafka's format) lists the transactions whose markers it contains (see kafkalite.broker.log.transaction_index).
+    marker_offset    increases; gives the first entry
+    stable_offset    the last stable offset after the marker; never decreases. The first entry with a value of at least
+                     `upper` is the last that can match: every transaction that began below `upper` had ended by then
 
-Thread rule: changed under the log's lock, read by any thread; both hold the GIL throughout.
+Committed transactions have no entry, nor have markers of producers without records in this log. On disk, the file
+NNN.txnindex of a segment (Kafka's format) lists the transactions whose markers are in this segment;
+kafkalite.broker.log.transaction_index reads and writes it.
+
+Thread rule: changed under the log's lock, read by any thread. Both keep the GIL throughout.
 """
 
 cimport cython
@@ -25,7 +27,7 @@ cdef enum:
 
 @cython.final
 cdef class AbortedTransactions:
-    """Aborted transactions by marker offset."""
+    """The aborted transactions of one log, by marker offset."""
 
     def __dealloc__(self):
         free(self.entries)
@@ -78,7 +80,7 @@ cdef class AbortedTransactions:
         return low
 
     cdef list overlapping(self, int64_t from_offset, int64_t upper_offset):
-        """[(first offset, producer id)] for a read of [from_offset, upper_offset), first offsets rising."""
+        """Return [(first offset, producer id)] for a fetch of [from_offset, upper_offset), ordered by first offset."""
         cdef Py_ssize_t i = self.first_marker_from(from_offset)
         cdef Py_ssize_t end = min(self._first_stable_from(upper_offset) + 1, self.count)
         found = []
@@ -90,21 +92,19 @@ cdef class AbortedTransactions:
         return found
 
     def add(self, int64_t producer_id, int64_t first_offset, int64_t marker_offset, int64_t stable_offset):
-        """Add an entry read from a file. Raise ValueError if it is out of order."""
+        """Add an entry that was read from a file. Raises ValueError if it is out of order."""
         if self.count and (self.entries[self.count - 1].marker_offset >= marker_offset
                            or self.entries[self.count - 1].stable_offset > stable_offset):
             raise ValueError(f"an aborted transaction that ends at {marker_offset} is out of order")
         self.put(producer_id, first_offset, marker_offset, stable_offset)
 
     def between(self, int64_t from_offset, int64_t upper_offset):
-        """Return the aborted transactions of a read_committed fetch of [from_offset, upper_offset).
-
-        A list of (first offset, producer id).
-        """
+        """Return [(first offset, producer id)] for a read_committed fetch of [from_offset, upper_offset)."""
         return self.overlapping(from_offset, upper_offset)
 
     def rows(self, int64_t first_marker=0, int64_t marker_limit=INT64_MAX):
-        """[(producer id, first offset, marker offset, stable offset)] of markers in [first_marker, marker_limit)."""
+        """Return (producer id, first offset, marker offset, stable offset) of the markers in [first_marker,
+        marker_limit)."""
         cdef Py_ssize_t i = self.first_marker_from(first_marker)
         cdef Py_ssize_t end = self.first_marker_from(marker_limit)
         found = []
@@ -115,7 +115,7 @@ cdef class AbortedTransactions:
         return found
 
     def forget_below(self, int64_t log_start):
-        """Drops what no read can meet any more, now that the log starts here."""
+        """Remove transactions whose markers are below the new log start."""
         cdef Py_ssize_t gone = self.first_marker_from(log_start)
         if gone:
             self.count -= gone
@@ -123,7 +123,7 @@ cdef class AbortedTransactions:
             memmove(self.entries, self.entries + gone, <size_t>self.count * sizeof(AbortedTransaction))
 
     def drop(self, marker_offsets):
-        """Remove the entries whose markers are at these offsets (ascending)."""
+        """Remove the entries with these marker offsets, which must be ascending."""
         cdef Py_ssize_t i
         cdef Py_ssize_t kept = 0
         cdef int64_t next_marker = -1

@@ -1,5 +1,7 @@
-"""Compaction's two walks over batches: noting keys, and writing what is kept. kafkalite.broker.log.compaction drives
-them."""
+"""Declare the two passes of compaction: index the keys, then write the records that are kept.
+
+kafkalite.broker.log.compaction calls both.
+"""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 

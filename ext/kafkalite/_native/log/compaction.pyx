@@ -3,26 +3,29 @@
     index_batches    dirty batches ─▶ KeyMap: the newest offset of each key
     BatchFilter      every batch   ─▶ the unchanged batch │ with fewer records │ without records │ nothing
 
-A record is kept if the map has no newer record of its key; a tombstone (no value) only until its delete horizon has
-passed. Compaction sets the horizon when it first reaches the tombstone. It then sets attribute bit 6 and stores the
-horizon as the base timestamp, which changes every timestamp delta of the batch (KIP-534). Otherwise kept records are
-copied byte for byte. Base offset, last offset delta, base timestamp, sequence and epochs of a batch do not change. So
-the result has the same offsets and producer state as the original.
+A record is kept unless the map has a newer record of its key. A tombstone (no value) is removed once its delete horizon
+has passed (KIP-534). Compaction sets this horizon when it first reaches the tombstone: it sets attribute bit 6, and
+stores the horizon as the batch's base timestamp. This changes all timestamp deltas of the batch.
 
-A batch that loses its last record is usually removed. If it is the last batch of an active producer, or ends the
-cleaned range, its header is kept without records. A batch with a right CRC whose records do not parse is kept whole.
+Apart from this, kept records are copied byte for byte. Base offset, last offset delta, base timestamp, sequence and
+epochs of a batch do not change, so offsets and producer state are the same before and after.
 
-Batches are handled without the GIL, except in the codecs: a compressed batch goes through the caller's `unpack` and, if
-records were removed, through `pack`. The base offset of a batch shows whether it belongs to an aborted transaction. The
-filter stops at markers: the caller knows whether they are still needed.
+    no record is left          the batch is removed. But if it is the last batch of an active producer, or ends the
+                               cleaned range, its header is kept without records
+    aborted transaction        all records of its batches are removed; the caller passes their base offsets
+    transaction marker         the filter stops, and the caller decides
+    malformed records          the batch is kept whole, because its CRC is right
+    wrong CRC                  the filter stops
 
-Several keys are looked up at a time, so that the waits for the map's memory overlap.
-
-Thread rule: a filter and its map belong to one cleaner thread. The segment is pinned only during a call.
+Batches are processed without the GIL, except in the codecs: a compressed batch goes through the caller's `unpack`, and
+through `pack` if records were removed. Several keys are looked up together, so that the waits for the map's memory
+overlap.
 
     unpack(codec, packed, base_offset) -> buffer │ None      valid until the next call; None: keep the batch as it is;
                                                              kept records move to the front of a writable buffer
     pack(codec, records) -> bytes
+
+Thread rule: a filter and its map belong to one cleaner thread. The segment is pinned only during a call.
 """
 
 from cpython.buffer cimport PyBUF_READ
@@ -109,9 +112,9 @@ cdef bint holds(const int64_t* offsets, int64_t count, int64_t offset) noexcept 
 
 cdef int64_t note_keys(KeyTable* table, const BatchHeader* header, const unsigned char* records, int64_t size,
                        int64_t start_offset) noexcept nogil:
-    """Add keys to the map; return -1, or the offset of the first record for which the map has no room.
+    """Add the keys of records to the map. Return -1, or the offset of the first record that did not fit.
 
-    It stops at records that do not parse: their batch will be kept whole.
+    It stops silently at malformed records, whose batch will be kept whole.
     """
     cdef Cursor c
     cdef RecordView record
@@ -141,7 +144,7 @@ cdef int64_t note_keys(KeyTable* table, const BatchHeader* header, const unsigne
 
 
 cdef bint never_noted(const Dirty* dirty, const ItemInfo* info) noexcept nogil:
-    """Return whether a batch is left out of the map: a marker, or a batch of an aborted transaction."""
+    """Return whether a batch is not indexed: a marker, or a batch of an aborted transaction."""
     if info.attributes & CONTROL:
         return True
     return info.attributes & TRANSACTIONAL and holds(dirty.aborted, dirty.aborted_count, info.base_offset)
@@ -149,7 +152,8 @@ cdef bint never_noted(const Dirty* dirty, const ItemInfo* info) noexcept nogil:
 
 cdef int note_batches(KeyTable* table, RecordFormat format, const unsigned char* map, int64_t* position, int64_t end,
                       const Dirty* dirty, ItemInfo* info, int64_t* full_offset) noexcept nogil:
-    """Index the keys of uncompressed batches; return a Stop, also before a compressed one (info is its header)."""
+    """Index the keys of uncompressed batches; return a Stop. A compressed batch stops it too; `info` is then its
+    header."""
     cdef BatchHeader header
     cdef const unsigned char* data
     cdef int64_t pause = position[0] + PAUSE_BYTES
@@ -174,7 +178,7 @@ cdef int note_batches(KeyTable* table, RecordFormat format, const unsigned char*
 
 cdef int64_t note_packed(KeyTable* table, const unsigned char* data, const ItemInfo* info, int64_t start_offset,
                          unpack) except -2:
-    """Index the keys of a compressed batch; return as note_keys does."""
+    """Index the keys of a compressed batch. Returns as note_keys() does."""
     cdef BatchHeader header
     cdef const unsigned char[::1] records
     cdef int64_t result = -1
@@ -190,16 +194,17 @@ cdef int64_t note_packed(KeyTable* table, const unsigned char* data, const ItemI
 
 
 cdef object lend(const unsigned char* data, int64_t size):
-    """Return a view that is valid for one call."""
+    """Return a memoryview that is valid during one call only."""
     return PyMemoryView_FromMemory(<char*>data, <Py_ssize_t>size, PyBUF_READ)
 
 
 def index_batches(KeyMap keys not None, Segment segment not None, int64_t position, int64_t end, *,
                   int64_t start_offset, int64_t upper, const int64_t[::1] aborted not None, unpack):
-    """Index the keys of batches from a batch boundary on; return (Stop, position, offset).
+    """Index the keys of batches, from a batch boundary on; return (Stop, position, offset).
 
-    The offset is the first one not indexed if the map is full; otherwise it has no meaning. Records below start_offset,
-    batches from `upper` on, markers, and batches whose base offsets are in `aborted` (sorted) are left out.
+    If the map is full, the offset is the first one that is not indexed; otherwise it has no meaning. Not indexed are
+    records below `start_offset`, batches from `upper` on, markers, and batches whose base offsets are in `aborted`
+    (sorted).
     """
     cdef ItemInfo info
     cdef Dirty dirty
@@ -231,9 +236,10 @@ def index_batches(KeyMap keys not None, Segment segment not None, int64_t positi
 
 
 def transaction_batches(Segment segment not None, int64_t position):
-    """Return (headers of batches of transactions and markers, whether any batch has a producer, next position).
+    """Read headers; return (headers of transactional batches and markers, whether any batch has a producer, next
+    position).
 
-    Reads headers only. The next position is -1 at the end, or at bytes that are not a batch.
+    The next position is -1 at the end, or at bytes that are not a batch.
     """
     cdef ItemInfo found[HEADERS_CHUNK]
     cdef const unsigned char* map
@@ -265,7 +271,7 @@ def transaction_batches(Segment segment not None, int64_t position):
 
 
 def marker_type(Segment segment not None, int64_t position):
-    """Return the type in a control batch's key: 0 abort, 1 commit, others as in Kafka; -1 without a record."""
+    """Return the type of a control batch: 0 abort, 1 commit, others as in Kafka; -1 if it has no record."""
     cdef BatchHeader header
     cdef Cursor c
     cdef RecordView record
@@ -287,7 +293,7 @@ def marker_type(Segment segment not None, int64_t position):
 
 cdef bint keeps(const KeyTable* table, const Rules* rules, const BatchHeader* header, const Candidate* record,
                 Kept* kept) noexcept nogil:
-    """Return whether a record is kept; count the removed ones by reason."""
+    """Return whether a record is kept. Count removed records by reason."""
     if not record.mapped:
         return True
     if record.key_size < 0:
@@ -331,7 +337,7 @@ cdef Status judge_records(const KeyTable* table, const Rules* rules, const Batch
                           const unsigned char* records, int64_t size, unsigned char* out, Kept* kept) noexcept nogil:
     """Move the kept records to `out`, which has room for `size` bytes or is `records` itself.
 
-    A status other than OK means that the records do not parse.
+    A status other than OK means that the records are malformed.
     """
     cdef Cursor c
     cdef Candidate window[WINDOW]
@@ -366,7 +372,8 @@ cdef Status judge_records(const KeyTable* table, const Rules* rules, const Batch
 
 cdef int64_t rebase_records(const BatchHeader* header, int64_t base_timestamp, const unsigned char* records,
                             int64_t size, unsigned char* out) noexcept nogil:
-    """Return the new size of well-formed records, and write them to `out`, unless it is NULL, with other deltas."""
+    """Rewrite well-formed records for a new base timestamp; return their new size. With `out` NULL, only compute the
+    size."""
     cdef Cursor c, inner
     cdef unsigned char head[10]
     cdef unsigned char delta[10]
@@ -395,10 +402,10 @@ cdef int64_t rebase_records(const BatchHeader* header, int64_t base_timestamp, c
 
 
 cdef class BatchFilter:
-    """Writes the kept records of the batches of one group of segments, in order.
+    """Writes the kept records of a group of segments, batch by batch in order. One thread at a time.
 
-    `producers` maps the ids of active producers to the offset after their last batch; `aborted` has the base offsets of
-    the batches of aborted transactions, sorted. At most one thread at a time.
+    `producers` maps each active producer id to the offset after its last batch. `aborted` lists the base offsets of the
+    batches of aborted transactions, sorted.
     """
 
     def __init__(self, KeyMap keys not None, *, int64_t mapped_end, int64_t retain_end, int64_t now_ms,
@@ -435,7 +442,8 @@ cdef class BatchFilter:
 
     @property
     def may_forget(self):
-        """Whether to remove tombstones past their horizon: not above damage, where older records may be hidden."""
+        """Whether tombstones past their horizon are removed. False after damage, which may hide older records of the
+        key."""
         return self.rules.may_forget
 
     @may_forget.setter
@@ -483,7 +491,7 @@ cdef class BatchFilter:
     # ---- batches ----------------------------------------------------------------------------------------------------
 
     cdef bint _stays_empty(self, const ItemInfo* info) noexcept nogil:
-        """Return whether the batch must keep its header even without records."""
+        """Return whether the batch must keep its header even if no record is left."""
         cdef int64_t low = 0
         cdef int64_t high = self.producer_count
         cdef int64_t middle
@@ -528,7 +536,7 @@ cdef class BatchFilter:
         self.out_size += size
 
     cdef int _write_empty(self, const unsigned char* data, const ItemInfo* info) noexcept nogil:
-        """Write a header without records, as Kafka's cleaner does."""
+        """Write a batch header without records, as Kafka's cleaner does."""
         if self._reserve(HEADER_SIZE) != 0:
             return NO_MEMORY
         self.changed_count += 1
@@ -538,7 +546,7 @@ cdef class BatchFilter:
         return 0
 
     cdef int _write_kept(self, const unsigned char* data, const ItemInfo* info, bint horizon) noexcept nogil:
-        """Write the uncompressed batch with the kept records, with a delete horizon if `horizon`."""
+        """Write an uncompressed batch with the kept records, and with a delete horizon if `horizon`."""
         cdef BatchHeader header
         cdef unsigned char* at
         cdef int64_t size = self.kept.size
@@ -559,7 +567,7 @@ cdef class BatchFilter:
         return 0
 
     cdef int _drop(self, const unsigned char* data, const ItemInfo* info) noexcept nogil:
-        """Remove all records of a batch; write its header if it must be kept."""
+        """Remove all records of a batch. Its header is still written if it must be kept."""
         if not self._stays_empty(info):
             self.changed_count += 1
             return 0
@@ -567,7 +575,8 @@ cdef class BatchFilter:
 
     cdef int _judge(self, const unsigned char* data, const ItemInfo* info, const unsigned char* records,
                     int64_t size, bint in_place) noexcept nogil:
-        """Return the BatchDecision for a batch with these unpacked records; set `kept` and `kept_records`.
+        """Decide about a batch with these uncompressed records: return a BatchDecision, and set `kept` and
+        `kept_records`.
 
         With `in_place`, the caller owns the records, and the kept ones move to their front.
         """
@@ -589,7 +598,7 @@ cdef class BatchFilter:
         return KEEP_CHANGED
 
     cdef bint _new_tombstones(self, const ItemInfo* info) noexcept nogil:
-        """Return whether the last judged batch needs a delete horizon."""
+        """Return whether the last judged batch has tombstones that need a delete horizon."""
         return self.kept.tombstone and not info.attributes & DELETE_HORIZON
 
     cdef int _filter_plain(self, const unsigned char* data, const ItemInfo* info) noexcept nogil:
@@ -624,7 +633,8 @@ cdef class BatchFilter:
         return result
 
     cdef int _pack_kept(self, const unsigned char* data, const ItemInfo* info) except -2:
-        """Write the last judged batch, with its records compressed again; a horizon may make them larger."""
+        """Write the last judged batch with its records compressed again. A delete horizon may make the records
+        larger."""
         cdef const unsigned char[::1] block
         cdef BatchHeader header
         cdef bint horizon = self._new_tombstones(info)
@@ -654,7 +664,7 @@ cdef class BatchFilter:
 
     cdef int _filter_chunk(self, RecordFormat format, const unsigned char* map, int64_t* position, int64_t end,
                            int64_t out_max, ItemInfo* info) noexcept nogil:
-        """Filter batches; return a Stop (also before a compressed batch, whose header is info), or NO_MEMORY."""
+        """Filter batches; return a Stop or NO_MEMORY. A compressed batch stops it too; `info` is then its header."""
         cdef const unsigned char* data
         cdef int result
         cdef int64_t pause = position[0] + PAUSE_BYTES
@@ -678,7 +688,8 @@ cdef class BatchFilter:
         return STOP_END
 
     def run(self, Segment segment not None, int64_t position, int64_t end, int64_t out_max):
-        """Filter batches from a batch boundary on until `out_max` bytes are ready; return (Stop, position)."""
+        """Filter batches, from a batch boundary on, until `out_max` bytes of output are ready; return (Stop,
+        position)."""
         cdef ItemInfo info
         cdef int64_t pause = position + PAUSE_BYTES
         cdef int stop = STOP_PACKED
@@ -739,17 +750,17 @@ cdef class BatchFilter:
         self._marker(segment, position, MARKER_COPY)
 
     def postpone(self, Segment segment not None, int64_t position):
-        """Write an uncompressed marker with a delete horizon."""
+        """Write an uncompressed marker with a delete horizon, so that a later compaction removes it."""
         self._marker(segment, position, MARKER_POSTPONE)
 
     def drop(self, Segment segment not None, int64_t position):
-        """Leave a batch out; its header is written if it must be kept."""
+        """Remove a batch. Its header is still written if it must be kept."""
         self._marker(segment, position, MARKER_DROP)
 
     # ---- output -----------------------------------------------------------------------------------------------------
 
     def write(self, int fd, int64_t position):
-        """Write the output to a file; return its size. Raises OSError, after which any part of it may be written."""
+        """Write the output to a file; return its size. Raises OSError; then any part of it may be in the file."""
         cdef int64_t written = 0
         if self.out_size:
             with nogil:

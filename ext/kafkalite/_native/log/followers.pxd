@@ -1,4 +1,4 @@
-"""The replication state of a leader's followers, from which the high watermark is computed."""
+"""Track the replicas that follow a log, and compute its high watermark from their log ends."""
 
 from libc.stdint cimport int32_t, int64_t
 

@@ -1,20 +1,24 @@
-"""Keep the replication state of a leader's followers, from which the high watermark is computed.
+"""Track the replicas that follow a log, and compute its high watermark from their log ends.
 
     a follower's fetch ─▶ fetched: its log end, log start, broker epoch, and when it last caught up
     replicated_end     ─▶ the lowest log end of the leader, the in-sync replicas, and replicas about to join them
     low_watermark      ─▶ the lowest log start of the leader and of the followers that are alive
 
-The controllers decide which replicas are in sync. After the leader has proposed a change, it counts the replicas of
-both sets until the controllers answer, because a member of either set may be elected (KIP-497). A replica that has
-caught up and is allowed to join counts too, so that the high watermark does not pass it before it has joined. With
-fewer in-sync replicas than min.insync.replicas (or than replicas, if those are fewer), nothing counts as replicated.
+The controllers decide which replicas are in sync. The leader proposes changes to them (KIP-497). Until they answer, the
+replicas of the old and the new set count, because a member of either may be elected. A replica that has caught up and
+may join counts too, so that the high watermark does not pass it before it has joined.
 
-A restarted follower has a new broker epoch and may have lost records. Only a fetch in the broker epoch that is
-registered now can bring it into the in-sync replicas (KIP-903).
+If fewer replicas are in sync than min.insync.replicas (or than all replicas, if there are fewer), nothing counts as
+replicated.
+
+A restarted follower has a new broker epoch and may have lost records. So only a fetch in the currently registered
+broker epoch can bring it into the in-sync replicas (KIP-903).
 
 Source: Partition.maybeIncrementLeaderHW, needsExpandIsr, getOutOfSyncReplicas and Replica.updateFetchStateOrThrow of
-Kafka 4.1. Times are seconds of a monotonic clock. Thread rule: the GIL guards everything, and no method releases it;
-`on_joinable` is called on the thread that serves the fetch, and must not block.
+Kafka 4.1. Times are seconds of a monotonic clock.
+
+Thread rule: the GIL guards everything, and no method releases it. `on_joinable` is called on the thread that serves the
+fetch, and must not block.
 """
 
 cimport cython
@@ -36,13 +40,13 @@ cdef enum:
 
 @cython.final
 cdef class BrokerEpochs:
-    """The brokers of the newest cluster metadata. All logs of a broker share one instance."""
+    """The registered brokers of the newest cluster metadata. All logs of a broker share one object."""
 
     def __dealloc__(self):
         free(self.rows)
 
     cdef int32_t place_of(self, int32_t broker_id) except -1:
-        """Return the index of a broker's row, which never changes; add a row for an unknown broker."""
+        """Return the index of a broker's row; add a row for an unknown broker. An index never changes."""
         cdef int32_t i
         cdef void* grown
         for i in range(self.count):
@@ -99,7 +103,7 @@ cdef class Followers:
     # ---- decisions of the controllers, and proposals to them --------------------------------------------------------
 
     def begin(self, replica_ids, in_sync, int64_t epoch_start, double now):
-        """Begin a leader epoch: the followers' state is unknown, but those in sync count as caught up until now."""
+        """Begin a leader epoch. The followers' state is unknown, but in-sync replicas count as caught up until now."""
         self._replace(list(replica_ids), False)
         self.epoch_start = epoch_start
         self.set_in_sync(in_sync)
@@ -108,7 +112,7 @@ cdef class Followers:
                 self.rows[place].caught_up_at = now
 
     def set_replicas(self, replica_ids):
-        """Replace the followers in the same epoch; the state of those that remain is kept."""
+        """Replace the followers in the same leader epoch. Followers that remain keep their state."""
         self._replace(list(replica_ids), True)
 
     cdef int _replace(self, list replica_ids, bint keep) except -1:
@@ -138,7 +142,7 @@ cdef class Followers:
         return 0
 
     def set_in_sync(self, in_sync):
-        """Set the in-sync replicas, including the leader; this ends a pending proposal."""
+        """Set the in-sync replicas, including the leader. A pending proposal ends."""
         cdef set ids = set(in_sync)
         cdef int32_t i
         self.in_sync_count = self.maximal_count = <int32_t>len(ids)
@@ -148,7 +152,8 @@ cdef class Followers:
             self.rows[i].announced = False
 
     def propose(self, in_sync):
-        """Propose in-sync replicas to the controllers: until they answer, the members of both sets count."""
+        """Note a proposal of in-sync replicas to the controllers. Until they answer, members of the old and new set
+        count."""
         cdef set ids = set(in_sync)
         cdef int32_t i
         self.proposing = True
@@ -168,7 +173,7 @@ cdef class Followers:
     def joinable(self, int64_t high_watermark, double now):
         """Return the followers that may join the in-sync replicas and have fetched within replica.lag.time.max.ms.
 
-        Afterwards `on_joinable` can report each of them again.
+        Afterwards `on_joinable` may report each of them again.
         """
         cdef int32_t i
         cdef list found = []
@@ -179,14 +184,14 @@ cdef class Followers:
         return found
 
     def lagging(self, int64_t log_end, double now):
-        """Return the in-sync replicas that have not been caught up within replica.lag.time.max.ms."""
+        """Return the in-sync replicas that have not caught up within replica.lag.time.max.ms."""
         cdef int32_t i
         return [
             self.rows[i].id for i in range(self.count)
             if self.rows[i].in_sync and not is_caught_up(&self.rows[i], log_end, now, self.lag_s_max)]
 
     def epochs_of(self, replica_ids):
-        """Return the broker epochs of the followers' last fetches by id; -1 if it has not fetched or sent no epoch."""
+        """Return id → broker epoch of a follower's last fetch. -1: it has not fetched, or sent no epoch."""
         cdef int32_t place
         cdef dict found = {}
         for replica_id in replica_ids:
@@ -195,7 +200,8 @@ cdef class Followers:
         return found
 
     def states(self):
-        """Return [(id, end offset, log start, broker epoch, caught up at, in sync, counts)], for metrics and tests."""
+        """Return (id, end offset, log start, broker epoch, caught up at, in sync, counts) per follower, for metrics and
+        tests."""
         cdef int32_t i
         cdef Follower* row
         cdef list found = []
@@ -212,7 +218,7 @@ cdef class Followers:
 
     @property
     def at_min(self):
-        """Whether just as many replicas are in sync as min.insync.replicas requires."""
+        """Whether exactly as many replicas are in sync as min.insync.replicas requires."""
         return self.in_sync_count == self.enough()
 
     @property
@@ -222,18 +228,19 @@ cdef class Followers:
 
     def note_fetch(self, int32_t replica_id, int64_t offset, int64_t log_start, int64_t broker_epoch, int64_t log_end,
                    double now):
-        """Record a fetch, for tests; return whether the follower's log end moved. Raises KeyError for others."""
+        """Record a fetch, for tests; return whether the follower's log end moved. Raises KeyError for an unknown
+        follower."""
         cdef int32_t place = self.place_of(replica_id)
         if place < 0:
             raise KeyError(replica_id)
         return self.fetched(place, offset, log_start, broker_epoch, log_end, now)
 
     def high_watermark(self, int64_t log_end, double now):
-        """Return the offset up to which the log is replicated, -1 with too few in-sync replicas; for tests."""
+        """Return the offset up to which the log is replicated, or -1 with too few in-sync replicas. For tests."""
         return self.replicated_end(log_end, now)
 
     def low(self, int64_t log_start):
-        """Return the low watermark, -1 if the log start of a live follower is unknown."""
+        """Return the low watermark, or -1 if the log start of a live follower is unknown."""
         return self.low_watermark(log_start)
 
     # ---- a follower's fetch ------------------------------------------------------------------------------------------
@@ -252,7 +259,7 @@ cdef class Followers:
 
     cdef bint fetched(self, int32_t place, int64_t offset, int64_t log_start, int64_t broker_epoch, int64_t log_end,
                       double now) noexcept nogil:
-        """Record a fetch from `offset` at the log end offset `log_end`; return whether the follower's end moved."""
+        """Record a fetch from `offset` at the leader's log end; return whether the follower's log end moved."""
         cdef Follower* row = &self.rows[place]
         cdef bint moved = row.end_offset != offset
         if offset >= log_end:
@@ -267,24 +274,24 @@ cdef class Followers:
         return moved
 
     cdef bint may_join(self, int32_t place, int64_t high_watermark) noexcept nogil:
-        """Return whether to propose a follower for the in-sync replicas."""
+        """Return whether to propose a follower as an in-sync replica."""
         cdef Follower* row = &self.rows[place]
         return (not self.proposing and not row.in_sync and not row.announced
                 and row.end_offset >= high_watermark and row.end_offset >= self.epoch_start
                 and is_eligible(self.brokers, row))
 
     cdef int announce(self, int32_t place, object log) except -1:
-        """Report to Python, once, that a follower of a log may join the in-sync replicas."""
+        """Report to Python, once, that a follower may join the in-sync replicas."""
         self.rows[place].announced = True
         self.on_joinable(log)
         return 0
 
     cdef int32_t enough(self) noexcept nogil:
-        """Return the required number of in-sync replicas."""
+        """Return how many in-sync replicas are required."""
         return min(self.min_in_sync, <int32_t>(self.count + 1))
 
     cdef int64_t replicated_end(self, int64_t log_end, double now) noexcept nogil:
-        """Return the offset up to which the log is replicated, -1 with too few in-sync replicas."""
+        """Return the offset up to which the log is replicated, or -1 with too few in-sync replicas."""
         cdef int64_t end = log_end
         cdef int32_t i
         cdef Follower* row
@@ -298,7 +305,7 @@ cdef class Followers:
         return end
 
     cdef int64_t low_watermark(self, int64_t log_start) noexcept nogil:
-        """Return the lowest log start of the leader and its live followers, -1 if one is unknown."""
+        """Return the lowest log start of the leader and its live followers, or -1 if one is unknown."""
         cdef int64_t low = log_start
         cdef int32_t i
         for i in range(self.count):
@@ -309,21 +316,21 @@ cdef class Followers:
 
 @cython.final
 cdef class OffsetWaits:
-    """Callbacks that wait for an offset. Each is called at most once, on the thread that takes it."""
+    """Callbacks that wait until an offset is reached. Each is called at most once, on the thread that takes it."""
 
     def __cinit__(self):
         self.heap = []
         self.callbacks = {}
 
     cdef int64_t add(self, int64_t offset, object callback) except -1:
-        """Add a wait. Return its number, at least 1."""
+        """Add a callback. Return the number of the wait, at least 1."""
         self.number += 1
         self.callbacks[self.number] = callback
         heappush(self.heap, (offset, self.number))
         return self.number
 
     cdef bint cancel(self, int64_t number) except -1:
-        """Cancel a wait. Return False if it is over."""
+        """Cancel a wait. Return False if it has ended."""
         if self.callbacks.pop(number, None) is None:
             return False
         if len(self.heap) > 2 * len(self.callbacks) + WAITS_KEPT_MIN:
@@ -343,7 +350,7 @@ cdef class OffsetWaits:
     cdef int settle(self, int64_t reached, int error) except -1:
         """Call each callback whose offset is reached with an error code (0: none).
 
-        An exception in one does not stop the others.
+        An exception in a callback is logged and does not affect the others.
         """
         for callback in self.take(reached):
             try:
@@ -354,11 +361,11 @@ cdef class OffsetWaits:
 
 
 cdef inline bint is_caught_up(const Follower* row, int64_t log_end, double now, double lag_s_max) noexcept nogil:
-    """Return whether a follower has the whole log, or had it within `lag_s_max`."""
+    """Return whether a follower has the whole log, or had it within the last `lag_s_max` seconds."""
     return row.end_offset == log_end or now - row.caught_up_at <= lag_s_max
 
 
 cdef inline bint is_eligible(BrokerEpochs brokers, const Follower* row) noexcept nogil:
-    """Return whether the follower's broker may become in sync and is still in the epoch of its last fetch."""
+    """Return whether a follower's broker may become in sync, and has not restarted since its last fetch."""
     cdef BrokerRow* broker = &brokers.rows[row.broker]
     return broker.eligible and (row.broker_epoch == EPOCH_NOT_TOLD or row.broker_epoch == broker.epoch)

@@ -1,4 +1,4 @@
-"""The sparse index of one segment: where batches are, by offset, by position and by time."""
+"""Find batches in one segment by offset, position or time, with a sparse index."""
 
 from libc.stdint cimport int64_t
 
@@ -12,7 +12,7 @@ cdef struct IndexView:
     int64_t count
 
 cdef inline int64_t bisect_last(const int64_t* values, int64_t count, int64_t key) noexcept nogil:
-    """Index of the last value <= key in a rising array, -1 if there is none."""
+    """Return the index of the last value <= key in an ascending array, or -1."""
     cdef int64_t low = 0
     cdef int64_t high = count
     cdef int64_t middle
@@ -25,7 +25,7 @@ cdef inline int64_t bisect_last(const int64_t* values, int64_t count, int64_t ke
     return low - 1
 
 cdef inline int64_t bisect_last_below(const int64_t* values, int64_t count, int64_t key) noexcept nogil:
-    """Index of the last value < key in a never falling array, -1 if there is none."""
+    """Return the index of the last value < key in an array that never decreases, or -1."""
     cdef int64_t low = 0
     cdef int64_t high = count
     cdef int64_t middle

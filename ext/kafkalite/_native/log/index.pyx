@@ -1,19 +1,19 @@
-"""The sparse index of one segment: where batches are, by offset, by position and by time.
+"""Find batches in one segment by offset, position or time, with a sparse index.
 
-An entry has three numbers for one batch: its base offset, its position in the segment, and the largest timestamp of all
-batches *before* it. None of these numbers decreases from one entry to the next, so each can be searched by bisection. A
-look-up by time finds a position before the result. The batch at position 0 has no entry.
+An entry describes one batch: its base offset, its position in the segment, and the largest timestamp of all batches
+*before* it. None of these three ever decreases, so bisection finds an entry by any of them. A look-up by time returns a
+position before the result. The batch at position 0 has no entry.
 
-Thread rule: appending and taking a view need the GIL (the log's lock orders the writers). Searching in a view needs
-neither, because the view keeps its array alive: growing creates a new array and does not change the old one. Nothing is
-allocated before the first entry.
+An index may be a mapped file, which can fail while it is read (see mapped_faults). So callers check `failed` after a
+look-up. If it is true, they discard the result, and the index is rebuilt from the log.
 
-numpy is imported with the first entry, because its import takes longer than the rest of a broker's start.
+numpy is imported with the first entry, because its import takes longer than the rest of a broker's start. Nothing is
+allocated before.
 
-An index may be a mapped file, which can fail while it is read (see mapped_faults). Check `failed` after a look-up: if
-it is true, the result must not be used, and the index is rebuilt from the log.
+Saving, loading and rebuilding are in kafkalite.broker.log.index_file and PartitionLog.
 
-Saving, loading and rebuilding are elsewhere (kafkalite.broker.log.index_file, PartitionLog).
+Thread rule: appending and taking a view need the GIL; the log's lock orders the writers. Searching a view needs
+neither, because the view keeps its array alive: growing creates a new array and leaves the old one unchanged.
 """
 
 from libc.stdint cimport int64_t
@@ -36,7 +36,7 @@ cdef object numpy():
 
 
 cdef class SegmentIndex:
-    """Entries of one segment, appended in order."""
+    """The index of one segment. Entries are appended in order."""
 
     def __cinit__(self):
         self.writable = True
@@ -64,7 +64,7 @@ cdef class SegmentIndex:
         return 0
 
     cdef int _reserve(self, int64_t capacity) except -1:
-        """Moves the entries to a larger array of our own; views of the old one stay good."""
+        """Move the entries to a larger array. Existing views stay valid."""
         grown = numpy().empty((3, capacity), numpy().int64)
         if self.count:
             grown[:, :self.count] = self.array[:, :self.count]
@@ -84,9 +84,9 @@ cdef class SegmentIndex:
 
     @staticmethod
     def from_columns(columns, *, bint writable=True, MappedFile source=None):
-        """An index over an int64 array of shape (3, count), C-contiguous in its rows; kept, not copied.
+        """Return an index over an int64 array of shape (3, count) with contiguous rows. The array is not copied.
 
-        `source`: the mapped file that the array is a part of.
+        `source` is the mapped file that contains the array.
         """
         cdef SegmentIndex index = SegmentIndex()
         if columns.shape[1]:
@@ -99,33 +99,34 @@ cdef class SegmentIndex:
 
     @property
     def failed(self):
-        """Whether the file that it is a map of could not be read: what it says means nothing any more."""
+        """Whether the mapped file of this index could not be read. Then its entries are meaningless."""
         return bool(self.has_fault())
 
     def add(self, int64_t offset, int64_t position, int64_t timestamp):
-        """Appends one entry; offset and position must be above the last entry's."""
+        """Append one entry. Raises ValueError unless offset and position are above those of the last entry."""
         if self.count and (offset <= self.offsets[self.count - 1] or position <= self.positions[self.count - 1]):
             raise ValueError(f"index entry ({offset}, {position}) is not above the last one")
         self.append(offset, position, timestamp)
 
     def truncate(self, int64_t position):
-        """Drops the entries at and above `position`."""
+        """Remove the entries at `position` and above."""
         if self.count:
             self.count = bisect_last_below(self.positions, self.count, position) + 1
 
     def columns(self):
-        """The entries as an int64 array of shape (3, count): offsets, positions, timestamps. A view; do not write."""
+        """Return a view of the entries, an int64 array of shape (3, count): offsets, positions, timestamps. Do not
+        write to it."""
         if self.array is None:
             return numpy().empty((3, 0), numpy().int64)
         return self.array[:, :self.count]
 
     def position_of_offset(self, int64_t offset):
-        """The position at which to start walking to find `offset`: that of the last entry at or below it, else 0."""
+        """Return the position from which to search for `offset`: that of the last entry at or below it, else 0."""
         cdef int64_t i = bisect_last(self.offsets, self.count, offset)
         return self.positions[i] if i >= 0 else 0
 
     def position_of_time(self, int64_t timestamp):
-        """The position at which to start walking to find the first batch with a timestamp >= `timestamp`."""
+        """Return the position from which to search for the first batch with a timestamp >= `timestamp`."""
         cdef int64_t i = bisect_last_below(self.timestamps, self.count, timestamp)
         return self.positions[i] if i >= 0 else 0
 
@@ -134,5 +135,5 @@ cdef class SegmentIndex:
 
     @property
     def size_bytes(self):
-        """Bytes of memory (or of mapped file) that the entries take."""
+        """The size of the entries in bytes, in memory or in the mapped file."""
         return self.capacity * 3 * <int64_t>sizeof(int64_t)

@@ -1,17 +1,17 @@
-"""Map each key to its newest offset, in a fixed amount of memory; compaction compares every record with this map.
+"""Map each key to its newest offset, in a fixed amount of memory. Compaction compares every record with this map.
 
-A key is represented by a hash of 128 bits, as in Kafka (which uses MD5). If two keys had the same hash, they would be
-treated as one key, and the older record would be lost. The hash is SipHash-2-4 with 128 bits of output and a random
-secret for each map. So collisions are negligible (among 2^32 keys, the probability of one is about 2^-65), and a client
-that chooses keys cannot cause one.
+A key is represented by a hash of 128 bits, as in Kafka (which uses MD5). If two keys had the same hash, compaction
+would lose the older record. The hash is SipHash-2-4-128 with a random secret for each map. So among 2^32 keys a
+collision has a probability of about 2^-65, and a client that chooses its keys cannot cause one.
 
     slot, 24 bytes:  hash low u64 | hash high u64 | offset + 1 (0: free)         capacity = slots × load factor
 
-Open addressing: a key is in the first free slot from `low × slots / 2^64` on. Nothing is ever removed. The functions
-are inline so that the loops over records in `compaction` contain them; they neither lock nor allocate.
+Open addressing: a key is in the first free slot from `low × slots / 2^64` on. Keys are never removed.
 
-A look-up in a map larger than the processor's caches waits for memory. A caller with many keys therefore hashes several
-of them, prefetches their slots (table_prefetch) and then looks them up, so that the waits overlap.
+A look-up in a large map waits for memory. So a caller with many keys hashes several of them, prefetches their slots
+(table_prefetch), and then looks them up; the waits then overlap.
+
+The functions are inline, so that the compiler puts them into compaction's loops. They neither lock nor allocate.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
@@ -77,7 +77,7 @@ cdef inline void sip_finish(uint64_t* v) noexcept nogil:
 
 
 cdef inline KeyHash key_hash(const uint64_t* secret, const unsigned char* key, int64_t size) noexcept nogil:
-    """SipHash-2-4-128 of a key (words little-endian, as on the machines this runs on)."""
+    """Return the SipHash-2-4-128 of a key. Words are little-endian, as on all supported machines."""
     cdef uint64_t v[4]
     cdef uint64_t word
     cdef uint64_t last = <uint64_t>size << 56
@@ -106,19 +106,19 @@ cdef inline KeyHash key_hash(const uint64_t* secret, const unsigned char* key, i
 
 
 cdef inline KeySlot* table_home(const KeyTable* table, const KeyHash* hash) noexcept nogil:
-    """Where the search for a key begins."""
+    """Return the slot at which the search for a key begins."""
     return table.slots + kl_multiply_high(hash.low, <uint64_t>table.slot_count)
 
 
 cdef inline void table_prefetch(const KeyTable* table, const KeyHash* hash) noexcept nogil:
-    """Starts to load a key's first slot, which may lie in two lines of the cache."""
+    """Prefetch a key's first slot, which may be in two cache lines."""
     cdef KeySlot* slot = table_home(table, hash)
     kl_prefetch(slot)
     kl_prefetch(<const unsigned char*>slot + SLOT_SIZE - 1)
 
 
 cdef inline KeySlot* table_slot(const KeyTable* table, const KeyHash* hash) noexcept nogil:
-    """The key's slot, or the free one where it would go. There always is a free one: count_max < slot_count."""
+    """Return a key's slot, or the free slot for it. A free slot always exists, because count_max < slot_count."""
     cdef KeySlot* slot = table_home(table, hash)
     cdef KeySlot* end = table.slots + table.slot_count
     while slot.offset_after != 0 and (slot.low != hash.low or slot.high != hash.high):
@@ -129,7 +129,8 @@ cdef inline KeySlot* table_slot(const KeyTable* table, const KeyHash* hash) noex
 
 
 cdef inline bint table_put(KeyTable* table, const KeyHash* hash, int64_t offset) noexcept nogil:
-    """Notes a record of a key; the largest offset stays. False when the key is new and there is no room for it."""
+    """Record the offset of a key, unless the map has a larger one. Return False if the key is new and the map is
+    full."""
     cdef KeySlot* slot = table_slot(table, hash)
     if slot.offset_after == 0:
         if table.count >= table.count_max:
@@ -143,7 +144,7 @@ cdef inline bint table_put(KeyTable* table, const KeyHash* hash, int64_t offset)
 
 
 cdef inline int64_t table_get(const KeyTable* table, const KeyHash* hash) noexcept nogil:
-    """The newest offset noted for a key, -1 when there is none."""
+    """Return the newest recorded offset of a key, or -1."""
     return table_slot(table, hash).offset_after - 1
 
 

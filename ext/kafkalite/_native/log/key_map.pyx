@@ -1,7 +1,8 @@
-"""Map each key to its newest offset, in a fixed amount of memory; compaction compares every record with this map.
+"""Map each key to its newest offset, in a fixed amount of memory. Compaction compares every record with this map.
 
-key_map.pxd describes layout and hash. A map belongs to one pass of one cleaner thread. The system allocates its memory
-page by page as keys arrive, and frees it with the map.
+key_map.pxd describes the slots and the hash. The system allocates the map's memory page by page as keys arrive.
+
+Thread rule: a map belongs to one pass of one cleaner thread.
 """
 
 from libc.stddef cimport size_t
@@ -18,9 +19,9 @@ cdef extern from "<sys/mman.h>" nogil:
 
 
 cdef class KeyMap:
-    """Room for `size_max` bytes of slots, of which the share `load_factor` may be filled.
+    """A map with `size_max` bytes of slots, of which the fraction `load_factor` may be filled.
 
-    `count_wanted` is how many keys could come at most: a map for fewer keys takes less and is faster to search.
+    `count_wanted` is the maximum number of keys to expect: a smaller map is faster to search.
     """
 
     def __init__(self, int64_t size_max, double load_factor=0.9, int64_t count_wanted=-1, *, secret=None):
@@ -60,21 +61,21 @@ cdef class KeyMap:
 
     @property
     def count_max(self):
-        """Keys it takes."""
+        """The maximum number of keys."""
         return self.table.count_max
 
     cdef KeyHash _hash(self, const unsigned char[::1] key) noexcept:
         return key_hash(self.table.secret, &key[0] if key.shape[0] else NULL, key.shape[0])
 
     def put(self, const unsigned char[::1] key not None, int64_t offset):
-        """Notes a record; False when the map is full. For tests: compaction's own walks do not come through here."""
+        """Record the offset of a key; return False if the map is full. For tests: compaction uses the C functions."""
         cdef KeyHash hash = self._hash(key)
         if offset < 0:
             raise ValueError("offsets are not negative")
         return table_put(&self.table, &hash, offset)
 
     def get(self, const unsigned char[::1] key not None):
-        """The newest offset of a key, or -1."""
+        """Return the newest offset of a key, or -1."""
         cdef KeyHash hash = self._hash(key)
         return table_get(&self.table, &hash)
 

@@ -1,4 +1,4 @@
-"""Handle followers' fetches of a log that this broker leads, and the waits for its high and low watermark."""
+"""Process followers' fetches of a log that this broker leads, and waits for its high and low watermark."""
 
 from libc.stdint cimport int32_t, int64_t
 

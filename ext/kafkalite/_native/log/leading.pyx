@@ -1,10 +1,10 @@
-"""Handle followers' fetches of a log that this broker leads, and waits for its high and low watermark.
+"""Process followers' fetches of a log that this broker leads, and waits for its high and low watermark.
 
     a follower's fetch ─▶ note_fetch ─┬─▶ Followers ─▶ the high watermark moves ─▶ callbacks of wait_replicated
                                       ├─▶ it may become in sync ─▶ Followers.on_joinable, in Python
                                       └─▶ the low watermark moves ─▶ callbacks of wait_low
 
-Thread rule: LogCore's; any thread, with the GIL and without the log's lock.
+Thread rule: any thread, with the GIL and without the log's lock.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -16,9 +16,10 @@ from kafkalite._native.wire.error_codes cimport NOT_LEADER_OR_FOLLOWER
 
 cdef int note_fetch(LogCore log, int32_t replica_id, int64_t offset, int64_t log_start, int64_t broker_epoch,
                     int64_t log_end, double now) except -1:
-    """Record a follower's fetch from `offset` at the log end offset `log_end`; `now` is in monotonic seconds.
+    """Record a follower's fetch from `offset`, while the leader's log ends at `log_end`. `now` is in monotonic seconds.
 
-    Returns 0, or NOT_LEADER_OR_FOLLOWER for an older broker epoch, or if the replica is not a follower.
+    Returns 0, or NOT_LEADER_OR_FOLLOWER if the replica is not a follower, or if its broker epoch is older than the
+    registered one.
     """
     cdef Followers followers = log.followers
     cdef int32_t place = -1 if followers is None else followers.place_of(replica_id)
@@ -37,9 +38,10 @@ cdef int note_fetch(LogCore log, int32_t replica_id, int64_t offset, int64_t log
 
 cdef bint find_epoch_end(LogCore log, int32_t replica_id, int32_t epoch, int32_t* found,
                          int64_t* end_offset) except -1:
-    """Find the end offset of an epoch for a follower, which may ask often. Return False if it is unknown.
+    """Find the end offset of a leader epoch for a follower. Return False if it is unknown.
 
-    Only earlier epochs need the log's owner; the current epoch ends at the log end.
+    The current epoch ends at the log end. For an earlier epoch the log's owner is asked, once: the answer is kept,
+    because a follower may ask often.
     """
     cdef Followers followers = log.followers
     cdef int32_t place = -1 if followers is None else followers.place_of(replica_id)
@@ -66,10 +68,11 @@ cdef bint find_epoch_end(LogCore log, int32_t replica_id, int32_t epoch, int32_t
 cpdef int64_t wait_replicated(LogCore log, int64_t end_offset, int32_t leader_epoch, object callback) except -1:
     """Call `callback` with 0 when the high watermark reaches `end_offset`, or with an error code if it cannot.
 
-    `end_offset` was the log end offset in `leader_epoch`. The error is NOT_LEADER_OR_FOLLOWER if leadership was lost,
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND if too few replicas are in sync by then. Returns the number of the wait, or 0 if
-    the callback was called at once. Any thread may call it, without the lock, and it must not block. Source:
-    DelayedProduce of Kafka 4.1.
+    `end_offset` is the log end offset after an append in `leader_epoch`. The error is NOT_LEADER_OR_FOLLOWER if
+    leadership was lost, or NOT_ENOUGH_REPLICAS_AFTER_APPEND if too few replicas are in sync by then.
+
+    Returns the number of the wait, or 0 if the callback was called at once. The callback may run on any thread, without
+    the log's lock, and must not block. Source: DelayedProduce of Kafka 4.1.
     """
     cdef int error = log.replicated_error(end_offset)
     if log.leader_epoch != leader_epoch and not log.shut:
@@ -83,26 +86,26 @@ cpdef int64_t wait_replicated(LogCore log, int64_t end_offset, int32_t leader_ep
 
 
 cpdef int cancel_wait(LogCore log, int64_t number) except -1:
-    """Cancel a wait of wait_replicated; return 1, or 0 if it is over."""
+    """Cancel a wait of wait_replicated(). Return 1, or 0 if it has ended."""
     return 0 if log.waits is None else log.waits.cancel(number)
 
 
 def fetched_by(LogCore log not None, int32_t replica_id, int64_t offset, int64_t log_start, int64_t broker_epoch,
                double now):
-    """Call note_fetch with the current log end offset."""
+    """Call note_fetch() with the current log end offset."""
     return note_fetch(log, replica_id, offset, log_start, broker_epoch, log.log_end_offset, now)
 
 
 def low_watermark(LogCore log not None):
-    """Return the lowest log start of the log and its live replicas, -1 while one is unknown."""
+    """Return the lowest log start of this log and its live followers, or -1 while one is unknown."""
     return log.log_start_offset if log.followers is None else log.followers.low_watermark(log.log_start_offset)
 
 
 def wait_low(LogCore log not None, int64_t offset, callback):
-    """Call `callback` with 0 when the low watermark reaches an offset, or with an error code if it cannot.
+    """Call `callback` with 0 when the low watermark reaches `offset`, or with an error code if it cannot.
 
-    The error means that the log was deleted (UNKNOWN_TOPIC_OR_PARTITION), that another broker leads it, or that its
-    storage failed. Returns the number of the wait. For DeleteRecords. Source: DelayedDeleteRecords of Kafka 4.1.
+    DeleteRecords uses this. The error means that the log was deleted (UNKNOWN_TOPIC_OR_PARTITION), that another broker
+    leads it, or that its storage failed. Returns the number of the wait. Source: DelayedDeleteRecords of Kafka 4.1.
     """
     cdef int64_t number
     if log.low_waits is None:
@@ -113,11 +116,11 @@ def wait_low(LogCore log not None, int64_t offset, callback):
 
 
 def cancel_low_wait(LogCore log not None, int64_t number):
-    """Cancel a wait of wait_low; return False if it is over."""
+    """Cancel a wait of wait_low(). Return False if it has ended."""
     return log.low_waits is not None and log.low_waits.cancel(number)
 
 
 def settle_low_waits(LogCore log not None):
-    """Call the callbacks whose low watermark is reached after a broker or replica is gone, without a fetch."""
+    """End the waits whose offset the low watermark has reached because a broker or replica is gone."""
     if log.low_waits is not None:
         log.settle_low_waits()

@@ -1,4 +1,4 @@
-"""Append a batch to a log: check it, assign its offsets, write and publish it."""
+"""Append a batch to a log: check it, assign its offsets, write it and make it readable."""
 
 from libc.stdint cimport int32_t, int64_t
 

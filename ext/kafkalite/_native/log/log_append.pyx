@@ -1,11 +1,11 @@
-"""Append a batch to a log: check it, assign its offsets, write and publish it.
+"""Append a batch to a log: check it, assign its offsets, write it and make it readable.
 
     header and checksum ─▶ records ─▶ codec ─▶ lock ─▶ producer ─▶ segment ─▶ offsets, write, index ─▶ publish ─▶ notify
 
-The checks are in Kafka's order (LogValidator, then UnifiedLog.append). The log's owner does the steps that may block
-(see log_core); if the caller must not block, the append is deferred.
+The checks are in Kafka's order: first LogValidator's, then those of UnifiedLog.append. Steps that may block are done by
+the log's owner (see log_core). If the caller must not block, such an append is deferred instead.
 
-Thread rule: LogCore's; any thread, with the GIL. Functions whose names end in _locked need the lock.
+Thread rule: any thread, with the GIL. Functions whose names end in _locked need the log's lock.
 """
 
 from cpython.pythread cimport NOWAIT_LOCK, PyThread_acquire_lock
@@ -45,16 +45,16 @@ cdef enum:
 
 
 cdef inline int refuse(AppendResult* out, int error) noexcept nogil:
-    """Refuse an append with a Kafka error code."""
+    """Set a Kafka error code, and return APPEND_REFUSED."""
     out.error = error
     return APPEND_REFUSED
 
 
 cdef int append_records(LogCore log, unsigned char* batch, int64_t size, bint may_block, AppendResult* out,
                         const AppendTerms* terms) except -1:
-    """Append the records field of one partition; return an APPEND_... outcome.
+    """Append the batch of one partition of a request; return the outcome, an APPEND_ constant.
 
-    The bytes are patched in place. They must stay alive and unshared for the call.
+    The batch is patched in place. Its bytes must stay alive, and must not be shared, during the call.
     """
     cdef ItemInfo info
     cdef int outcome
@@ -107,7 +107,7 @@ cdef int append_records(LogCore log, unsigned char* batch, int64_t size, bint ma
 
 
 cdef int note_failed(LogCore log, int error, int64_t size, ItemFault fault=ITEM_GOOD) noexcept:
-    """Count a refused batch."""
+    """Count a refused batch in the log's metrics."""
     log.traffic.appends += 1
     log.traffic.appends_failed += 1
     log.traffic.bytes_refused += size
@@ -135,7 +135,7 @@ cdef int check_header(LogCore log, unsigned char* batch, int64_t size, ItemInfo*
 
 cdef int check_records(LogCore log, unsigned char* batch, ItemInfo* info, bint may_block, int64_t now_ms,
                        AppendResult* out) except -1:
-    """Check the records of a batch with a valid header and checksum; return APPEND_DONE if they pass."""
+    """Check the records of a batch whose header and checksum are valid; return APPEND_DONE if they pass."""
     cdef RecordsVerdict verdict
     cdef RecordFormat format
     cdef int64_t timestamp_min = INT64_MIN
@@ -183,7 +183,7 @@ cdef int check_compressed(LogCore log, const unsigned char* batch, const ItemInf
 
 cdef int append_recoded(LogCore log, unsigned char* batch, ItemInfo* info, int64_t now_ms, AppendResult* out,
                         const AppendTerms* terms) except -1:
-    """Append a checked batch, recompressed with the topic's codec."""
+    """Convert a checked batch to the topic's codec, then append it."""
     cdef bytearray recoded = log.owner.recode(<bytes>batch[:info.size], log.codec)
     cdef unsigned char* data = <unsigned char*><char*>recoded
     cdef int64_t size = len(recoded)
@@ -199,7 +199,7 @@ cdef int append_recoded(LogCore log, unsigned char* batch, ItemInfo* info, int64
 
 
 cdef int ready_locked(LogCore log, bint may_block, int* error) except -1:
-    """Return APPEND_DONE if the log accepts appends and has loaded its producers."""
+    """Return APPEND_DONE if the log accepts appends. Load its producers first, if necessary."""
     if log.shut:
         error[0] = log.shut_error()
         return APPEND_REFUSED
@@ -271,7 +271,7 @@ cdef int append_marker_locked(LogCore log, unsigned char* batch, ItemInfo* info,
 
 
 cdef Segment writable_locked(LogCore log, const ItemInfo* info, bint may_block, int64_t now_ms):
-    """Return the open segment for the batch. None: it could not be created, or not without blocking."""
+    """Return the open segment for the batch, or None if it could not be created, or only by blocking."""
     cdef Segment segment = log.active
     cdef bint roll
     roll = segment.sealed
@@ -296,7 +296,7 @@ cdef Segment writable_locked(LogCore log, const ItemInfo* info, bint may_block, 
 
 cdef int write_locked(LogCore log, Segment segment, unsigned char* batch, ItemInfo* info, const Marker* marker,
                       int64_t now_ms, AppendResult* out) except -1:
-    """Place, write and publish the batch at the end of a pinned segment; `marker` is its content if it is a marker."""
+    """Write the batch to the end of a pinned segment and make it readable. `marker` is set if the batch is a marker."""
     cdef int64_t written
     cdef RecordFormat format = log.format
     cdef bint stamp = log.log_append_time
@@ -344,13 +344,16 @@ cdef int write_locked(LogCore log, Segment segment, unsigned char* batch, ItemIn
 
 def append_batch(LogCore log not None, batch, *, bint may_block=True, int origin=FROM_CLIENT,
                  int64_t admitted=NOT_ADMITTED, int32_t in_epoch=ANY_EPOCH):
-    """Append a copy of one batch.
+    """Append a copy of one batch. Return (outcome, error, base offset, append time, log start, end offset, bad record).
 
-    Returns (outcome, error, base offset, append time ms, log start, end offset, bad record index). The outcome is one
-    of APPEND_...; the error is Kafka's code, 0 unless the batch was refused. APPEND_DEFER: the append must block, and
-    `may_block` is False. APPEND_ASK: it begins a transaction that was not `admitted`. `origin` is one of FROM_... of
-    kafkalite._native.log.producers. `in_epoch` is the leader epoch in which the batch is valid, -1 any; in another one
-    it is refused with NOT_LEADER_OR_FOLLOWER.
+        outcome       an APPEND_ constant. APPEND_DEFER: it would block, but `may_block` is False. APPEND_ASK: it would
+                      begin a transaction that was not `admitted`
+        error         Kafka's code, 0 unless the batch was refused
+        append time   in ms
+        bad record    its index
+
+    `origin` is one of FROM_... of kafkalite._native.log.producers. `in_epoch` is the leader epoch in which the batch is
+    valid, -1 for any; in another epoch it is refused with NOT_LEADER_OR_FOLLOWER.
     """
     cdef AppendResult out
     cdef AppendTerms terms = AppendTerms(origin, admitted, in_epoch, False)

@@ -1,6 +1,6 @@
-"""Keep the hot state of a partition's log: offsets, segments, reads and listeners.
+"""Keep a partition's offsets and segments in C for ordinary Produce and Fetch requests, and read records.
 
-log_append has the write path; kafkalite.broker.log.partition_log, which owns a core, has the rest.
+log_append appends. kafkalite.broker.log.partition_log, which owns a core, does everything else.
 """
 
 from cpython.pythread cimport PyThread_type_lock

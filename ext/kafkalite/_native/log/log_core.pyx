@@ -1,6 +1,6 @@
-"""Keep the hot state of a partition's log: offsets, segments, reads and listeners.
+"""Keep a partition's offsets and segments in C for ordinary Produce and Fetch requests, and read records.
 
-log_append has the write path; kafkalite.broker.log.partition_log, which owns a core, has the rest.
+log_append appends. kafkalite.broker.log.partition_log, which owns a core, does everything else.
 
     log_start <= flushed <= log_end          segments: ascending, contiguous, never empty; the last one is active
     log_start <= high_watermark <= log_end   standalone: equal to log_end; replicated: moved by set_high_watermark();
@@ -9,18 +9,22 @@ log_append has the write path; kafkalite.broker.log.partition_log, which owns a 
     log_start <= last_stable <= high_watermark      the first offset of the oldest open transaction, else equal;
                                              replicated: of the oldest that is open or whose marker is above
 
-An append checks the batch in Kafka's order, takes the log's lock, assigns offsets, writes, indexes and publishes,
-releases the lock and notifies the listeners. A read takes no lock: it uses the offsets and the immutable tuple of
-segments, and returns a LogSlice, which is a view of a range of one segment.
+An append checks the batch, takes the log's lock, assigns offsets, writes, indexes and publishes. It then releases the
+lock and notifies the listeners. A read takes no lock: it uses the offsets and the immutable tuple of segments, and
+returns a LogSlice, a view of a range of one segment.
 
-Thread rules. The lock orders all changes of the log (append, roll, log start, producers, segments). A thread first
-tries to take the lock, and then waits for it without the GIL; its holder may release the GIL during a write. The holder
-may take only one other lock, that of the file cache. It calls no listener and, with may_block=False, waits for nothing
-except one write to the page cache. Offsets and `segments` are stored in one step with the GIL (no Python call in
-between), so that any thread may read them together. An aborted transaction is recorded before the last stable offset
-moves. Listeners are called on the appending thread, with the GIL and without the lock; they must not block.
+Thread rules:
 
-The log's owner, a PartitionLog, does everything that may block or needs a codec:
+    lock        orders all changes of the log (append, roll, log start, producers, segments). A thread that must wait
+                for it waits without the GIL. The thread that has it may release the GIL during a write. It may take
+                only one more lock, the file cache's, and calls no listener. With may_block=False it waits for nothing
+                except one write to the page cache
+    offsets     offsets and `segments` are stored together while the GIL is held, without a Python call in between. So
+                any thread may read them together
+    aborted     an aborted transaction is recorded before the last stable offset moves
+    listeners   are called on the appending thread, with the GIL and without the lock, and must not block
+
+The owner, a PartitionLog, does the steps that may block or need a codec:
 
     prepare_segment_locked(roll)        makes `active` writable: file, index, recorded epoch, or a roll; None: it failed
     load_producers_locked()             calls set_producers(); False: it failed
@@ -30,8 +34,8 @@ The log's owner, a PartitionLog, does everything that may block or needs a codec
     storage_recovered_locked()          a write succeeded again after a full disk
     flush_due(end_offset)               flush.messages requires a flush; acknowledgements wait for it separately
 
-`serve` and `classic` also call flush_async, faults_of, check_wrappers, epoch_end, verify_blocking and as_batches. An
-ordinary request calls none of these.
+The packages `serve` and `classic` also call the owner's flush_async, faults_of, check_wrappers, epoch_end,
+verify_blocking and as_batches. Ordinary requests need none of these.
 """
 
 cimport cython
@@ -79,16 +83,17 @@ cdef class LockedLog:
 
 
 cdef class LogListener:
-    """Is notified when a log's readable end moves."""
+    """The base class of objects that are notified when the readable end of a log moves."""
 
     cdef int on_advance(self, LogCore log, int64_t appended_bytes) except -1:
-        """Called with the GIL and without a log lock: with the appended bytes, else LOOK_AGAIN or REPLICATED."""
+        """Handle a change, with the GIL and without a log's lock. `appended_bytes` may also be LOOK_AGAIN or
+        REPLICATED."""
         return 0
 
 
 @cython.final
 cdef class LogCore:
-    """The part of a partition's log that ordinary produce and fetch requests need."""
+    """The part of a partition's log that ordinary Produce and Fetch requests need."""
 
     def __cinit__(self):
         self.lock = PyThread_allocate_lock()
@@ -124,12 +129,12 @@ cdef class LogCore:
 
     @property
     def name(self):
-        """`topic-partition`."""
+        """The name in the form `topic-partition`."""
         return f"{self.topic}-{self.partition}"
 
     @property
     def replicated(self):
-        """Whether set_high_watermark() moves the high watermark, and appends do not."""
+        """Whether set_high_watermark() moves the high watermark, instead of appends."""
         return bool(self.after_write & HAS_REPLICAS)
 
     @property
@@ -155,7 +160,7 @@ cdef class LogCore:
         return 0
 
     def locked(self):
-        """Return a context manager that holds the log's lock; only the file cache's lock nests in it."""
+        """Return a context manager that holds the log's lock. Inside it, only the file cache's lock may be taken."""
         cdef LockedLog held = LockedLog.__new__(LockedLog)
         held.log = self
         return held
@@ -170,11 +175,11 @@ cdef class LogCore:
     # ---- state -------------------------------------------------------------------------------------------------------
 
     cdef int shut_error(self) noexcept:
-        """Return the Kafka error code of a log that is shut."""
+        """Return the Kafka error code of a log that was deleted or is led elsewhere."""
         return UNKNOWN_TOPIC_OR_PARTITION if self.deleted else NOT_LEADER_OR_FOLLOWER
 
     def gauges(self):
-        """Return (bytes, segments, first offset, end offset, unflushed bytes)."""
+        """Return (bytes, number of segments, first offset, end offset, unflushed bytes), for metrics."""
         cdef Segment segment
         cdef int64_t size = 0
         cdef int64_t flushed = 0
@@ -185,17 +190,17 @@ cdef class LogCore:
         return size, len(segments), self.log_start_offset, self.log_end_offset, size - flushed
 
     cpdef int64_t marker_count(self) noexcept:
-        """Return the number of markers in the log.
+        """Return the number of transaction markers that this log has applied.
 
-        The caller reads it before a transaction is admitted and passes it to the next append as `admitted`: a marker
-        written in between revokes the admission.
+        A caller reads it before a transaction is admitted, and passes it to the next append as `admitted`. A marker
+        that was written in between revokes the admission.
         """
         return self.producers.marker_count if self.producers is not None else 0
 
     # ---- watermarks --------------------------------------------------------------------------------------------------
 
     cdef int after_write_locked(self) except -1:
-        """Do the extra work after a successful write."""
+        """Report after a write that a full disk has space again, and move the watermarks."""
         if self.after_write & DISK_WAS_FULL:
             self.owner.storage_recovered_locked()
         if not self.after_write & HAS_REPLICAS:
@@ -205,7 +210,7 @@ cdef class LogCore:
         return self.move_stable_locked()
 
     cdef int move_stable_locked(self) except -1:
-        """Move the last stable offset, as move_stable does, also in a replicated log."""
+        """Move the last stable offset, in a replicated log too."""
         cdef int64_t offset
         if not self.after_write & HAS_REPLICAS:
             return self.move_stable()
@@ -215,7 +220,7 @@ cdef class LogCore:
         return self._check_offsets()
 
     cdef int move_stable(self) except -1:
-        """Publish the last stable offset, which never decreases."""
+        """Move the last stable offset of a log that is not replicated. It never decreases."""
         cdef int64_t offset = min(self.producers.first_open_offset, self.high_watermark)
         # A log start inside an open transaction has moved it past that one's first offset already.
         if offset > self.last_stable_offset:
@@ -232,7 +237,7 @@ cdef class LogCore:
     # ---- read -------------------------------------------------------------------------------------------------------
 
     cdef Segment segment_of(self, int64_t offset, tuple segments):
-        """Return the segment for `offset`: the last one that starts at or below it, else the first."""
+        """Return the segment for `offset`: the last one that starts at or below it, or the first."""
         cdef Py_ssize_t low = 0
         cdef Py_ssize_t high = len(segments)
         cdef Py_ssize_t middle
@@ -246,12 +251,14 @@ cdef class LogCore:
 
     cdef LogSlice read_slice(self, int64_t offset, int64_t size_max, bint whole_first_batch, int64_t upper_offset,
                              ReadResult* out, bint followed=False):
-        """Read whole batches from the one with `offset` (or the next one), below upper_offset, in size_max bytes.
+        """Read whole batches in at most `size_max` bytes, all below `upper_offset`. Return None unless READ_FOUND.
 
-        `followed` also reads a log that this broker does not lead. Returns None unless READ_FOUND. Errors:
-        OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE (quarantined), KAFKA_STORAGE_ERROR, UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        UNKNOWN_TOPIC_OR_PARTITION (deleted), NOT_LEADER_OR_FOLLOWER. READ_DEFER: call read_blocking() first, on the io
-        pool.
+        The first batch is the one that contains `offset`, or the next one. With `whole_first_batch` it may exceed
+        `size_max`. `followed` allows reading a log that this broker does not lead. READ_DEFER: call read_blocking() on
+        the I/O pool first.
+
+        Errors: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE (quarantined), KAFKA_STORAGE_ERROR, UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        UNKNOWN_TOPIC_OR_PARTITION (deleted), NOT_LEADER_OR_FOLLOWER.
         """
         cdef tuple segments = self.segments
         cdef int64_t log_end = self.log_end_offset
@@ -296,7 +303,7 @@ cdef class LogCore:
         return None
 
     cdef int after_fault(self, Segment segment, ReadResult* out) except -1:
-        """Handle a read of zeros in place of a file's bytes: an index is recreated, a log goes offline."""
+        """Handle a read that got zeros instead of a file's bytes. An index is rebuilt; a log goes offline."""
         if not segment.has_fault():
             segment.forget_index()
             out.outcome = READ_DEFER
@@ -306,7 +313,8 @@ cdef class LogCore:
         return out.outcome
 
     cdef Segment _next_segment(self, Segment segment, tuple segments):
-        """Return the segment after one of `segments`, or None. It may be slow: a gap at a segment's end is rare."""
+        """Return the segment after one of `segments`, or None. It is slow, but a gap at the end of a segment is
+        rare."""
         cdef Py_ssize_t i
         for i in range(len(segments) - 1):
             if segments[i] is segment:
@@ -339,7 +347,8 @@ cdef class LogCore:
         return 0
 
     def wake_listeners(self):
-        """Make listeners look again: the log's start or visible end moved, or the log is gone. No lock held."""
+        """Notify listeners that the log start or the readable end moved, or that the log is gone. The lock must not be
+        held."""
         self.notify(LOOK_AGAIN)
         if self.waits is not None:
             self.settle_waits()
@@ -349,12 +358,14 @@ cdef class LogCore:
     # ---- followers: what a leader's log needs at an append; leading.pyx has the rest ---------------------------------
 
     def use_followers(self, Followers followers):
-        """Set the followers that advance() counts; None: there are none. The log's lock is held."""
+        """Set the followers that advance() counts, None for none. The caller holds the log's lock."""
         self.followers = followers
 
     cpdef bint advance(self, double now) except -1:
-        """Raise the high watermark to the replicated end. Return whether it moved. `now` in monotonic seconds. No lock
-        held."""
+        """Raise the high watermark to the replicated end; return whether it moved.
+
+        `now` is in monotonic seconds. The lock must not be held.
+        """
         if self.followers is None or self.followers.replicated_end(self.log_end_offset, now) <= self.high_watermark:
             return False
         self.lock_acquire()
@@ -382,7 +393,8 @@ cdef class LogCore:
         return True
 
     cdef int replicated_error(self, int64_t end_offset) noexcept:
-        """Return the error code (0: none) of an acks=all request that waits for an offset; NOT_YET: it waits on."""
+        """Return the error code of an acks=all request that waits for `end_offset`: 0 none, NOT_YET if it must still
+        wait."""
         if self.shut or self.offline:
             return self.shut_error() if self.shut else KAFKA_STORAGE_ERROR
         if self.high_watermark < end_offset:
@@ -392,13 +404,14 @@ cdef class LogCore:
         return 0
 
     cdef int settle_waits(self) except -1:
-        """End the waits for the high watermark that are over: all of them if this broker is no longer the leader."""
+        """End the waits for the high watermark that it has reached, or all of them if this broker is no longer the
+        leader."""
         cdef int error = self.replicated_error(0)
         cdef int64_t reached = INT64_MAX if self.shut or self.offline else self.high_watermark
         return self.waits.settle(reached, error)
 
     cdef int settle_low_waits(self) except -1:
-        """End the waits for the low watermark that are over."""
+        """End the waits for the low watermark that it has reached, or all of them if the log is gone."""
         cdef int error = 0
         cdef int64_t reached = self.log_start_offset
         if self.shut or self.offline:
@@ -411,7 +424,7 @@ cdef class LogCore:
     # ---- Python's view ----------------------------------------------------------------------------------------------
 
     def read_copy(self, int64_t offset, int64_t size_max, *, bint whole_first_batch=True, upper_offset=None):
-        """Return (outcome, error, bytes) of read_slice: one of READ_..., and Kafka's error code, 0 unless refused."""
+        """Read like read_slice(); return (outcome, error, bytes). The error is Kafka's code, 0 unless refused."""
         cdef ReadResult result
         cdef LogSlice found = self.read_slice(
             offset, size_max, whole_first_batch, INT64_MAX if upper_offset is None else upper_offset, &result)
@@ -423,7 +436,7 @@ cdef class LogCore:
             found.release()
 
     def slice_at(self, int64_t offset, int64_t size_max, *, bint whole_first_batch=True):
-        """Return (outcome, error, LogSlice or None), like read_copy, for callers that keep the slice."""
+        """Read like read_slice(); return (outcome, error, LogSlice or None). The caller releases the slice."""
         cdef ReadResult result
         found = self.read_slice(offset, size_max, whole_first_batch, INT64_MAX, &result)
         return result.outcome, result.error, found
@@ -434,7 +447,7 @@ cdef class LogCore:
                   int64_t index_interval, int64_t index_count_max, int64_t message_size_max, bint log_append_time,
                   int64_t timestamp_before_max_ms, int64_t timestamp_after_max_ms, bint compacted,
                   bint validate_records, int64_t flush_messages, int16_t codec=-1, bint preallocate=False):
-        """Apply the topic's settings from the next append on."""
+        """Set the topic's settings for later appends."""
         self.segment_size_max = segment_size_max
         self.segment_ms = segment_ms
         self.roll_jitter_ms = roll_jitter_ms
@@ -451,7 +464,7 @@ cdef class LogCore:
         self.preallocate = preallocate
 
     def set_segments(self, tuple segments):
-        """Publish a new list of segments."""
+        """Replace the list of segments; the last one becomes active. Raises ValueError for an empty list."""
         cdef Segment last
         if not segments:
             raise ValueError("a log has at least one segment")
@@ -464,10 +477,10 @@ cdef class LogCore:
         self.segments = segments
 
     cdef int _check_contiguous(self, tuple segments) except -1:
-        """Assert that a new active segment starts at the log end, or, in a replica, at most there.
+        """Check that a new active segment starts at the log end (in a replica: at most there).
 
-        In a positional format each segment also starts where the previous one ends. In other formats compaction leaves
-        gaps, so that only the batches show the offsets.
+        In a positional format, each segment also starts where the previous one ends. In other formats compaction leaves
+        gaps.
         """
         cdef Segment before, segment
         for i in range(1, len(segments)):
@@ -483,7 +496,7 @@ cdef class LogCore:
         return 0
 
     def set_offsets(self, int64_t log_start, int64_t flushed, int64_t log_end):
-        """Publish the offsets of a log that is being opened."""
+        """Set the offsets of a log that is being opened."""
         kl_assert(self.log_end_offset <= log_end)
         kl_assert(0 <= log_start)
         kl_assert(log_start <= flushed)
@@ -498,7 +511,7 @@ cdef class LogCore:
         self.last_stable_offset = flushed if self.format.positional else log_start
 
     def set_log_start(self, int64_t log_start):
-        """Raise the log start offset; it never decreases."""
+        """Raise the log start offset. It never decreases."""
         kl_assert(self.log_start_offset <= log_start)
         kl_assert(log_start <= self.log_end_offset)
         assert self.log_start_offset <= log_start <= self.log_end_offset, "log start must rise and stay inside the log"
@@ -513,7 +526,7 @@ cdef class LogCore:
             self.producers.aborted.forget_below(log_start)
 
     def set_flushed(self, int64_t flushed):
-        """Note that records below `flushed` are on the disk; the flushed offset never decreases."""
+        """Record that offsets below `flushed` are on the disk. The flushed offset never decreases."""
         kl_assert(flushed <= self.log_end_offset)
         assert flushed <= self.log_end_offset, "flushed beyond the end"
         if flushed > self.flushed_offset:
@@ -523,10 +536,11 @@ cdef class LogCore:
                 self.last_stable_offset = flushed
 
     def set_high_watermark(self, int64_t offset):
-        """Moves the high watermark of a replicated log up to `offset`, but not beyond its end; whether it moved.
+        """Raise the high watermark of a replicated log to `offset`, at most to the log end; return whether it moved.
 
-        It never goes back: what was seen stays seen, until the log itself is cut (Kafka's UnifiedLog lets a follower's
-        fall back to its leader's, and warns). The lock is not held by the caller.
+        It never decreases until the log itself is truncated: what consumers have seen stays visible. In Kafka's
+        UnifiedLog, a follower's high watermark may fall back to its leader's, with a warning. The caller must not hold
+        the lock.
         """
         if not self.after_write & HAS_REPLICAS:
             raise ValueError("the high watermark of this log is its end")
@@ -545,8 +559,10 @@ cdef class LogCore:
         return True
 
     def set_replicated(self, bint replicated):
-        """Whether set_high_watermark() moves the high watermark from now on; else it is the log's end. Of a log that
-        was made for replicas; lock held."""
+        """Set whether set_high_watermark() moves the high watermark, or the log end does.
+
+        Only for a log that was created with replicas. The caller holds the log's lock.
+        """
         if not replicated:
             self.after_write &= ~HAS_REPLICAS
             self.high_watermark = self.log_end_offset
@@ -557,14 +573,15 @@ cdef class LogCore:
             self.move_stable_locked()
 
     def begin_flush(self):
-        """(log end, segments) of what a flush starting now will have made durable; the counters start again."""
+        """Reset the counters of unflushed records; return (log end, segments) that a flush starting now makes
+        durable."""
         self.unflushed_count = 0
         self.unflushed_since = 0.0
         self.dirty_logs.discard(self.owner)
         return self.log_end_offset, self.segments
 
     def set_producers(self, ProducerTable producers):
-        """Publishes the state of the producers, and with it how far read_committed clients may read."""
+        """Set the state of producers, which also determines the last stable offset."""
         producers.aborted.forget_below(self.log_start_offset)
         if self.after_write & HAS_REPLICAS:
             assert producers.replicated, "a table that forgets what replicas may lose"
@@ -573,19 +590,21 @@ cdef class LogCore:
         self.move_stable_locked()
 
     def set_leader_epoch(self, int32_t leader_epoch, bint recorded):
-        """Set the epoch of new batches; `recorded`: it is in leader-epoch-checkpoint."""
+        """Set the leader epoch of new batches. `recorded`: the epoch is in the file leader-epoch-checkpoint."""
         self.leader_epoch = leader_epoch
         self.epoch_recorded = recorded
 
     def set_led(self, bint led, int32_t leader_id=-1):
-        """Set whether this broker leads the partition. If not, appends and reads return NOT_LEADER_OR_FOLLOWER, and
-        `leader_id` is the known leader or -1. The log's lock is held, or no other thread has the log yet."""
+        """Set whether this broker leads the partition. If not, appends and reads return NOT_LEADER_OR_FOLLOWER.
+
+        `leader_id` is the known leader or -1. The caller holds the log's lock, or no other thread has the log yet.
+        """
         self.led = led
         self.leader_id = leader_id
         self.shut = self.deleted or not led
 
     def set_offline(self):
-        """Make appends and reads return KAFKA_STORAGE_ERROR. Return False if they already did."""
+        """Make appends and reads return KAFKA_STORAGE_ERROR. Return False if they already do."""
         if self.offline:
             return False
         self.offline = True

@@ -1,4 +1,4 @@
-"""A view of a range of one segment's bytes, which a read returns instead of a copy."""
+"""Give a read a view of a range of one segment, instead of a copy of its bytes."""
 
 from libc.stdint cimport int64_t
 

@@ -1,7 +1,7 @@
-"""A view of a range of one segment's bytes, which a read returns instead of a copy.
+"""Give a read a view of a range of one segment, instead of a copy of its bytes.
 
-A slice pins its segment: retention and compaction can delete the file's name but not its bytes. segment.pyx defines how
-the bytes may be used, and how to detect that the file was truncated under its map.
+A slice pins its segment. Meanwhile, retention and compaction may delete the file's name, but not its bytes. segment.pyx
+explains how to use these bytes, and how to detect that the file was truncated under its map.
 
 Thread rule: a slice belongs to one thread at a time. `failed` needs only the GIL.
 """
@@ -27,14 +27,14 @@ cdef class LogSlice:
             self.segment.unpin()
 
     cpdef release(self):
-        """Gives the bytes back; they must not be touched afterwards. Twice is harmless."""
+        """Unpin the segment. The bytes must not be used afterwards. A second call does nothing."""
         cdef Segment segment = self.segment
         if segment is not None:
             self.segment = None
             segment.unpin()
 
     def tobytes(self):
-        """A copy of the bytes; SegmentUnreadable."""
+        """Return a copy of the bytes. Raises SegmentUnreadable."""
         if self.segment is None:
             raise ValueError("slice was released")
         found = <bytes>self.segment.map[self.position:self.position + self.size]
@@ -42,14 +42,14 @@ cdef class LogSlice:
         return found
 
     cdef int failed(self, int error) except -1:
-        """A system call could not read the bytes, with this errno: the log goes offline. GIL held, no lock needed."""
+        """Take the log offline, because a system call could not read the bytes. Needs the GIL and no lock."""
         self.segment.note_unreadable()
         self.owner.read_failed(self.segment, error)
         return 0
 
 
 cdef LogSlice make_slice(object owner, Segment segment, int64_t position, int64_t size):
-    """Takes over the caller's pin."""
+    """Return a slice, which releases the caller's pin later."""
     kl_assert(segment.pins > 0)
     kl_assert(position >= 0)
     kl_assert(size > 0)

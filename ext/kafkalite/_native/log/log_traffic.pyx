@@ -1,4 +1,4 @@
-"""Count the bytes and records that are appended to and read from logs, for metrics. Each log has a `Traffic`.
+"""Sum up the metrics of logs: batches and bytes that were appended, read or refused. Each log counts in its `Traffic`.
 
 Thread rule: any thread, with the GIL.
 """
@@ -9,9 +9,13 @@ from kafkalite._native.log.log_core cimport LogCore, Traffic
 
 
 def sum_traffic(logs):
-    """Of several logs, since each was loaded: batches given, refused, and refused for their checksum; records and bytes
-    appended, bytes refused; reads that were answered, refused, converted, and their bytes; batches refused for their
-    magic, for offsets, count or sequence; records refused for the key that they lack."""
+    """Return the sums of these counters over several logs, each since it was loaded, as a tuple of 13 numbers:
+
+        appended batches, refused batches, of which with a wrong checksum
+        appended records, appended bytes, refused bytes
+        reads, refused reads, converted reads, bytes read
+        batches refused for their magic; for offsets, count or sequence; records refused for a missing key
+    """
     cdef LogCore log
     cdef Traffic* traffic
     cdef int64_t[13] sums

@@ -1,21 +1,22 @@
 """Keep the state of a partition's idempotent and transactional producers, and check their batches as Kafka does.
 
-A producer id has an epoch, its last five batches, the start of its open transaction, and the epoch of the coordinator
-that wrote its last marker. A batch is remembered by its sequence numbers and offsets, so that a duplicate is answered
-with the original offset. The log as a whole has its open transactions, ordered by first offset, and its aborted ones.
-All state derives from the log and is rebuilt from a snapshot and the batches after it.
+For each producer id the table has its epoch, its last five batches, the start of its open transaction, and the epoch of
+the coordinator that wrote its last marker. A batch is remembered by its sequence numbers and offsets, so that a
+duplicate gets the original offset. For the whole log it has the open and the aborted transactions. All this derives
+from the log, and is rebuilt from a snapshot and the batches after it.
 
 A transaction is open from its first batch to its marker. Sequence numbers continue after a marker of the same epoch
-(KIP-98). They restart at 0 with a newer epoch, in a marker or a batch; every KIP-890 marker has a newer epoch. The
-coordinator admits a transaction once, before its first batch in this log. A marker that arrives in between revokes the
-admission: a late batch cannot open a transaction that would never end.
+(KIP-98), and restart at 0 with a newer epoch; every KIP-890 marker has a newer epoch. Sequence numbers run from 0 to
+2^31-1 and wrap to 0.
 
-In a log with replicas, a new leader may lack a marker. So a transaction stays undecided until the high watermark has
-passed its marker (Kafka's ProducerStateManager calls these transactions unreplicated). Of these, only transactions that
-can have the lowest first offset are kept: none that began after another one and ended before it.
+The coordinator admits a transaction once, before its first batch in this log. A marker that arrives in between revokes
+the admission. Otherwise a late batch could open a transaction that never ends.
 
-Thread rule: a table belongs to one log and is used only under that log's lock, except for `aborted`. Sequence numbers
-run from 0 to 2^31-1 and wrap to 0.
+In a replicated log, a new leader may lack a marker. So a transaction is undecided until the high watermark has passed
+its marker (Kafka's ProducerStateManager calls such transactions unreplicated). Only those that can have the lowest
+first offset are kept: not one that began after another and ended before it.
+
+Thread rule: a table belongs to one log, and is used only under this log's lock, except for `aborted`.
 """
 
 from libc.stdint cimport INT64_MAX, int16_t, int32_t, int64_t
@@ -96,7 +97,7 @@ cdef class ProducerEntry:
         self.last_timestamp = -1
 
     cdef int push(self, const ItemInfo* info, int64_t now_ms) except -1:
-        """Add an appended batch as the newest; a full window drops its oldest."""
+        """Add an appended batch as the newest. If five are remembered, forget the oldest."""
         cdef SequenceSpan* span
         cdef int i
         kl_assert(self.span_count >= 0)
@@ -164,8 +165,9 @@ cdef class ProducerTable:
                    int* error) except -1:
         """Check a batch before it is appended.
 
-        Returns CHECK_GOOD to append it, CHECK_DUPLICATE with the original in `duplicate`, CHECK_ASK, or CHECK_REFUSED
-        with an error code. `admitted`: the marker_count at the time when the transaction was admitted, or NOT_ADMITTED.
+        Returns CHECK_GOOD, CHECK_DUPLICATE with the original batch in `duplicate`, CHECK_ASK if the coordinator must
+        first admit the transaction, or CHECK_REFUSED with an error code. `admitted` is the marker_count when the
+        transaction was admitted, or NOT_ADMITTED.
         """
         cdef ProducerEntry entry = <ProducerEntry>self.entries.get(info.producer_id)
         cdef bint transactional = info.attributes & TRANSACTIONAL
@@ -202,14 +204,15 @@ cdef class ProducerTable:
         return CHECK_GOOD
 
     cdef bint follows(self, ProducerEntry entry, const ItemInfo* info) noexcept:
-        """Return whether the batch's sequence follows the producer's newest batch."""
+        """Return whether the batch's first sequence number follows the producer's newest batch."""
         cdef int32_t newest = -1
         if info.producer_epoch == entry.epoch and entry.span_count:
             newest = entry.spans[entry.span_count - 1].last_sequence
         return info.base_sequence == (0 if newest == SEQUENCE_MAX else newest + 1)
 
     cdef int check_marker(self, const ItemInfo* info, const Marker* marker, bint strict) except -1:
-        """Check a marker; return 0 or an error code. `strict` (KIP-890): its epoch must be above the transaction's."""
+        """Check a marker; return 0 or an error code. `strict` (KIP-890): its epoch must be newer than the
+        transaction's."""
         cdef ProducerEntry entry = <ProducerEntry>self.entries.get(info.producer_id)
         if entry is None:
             return 0
@@ -224,7 +227,7 @@ cdef class ProducerTable:
     # ---- what the log contains --------------------------------------------------------------------------------------
 
     cdef int update(self, const ItemInfo* info, int64_t now_ms) except -1:
-        """Apply a batch of records that is in the log, without checks."""
+        """Apply a batch that is in the log, without checks."""
         cdef ProducerEntry entry = self.entry_of(info)
         if info.attributes & TRANSACTIONAL and entry.transaction_offset < 0:
             self.put_open(info.base_offset, info.producer_id)
@@ -234,7 +237,7 @@ cdef class ProducerTable:
         return 0
 
     cdef ProducerEntry entry_of(self, const ItemInfo* info):
-        """Return the entry of the batch's producer; a new entry may remove old ones of a full table."""
+        """Return the entry of the batch's producer, or a new one. If the table is full, old entries are removed."""
         cdef ProducerEntry entry = <ProducerEntry>self.entries.get(info.producer_id)
         if entry is None:
             if len(self.entries) >= self.count_max:
@@ -255,9 +258,9 @@ cdef class ProducerTable:
             self.forgotten_marker_number = max(self.forgotten_marker_number, entry.marker_number)
 
     cdef int update_marker(self, const ItemInfo* info, const Marker* marker, int64_t now_ms) except -1:
-        """Apply a commit or abort marker that is in the log: it ends the producer's open transaction, if any.
+        """Apply a commit or abort marker that is in the log. It ends the producer's open transaction, if any.
 
-        An empty marker means only that every record of its transaction is gone.
+        A marker whose record was removed by compaction only means that all records of its transaction are gone too.
         """
         cdef ProducerEntry entry = self.entry_of(info)
         cdef int64_t first_offset = entry.transaction_offset
@@ -288,7 +291,7 @@ cdef class ProducerTable:
     # ---- open transactions ------------------------------------------------------------------------------------------
 
     cdef Py_ssize_t find_open(self, int64_t first_offset) noexcept nogil:
-        """Return the first index whose offset is not below `first_offset`."""
+        """Return the index of the first open transaction at or above `first_offset`."""
         cdef Py_ssize_t low = self.opened_start
         cdef Py_ssize_t high = self.opened_end
         cdef Py_ssize_t middle
@@ -301,7 +304,7 @@ cdef class ProducerTable:
         return low
 
     cdef int put_open(self, int64_t first_offset, int64_t producer_id) except -1:
-        """Add an open transaction: after all others, unless a snapshot is being read."""
+        """Add an open transaction. It is the newest, unless a snapshot is being read."""
         cdef Py_ssize_t place
         if self.opened_end == self.opened_capacity:
             self.make_room()
@@ -322,7 +325,7 @@ cdef class ProducerTable:
         return 0
 
     cdef int take_open(self, int64_t first_offset) except -1:
-        """Mark a transaction as ended in the array of open ones."""
+        """Mark a transaction as ended in the array of open transactions."""
         cdef Py_ssize_t place = self.find_open(first_offset)
         assert place < self.opened_end and self.opened[place].first_offset == first_offset, "it was not open"
         assert self.opened[place].producer_id != ENDED, "it had ended"
@@ -340,7 +343,8 @@ cdef class ProducerTable:
         return 0
 
     cdef int make_room(self) except -1:
-        """Remove the gaps, into twice the memory if more than half is open; so the work for each gap is constant."""
+        """Compact the array of open transactions, and double it if more than half are open. The cost per gap is
+        constant."""
         cdef Py_ssize_t capacity = max(<Py_ssize_t>OPENED_CAPACITY_MIN, self.opened_capacity)
         cdef Py_ssize_t i, kept = 0
         cdef OpenTransaction* fresh
@@ -364,14 +368,14 @@ cdef class ProducerTable:
     # ---- transactions that replicas may lose the end of -------------------------------------------------------------
 
     cdef int set_replicated(self, bint replicated) noexcept:
-        """Set whether the log is replicated; if not, all ended transactions are decided at once."""
+        """Set whether the log is replicated. If not, all ended transactions are decided at once."""
         if not replicated:
             self.ended_start = self.ended_end = 0
         self.replicated = replicated
         return 0
 
     cdef int put_ended(self, int64_t first_offset, int64_t marker_offset) except -1:
-        """Add a transaction whose marker has the highest offset so far."""
+        """Add an ended transaction, whose marker has the highest offset so far."""
         cdef Py_ssize_t capacity
         cdef EndedTransaction* grown
         while self.ended_end > self.ended_start and self.ended[self.ended_end - 1].first_offset >= first_offset:
@@ -395,13 +399,13 @@ cdef class ProducerTable:
         return 0
 
     cdef int64_t first_undecided(self) noexcept:
-        """Return the first offset of the oldest transaction that is open or whose marker may be lost, or INT64_MAX."""
+        """Return the first offset of the oldest transaction that is open or undecided, or INT64_MAX."""
         if self.ended_start < self.ended_end:
             return min(self.first_open_offset, self.ended[self.ended_start].first_offset)
         return self.first_open_offset
 
     cdef int forget_replicated(self, int64_t high_watermark) noexcept:
-        """Apply the high watermark: transactions whose marker is below it are decided for good."""
+        """Apply a new high watermark: transactions whose markers are below it are decided."""
         while self.ended_start < self.ended_end and self.ended[self.ended_start].marker_offset < high_watermark:
             self.ended_start += 1
         if self.ended_start == self.ended_end:
@@ -409,7 +413,7 @@ cdef class ProducerTable:
         return 0
 
     cdef bint reaches(self, int64_t offset) except -1:
-        """Return whether any of this state comes from `offset` or above: a log truncated there needs a new table."""
+        """Return whether any state derives from `offset` or above. Then a log truncated there needs a new table."""
         cdef ProducerEntry entry
         if self.ended_end > self.ended_start and self.ended[self.ended_end - 1].marker_offset >= offset:
             return True
@@ -432,7 +436,7 @@ cdef class ProducerTable:
 
     def restore(self, int64_t producer_id, int16_t epoch, spans, *, int32_t coordinator_epoch=-1,
                 int64_t transaction_offset=-1, int64_t last_offset=-1, int64_t last_timestamp=-1, int64_t seen_ms=0):
-        """Restore an entry of a snapshot; `spans` has at most five batches, as ProducerEntry.batches() returns them."""
+        """Restore an entry of a snapshot. `spans` has at most five batches, as ProducerEntry.batches() returns them."""
         cdef ProducerEntry entry = ProducerEntry(producer_id, epoch)
         cdef int i = 0
         for first_sequence, last_sequence, first_offset, last_span_offset, timestamp in spans:
@@ -455,7 +459,7 @@ cdef class ProducerTable:
             self.put_open(transaction_offset, producer_id)
 
     def expire(self, int64_t now_ms, int64_t idle_max_ms):
-        """Remove producers idle for idle_max_ms without an open transaction; return how many."""
+        """Remove producers without an open transaction that were idle for `idle_max_ms`; return how many."""
         cdef ProducerEntry entry
         gone = []
         for entry in self.entries.values():

@@ -1,7 +1,8 @@
-"""Define the interface of a stored record format. `v2` (record batches) and 0.7's `classic` format implement it.
+"""Define the interface of a stored record format, and implement it for record batches (`v2`).
 
-The log itself knows only segments, positions and offsets. A format parses one stored item (a batch, or a classic
-message), checks its checksum, and writes offset and leader epoch into bytes about to be appended.
+A log knows only segments, positions and offsets. A format parses one stored item (a batch, or a message of Kafka 0.7),
+checks its checksum, and writes offset and leader epoch into bytes that are about to be appended. classic_log implements
+the format `classic` of Kafka 0.7.
 """
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t

@@ -1,8 +1,9 @@
-"""Define the interface of a stored record format. `v2` (record batches) and 0.7's `classic` format implement it.
+"""Define the interface of a stored record format, and implement it for record batches (`v2`).
 
-A record batch v2 has the same bytes on disk and on the wire; batch.pxd shows its layout.
+A record batch has the same bytes on disk and on the wire; batch.pxd shows its layout, and the module `batch` reads the
+records in it.
 
-A format object has no state. Any thread may use it, without the GIL. The module `batch` reads the records in a batch.
+Thread rule: a format has no state, so any thread may use it, without the GIL.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -52,47 +53,49 @@ from kafkalite._native.wire.error_codes cimport (
 
 
 cdef class RecordFormat:
-    """Base of the formats. It rejects every byte."""
+    """The base class of record formats. It rejects all bytes."""
 
     cdef int parse(self, const unsigned char* data, int64_t left, int64_t place, ItemInfo* out) noexcept nogil:
-        """Reads the item at `data` (its `position` is the caller's) without trusting a single field.
+        """Parse the item at `data` without trusting any field. The caller sets `position`.
 
-        `place` is the segment's base offset plus the position, the offset where the format is positional.
+        `place` is the segment's base offset plus the position, which is the offset in a positional format.
         """
         return PARSE_INVALID
 
     cdef bint intact(self, const unsigned char* data, const ItemInfo* info) noexcept nogil:
-        """Whether the checksum of a parsed item is right."""
+        """Return whether the checksum of a parsed item is right."""
         return False
 
     cdef int check(self, const unsigned char* data, int64_t size, int64_t size_max, ItemInfo* out) noexcept nogil:
-        """Checks what comes before the checksum of a produced item: 0 or a Kafka error code. Fills `out`."""
+        """Check a produced item except for its checksum, and fill `out`; return 0 or a Kafka error code."""
         return INVALID_RECORD
 
     cdef int check_fields(self, ItemInfo* info, bint internal) noexcept nogil:
-        """Checks what comes after the checksum, from the header alone: 0 or an error code. `internal`: a batch of a
-        coordinator of ours, which has a producer and yet no sequence."""
+        """Check the header's other fields, after the checksum; return 0 or an error code.
+
+        `internal`: the batch is from a coordinator of this broker, which has a producer id but no sequence.
+        """
         return INVALID_RECORD
 
     cdef void check_records(self, const unsigned char* data, const ItemInfo* info, bint key_required,
                             int64_t timestamp_min, int64_t timestamp_max, RecordsVerdict* verdict) noexcept nogil:
-        """Walks the records of an item that is not compressed; timestamps in ms, both bounds inclusive."""
+        """Check the records of an uncompressed item. Timestamps are in ms, and both bounds are inclusive."""
         verdict.error = INVALID_RECORD
         verdict.bad_index = -1
 
     cdef void correct_timestamp(self, unsigned char* data, ItemInfo* info, int64_t max_timestamp) noexcept nogil:
-        """Makes the header tell the largest timestamp that its records really have."""
+        """Set the header's largest timestamp to the one that its records really have."""
 
     cdef void place(self, unsigned char* data, ItemInfo* info, int64_t base_offset,
                     int32_t leader_epoch) noexcept nogil:
-        """Puts offset and leader epoch into bytes about to be appended, and into `info`."""
+        """Write offset and leader epoch into bytes about to be appended, and into `info`."""
 
     cdef void stamp(self, unsigned char* data, ItemInfo* info, int64_t time_ms) noexcept nogil:
-        """Makes time_ms the append time of the item, and its checksum right again."""
+        """Write an append time in ms into an item, and correct its checksum."""
 
 
 cdef inline void load_fields(const unsigned char* data, ItemInfo* out) noexcept nogil:
-    """Read the fields of a batch's header after offset and length."""
+    """Read the fields of a batch header after offset and length."""
     out.leader_epoch = load_i32(data + LEADER_EPOCH_AT)
     out.crc = load_u32(data + CRC_AT)
     out.attributes = load_i16(data + ATTRIBUTES_AT)
@@ -106,7 +109,7 @@ cdef inline void load_fields(const unsigned char* data, ItemInfo* out) noexcept 
 
 
 cdef class V2Format(RecordFormat):
-    """Record batches of magic 2."""
+    """The format of record batches (magic 2)."""
 
     def __cinit__(self):
         self.name = "v2"
@@ -135,7 +138,7 @@ cdef class V2Format(RecordFormat):
         return crc32c(data + CRC_FROM, <size_t>(info.size - CRC_FROM)) == info.crc
 
     cdef int check(self, const unsigned char* data, int64_t size, int64_t size_max, ItemInfo* out) noexcept nogil:
-        """Checks, in Kafka's order: one batch of magic 2, base offset 0, size, completeness."""
+        """Check, in Kafka's order: one batch, magic 2, base offset 0, size, completeness."""
         cdef int64_t total
         out.fault = ITEM_GOOD
         if size <= MAGIC_AT or data[MAGIC_AT] != MAGIC_V2:

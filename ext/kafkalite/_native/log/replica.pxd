@@ -1,4 +1,4 @@
-"""A follower's log: append the leader's batches with their offsets, and truncate where the logs diverge."""
+"""Append the leader's batches to a follower's log, and truncate it where the two logs diverge."""
 
 from libc.stdint cimport int32_t, int64_t
 

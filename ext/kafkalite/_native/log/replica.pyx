@@ -1,18 +1,19 @@
-"""A follower's log: append the leader's batches with their offsets, and truncate where the logs diverge.
+"""Append the leader's batches to a follower's log, and truncate it where the two logs diverge.
 
     append     the leader's batches ▸ all of them checked, without the GIL ▸ written in runs
     cut        a new list of segments, the log end and everything derived from it, published in one step
 
-A batch keeps its offsets, its leader epoch and every other byte. The leader's checks (sequences, timestamps, keys,
-sizes) are not repeated. Offsets may have gaps, because a compacted leader has them, but never decrease. A batch with a
-higher epoch than the fetch had is skipped, with everything after it: its sender has lost leadership meanwhile
-(KAFKA-18723). Sources: Kafka's UnifiedLog.appendAsFollower, truncateTo.
+Append: batches are stored unchanged, with their offsets and leader epochs. The leader's checks (sequences, timestamps,
+keys, sizes) are not repeated. Offsets may have gaps, as in a compacted leader, but never decrease. A batch with a
+higher epoch than the fetch ends the append, because its sender has lost leadership meanwhile (KAFKA-18723).
 
-A cut never shortens a file while it is read. A new object replaces the segment that contains the new end, and the old
-one is deleted as by retention. Readers that have the old segment pinned continue in its file; later readers find the
-new one. The file is shortened only if it has no pin when the cut is published; otherwise the kept part was copied to a
-new file before. `cut_count` increases with each cut, so that a thread which has paused between two reads of the log
-notices it.
+Cut: a file is never shortened while it is read. A new segment object replaces the one that contains the new end, and
+the old object is deleted as by retention. Readers that have pinned the old object continue in its file; later readers
+use the new one. If the old file is pinned when the cut is published, the kept part is in a new file, copied before.
+Otherwise the file itself is shortened. `cut_count` increases with each cut, so that a thread between two reads of the
+log can detect it.
+
+Source: UnifiedLog.appendAsFollower and truncateTo of Kafka.
 
 Thread rule: LogCore's.
 """
@@ -35,7 +36,7 @@ cdef enum:
 
 cdef void examine(RecordFormat format, const unsigned char* data, int64_t size, int32_t epoch_max,
                   Given* out) noexcept nogil:
-    """Walks a leader's records up to a batch that is not whole, or of an epoch above epoch_max."""
+    """Check a leader's batches, up to one that is incomplete or has an epoch above `epoch_max`."""
     cdef ItemInfo info
     cdef int64_t next_offset = -1
     cdef int result
@@ -66,7 +67,7 @@ cdef void examine(RecordFormat format, const unsigned char* data, int64_t size, 
 
 cdef int64_t run_end(RecordFormat format, const unsigned char* data, int64_t position, int64_t size,
                      int64_t base_offset, int64_t room) noexcept nogil:
-    """The end of the batches from `position` on that go into one segment in one write: one at least."""
+    """Return the end of the batches from `position` on that fit into one write to one segment, at least one."""
     cdef ItemInfo info
     cdef int64_t end = position
     cdef int32_t epoch = 0
@@ -81,7 +82,7 @@ cdef int64_t run_end(RecordFormat format, const unsigned char* data, int64_t pos
 
 
 cdef class Replica:
-    """Append the leader's batches to a log, and remove those from its end that the leader does not have."""
+    """Appends the leader's batches to a log, and truncates batches that the leader does not have."""
 
     def __init__(self, LogCore log not None):
         if not log.after_write & HAS_REPLICAS:
@@ -93,11 +94,12 @@ cdef class Replica:
     # ---- append -----------------------------------------------------------------------------------------------------
 
     def append(self, const unsigned char[::1] records, int32_t leader_epoch, int64_t high_watermark=-1):
-        """Append whole batches of a leader: all of them, or none if the outcome is not FOLLOW_DONE, except those before
-        a failed write. Return (outcome, error, first offset, last offset of the first batch, bytes appended).
+        """Append whole batches of the leader. Return (outcome, error, first offset, last offset of the first batch,
+        bytes).
 
-        `leader_epoch`: the epoch of the fetch. `high_watermark`: the leader's; the log's rises to it, at most to the
-        log end. May block.
+        `leader_epoch` is the epoch of the fetch. `high_watermark` is the leader's; this log's rises to it, at most to
+        the log end. Either all batches are appended, or none if the outcome is not FOLLOW_DONE; but a failed write
+        keeps those before it. May block.
         """
         cdef LogCore log = self.log
         cdef RecordFormat format = log.format
@@ -127,7 +129,7 @@ cdef class Replica:
         return given.outcome, error, given.first_offset, given.last_offset, taken
 
     cdef bint _see_locked(self, int64_t high_watermark) except -1:
-        """Moves the high watermark."""
+        """Raise the high watermark, at most to the log end. Return whether it moved."""
         cdef LogCore log = self.log
         high_watermark = min(high_watermark, log.log_end_offset)
         if high_watermark <= log.high_watermark:
@@ -188,7 +190,7 @@ cdef class Replica:
         return FOLLOW_DONE
 
     cdef int _take(self, const unsigned char* data, int64_t position, int64_t end, int64_t now_ms) except -1:
-        """Publish batches that were written after the active segment's end."""
+        """Make batches readable that were written to the end of the active segment."""
         cdef LogCore log = self.log
         cdef RecordFormat format = log.format
         cdef Segment segment = log.active
@@ -215,8 +217,10 @@ cdef class Replica:
     # ---- cut --------------------------------------------------------------------------------------------------------
 
     def lower(self, int64_t offset):
-        """Lower the flushed offset, the high watermark and the log start to at most `offset`. Log's and flush lock
-        held."""
+        """Lower the flushed offset, the high watermark and the log start to at most `offset`.
+
+        The caller holds the log's lock and the flush lock.
+        """
         cdef LogCore log = self.log
         log.log_start_offset = min(log.log_start_offset, offset)
         log.flushed_offset = max(log.log_start_offset, min(log.flushed_offset, offset))
@@ -226,11 +230,11 @@ cdef class Replica:
 
     def publish_cut(self, tuple segments not None, int64_t log_start, int64_t log_end, *, Segment unpinned=None,
                     bint anew=False):
-        """Publish a truncated or restarted log: its segments, and everything derived from its end. Other segments are
-        deleted. Return False, without a change, if `unpinned` has a pin. Log's and flush lock held.
+        """Publish a truncated or restarted log: its segments, and everything that derives from its end.
 
-        The producers' state is dropped if it extends beyond the new end. `anew` replaces the log by an empty one and
-        drops the state too.
+        Segments that are not in the new list are deleted. Returns False, without a change, if the segment `unpinned`
+        has a pin. The producers' state is dropped if it extends beyond the new end, or with `anew`, which replaces the
+        log by an empty one. The caller holds the log's lock and the flush lock.
         """
         cdef LogCore log = self.log
         cdef tuple before = log.segments
@@ -258,8 +262,10 @@ cdef class Replica:
 
 
 def epoch_starts(Segment segment, int64_t position, int64_t end, int32_t epoch):
-    """[(leader epoch, base offset)] of the batches in [position, end) whose epoch is another than the one before has,
-    which is `epoch` at first; stops at bytes that are no batch. May block."""
+    """Return (leader epoch, base offset) of each batch in [position, end) with which a new epoch begins. May block.
+
+    `epoch` is the epoch before the first batch. It stops at bytes that are not a batch.
+    """
     cdef RecordFormat format = segment.format
     cdef const unsigned char* map
     cdef ItemInfo info

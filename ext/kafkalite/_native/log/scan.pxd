@@ -1,4 +1,4 @@
-"""Scan the batches of a segment: for recovery, verification, index building, producer state and look-ups by time."""
+"""Scan the batches of a segment, for recovery, verification, indexes, producer state and look-ups by time."""
 
 from libc.stdint cimport int32_t, int64_t, uint32_t
 

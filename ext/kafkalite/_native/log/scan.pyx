@@ -1,17 +1,18 @@
-"""Scan the batches of a segment: for recovery, verification, index building, producer state and look-ups by time.
+"""Scan the batches of a segment, for recovery, verification, indexes, producer state and look-ups by time.
 
-A scan goes from one batch boundary to the next, in chunks. It checks the headers of a chunk (and, if requested, the
-checksums) without the GIL, and then uses the results with the GIL. It stops at the given end, or at the first bytes
-that are not a batch. kafkalite.broker.log.recovery decides what such bytes mean: an incomplete batch at the end, which
-is cut, or damage, which is quarantined.
+A scan goes from batch to batch, in chunks. It checks the headers of a chunk without the GIL, and the checksums if
+requested; then it processes the batches with the GIL.
 
-The CRC does not cover the base offset, so the order of batches is checked. A batch must not begin below the offset
-after the previous batch. If it begins above it (a gap, which is legal after compaction), it must not overlap the next
-batch. From offset `contiguous_from` on, no gap is allowed, because unflushed batches are never compacted.
+It stops at the given end, or at the first bytes that are not a batch. kafkalite.broker.log.recovery decides what such
+bytes are: an incomplete batch at the end, which is truncated, or damage, which is quarantined.
 
-A file that becomes unreadable ends the scan with SegmentUnreadable; the results so far must not be used.
+The CRC does not cover the base offset, so the scan also checks the order. A batch must not begin below the offset after
+the previous batch. If it begins above (a gap, as after compaction), it must not overlap the next batch. From offset
+`contiguous_from` on no gap is allowed, because unflushed batches are never compacted.
 
-Thread rule: a scan belongs to one thread. The segment is pinned during run() and resync() only.
+A file that becomes unreadable ends the scan with SegmentUnreadable. Its results must then be discarded.
+
+Thread rule: a scan belongs to one thread. The segment is pinned only during run() and resync().
 """
 
 from libc.stdint cimport INT64_MAX, int64_t
@@ -59,7 +60,7 @@ cdef bint fits(RecordFormat format, const unsigned char* map, const Walk* walk, 
 
 cdef int walk_chunk(RecordFormat format, const unsigned char* map, Walk* walk, ItemInfo* batches,
                     int64_t* count) noexcept nogil:
-    """Fills `batches`; WALK_INVALID when the bytes at walk.position are no batch that fits."""
+    """Parse a chunk of batches. Returns WALK_INVALID if the bytes at `walk.position` are not a batch in order."""
     cdef int64_t start = walk.position
     cdef ItemInfo* info
     count[0] = 0
@@ -80,9 +81,9 @@ cdef int walk_chunk(RecordFormat format, const unsigned char* map, Walk* walk, I
 
 cdef int64_t find_batch(RecordFormat format, const unsigned char* map, int64_t position, const Walk* walk,
                         ItemInfo* info) noexcept nogil:
-    """The first position at or above `position` where an intact batch starts that fits, or -1.
+    """Return the first position from `position` on where an intact batch in order begins, or -1.
 
-    Records may hold bytes that look like batches, so it must also be followed by the end or by a batch in order.
+    A record may contain bytes that look like a batch. So the end or another batch in order must follow.
     """
     cdef ItemInfo following
     cdef int64_t after
@@ -102,7 +103,7 @@ cdef int64_t find_batch(RecordFormat format, const unsigned char* map, int64_t p
 
 
 cdef class SegmentScan:
-    """A walk over the batches of one segment, from `position`, where a batch with `next_offset` or above starts."""
+    """A scan of one segment. It begins at `position`, with a batch whose offset is `next_offset` or above."""
 
     def __init__(self, Segment segment, *, int64_t position=0, int64_t next_offset=-1, SegmentIndex index=None,
                  int64_t index_interval=0, int64_t bytes_since_entry=0, ProducerTable producers=None,
@@ -121,8 +122,11 @@ cdef class SegmentScan:
         self.last_position = last_position
 
     def install(self, *, int64_t verified_from=INT64_MAX):
-        """Gives the segment what the walk has learned: its index, times and last batch, and that its bytes from
-        `verified_from` on were checked on the way (0: all of them)."""
+        """Give the segment the results of the scan: its index, timestamps and last batch.
+
+        The segment's bytes from `verified_from` on count as checked; 0: all of them. Raises ValueError without an
+        index.
+        """
         if self.index is None:
             raise ValueError("a scan without an index has nothing to give")
         self.segment.set_verified_from(verified_from)
@@ -158,7 +162,7 @@ cdef class SegmentScan:
         return self.producers.update(info, info.max_timestamp)
 
     def run(self, int64_t end, *, bint verify, int64_t contiguous_from=INT64_MAX, int64_t offset_limit=INT64_MAX):
-        """Walks to position `end`; True when it got there, False when what is at `position` is no batch that fits."""
+        """Scan to position `end`. Return False if the bytes at `position` are not a batch in order."""
         cdef ItemInfo batches[CHUNK_BATCHES]
         cdef Walk walk
         cdef RecordFormat format = self.segment.format
@@ -187,7 +191,8 @@ cdef class SegmentScan:
         return result == WALKED
 
     def resync(self, int64_t end, *, int64_t offset_limit=INT64_MAX):
-        """The next intact batch after a bad one: (position, base offset); None: there is none before `end`."""
+        """Return (position, base offset) of the next intact batch after a bad one, or None if there is none before
+        `end`."""
         cdef ItemInfo info
         cdef Walk walk
         cdef RecordFormat format = self.segment.format
@@ -211,17 +216,17 @@ cdef class SegmentScan:
         return None if found < 0 else (found, info.base_offset)
 
     def skip_to(self, int64_t position, int64_t next_offset):
-        """Continue at another batch boundary, after bytes that are no batches."""
+        """Continue at another batch boundary, after bytes that are not batches."""
         self.position = position
         self.next_offset = next_offset
 
     def first_bad_offset(self):
-        """The offset that the batch at `position` should have had."""
+        """Return the offset that the batch at `position` should have."""
         return self.next_offset if self.next_offset >= 0 else self.segment.base_offset
 
 
 def batch_headers(Segment segment, int64_t position, int64_t end, *, int64_t count_max=1024):
-    """Up to count_max headers from a batch boundary, as dicts; stops early at bytes that are no batch."""
+    """Return up to `count_max` headers as dicts, from a batch boundary on. It stops at bytes that are not a batch."""
     cdef ItemInfo info
     found = []
     segment.pin()
@@ -240,7 +245,7 @@ def batch_headers(Segment segment, int64_t position, int64_t end, *, int64_t cou
 
 
 def header_at(Segment segment, int64_t position):
-    """The header of the batch at `position` when its checksum is right, as a dict; otherwise None."""
+    """Return the header of the batch at `position` as a dict, or None if its checksum is wrong."""
     cdef ItemInfo info
     if position < 0 or position >= segment.size:
         return None

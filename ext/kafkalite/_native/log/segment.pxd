@@ -1,4 +1,4 @@
-"""One file of a log: its descriptor and map (which readers pin while they use them), size, index and verified range."""
+"""Read and write one file of a log, which readers pin while they use its descriptor and map."""
 
 from libc.stdint cimport int32_t, int64_t
 

@@ -1,29 +1,29 @@
-"""One file of a log: its descriptor and map (which readers pin while they use them), size, index and verified range.
+"""Read and write one file of a log, which readers pin while they use its descriptor and map.
 
     0                        verified, flushed ...           size   written    allocated
     |--- whole batches, readable ---------------------------|- zeros -|- blocks ---|- address space of the map ---|
 
-Bytes up to `size` never change while the file exists, and are never unmapped or cut while a pin is held. Writes use
-`pwrite` at `size`, into blocks that were allocated ahead without growing the file. Reads use a read-only map that
-extends beyond the end of the file, so that it need not grow; no reader goes to `size` or above.
+Bytes up to `size` never change while the file exists. While a pin is held, they are neither unmapped nor truncated.
+Writes use `pwrite` at `size`, into blocks that were allocated ahead without growing the file. Reads use a read-only map
+that is larger than the file, so that it need not grow; no reader reads at `size` or above.
 
-From a size of ZEROS_FROM bytes on, up to ZEROS_STEP_MAX zeros are written ahead at once, and small batches overwrite
-them. So the page cache allocates its pages in large pieces, which halves the CPU time of a batch of 10 KB. And
-fdatasync finds that the file's size and blocks have not changed, so the file system's journal is not written. So a file
-that was not closed cleanly may end in zeros, which recovery cuts (kafkalite/broker/log/recovery.py). A roll and a clean
-stop cut them, so a sealed file has its true size. Classic segments are not extended: their offsets are file positions.
+Zeros: from ZEROS_FROM bytes on, up to ZEROS_STEP_MAX zeros are written ahead at once, and small batches then overwrite
+them. So the page cache allocates larger pieces, which halves the CPU time for a batch of 10 KB. And fdatasync need not
+write the file system's journal, because the file's size and blocks have not changed. A roll or a clean stop truncates
+the zeros; after an unclean stop, recovery does (kafkalite/broker/log/recovery.py). Classic segments have no zeros,
+because their offsets are file positions.
 
-Bytes that an earlier process wrote are not trusted: their CRC is checked once, before they are first served. The unit
-of this check is a granule, the bytes between two index entries. A damaged granule is quarantined: it is listed in
-`damage`, and its bytes stay unchanged.
+Verification: the bytes that an earlier process wrote are not trusted. Their CRC is checked once, before they are first
+served. The unit of this check is a granule, the bytes between two index entries. A damaged granule is quarantined: it
+is listed in `damage`, and its bytes stay unchanged.
 
-A file that was truncated from outside, or that the disk cannot read, yields zeros and sets a flag (see mapped_faults).
-So call `check_read` or `has_fault` after reading the map. The flag stays set, and this process never serves the bytes
-again. The flag is also set if the file size is looked up for other reasons and is below the written size.
+Faults: a file that was truncated by another process, or that the disk cannot read, yields zeros and sets a flag (see
+mapped_faults). So call `check_read` or `has_fault` after reading the map. The flag is also set if the file turns out to
+be shorter than what was written. It stays set, and this process never serves the bytes again.
 
 Thread rule: pins, opening and closing, `advance` and the index need the GIL. None of these releases it between a check
-and the action that depends on the check. The log's lock orders the writers. The map and descriptor may be used without
-the GIL while pinned. The FileCache closes only segments without pins.
+and the action that depends on it. The log's lock orders the writers. A pinned segment's map and descriptor may be used
+without the GIL. The FileCache closes only segments without pins.
 """
 
 from libc.errno cimport EIO, errno
@@ -67,10 +67,10 @@ cdef extern from "<fcntl.h>" nogil:
     int sync_file_range(int fd, int64_t position, int64_t size, unsigned int flags)
 
 cdef inline int64_t file_end(int fd) noexcept nogil:
-    """Return the file's size; -1: unknown. It moves the descriptor's position, which nothing uses.
+    """Return the file's size, or -1 if it is unknown. It moves the descriptor's position, which nothing uses.
 
-    After fstat, Linux 6.13 and newer give the next write a new timestamp (multigrain timestamps): each sync would also
-    write the inode.
+    fstat would be worse: after it, Linux 6.13 and newer give the next write a new timestamp (multigrain timestamps), so
+    each sync would also write the inode.
     """
     return c_lseek(fd, 0, SEEK_END)
 
@@ -90,13 +90,13 @@ cdef unsigned char zeros[ZEROS_SIZE_MAX]
 
 
 class SegmentUnreadable(OSError):
-    """Another process truncated a segment's file, or the disk cannot read it."""
+    """A segment's file was truncated by another process, or the disk cannot read it."""
 
 
 cdef class FileCache:
-    """Bounds the number of open segments; closes the least recently used ones without pins (second chance).
+    """Limits the number of open segments. It closes the least recently used ones without pins (second chance).
 
-    If every open segment is pinned, the bound is exceeded instead of failing: pins are short.
+    If all open segments are pinned, the limit is exceeded for a short time.
     """
 
     def __init__(self, int64_t open_max):
@@ -106,7 +106,7 @@ cdef class FileCache:
         self.slots = []
 
     cdef int make_room(self) except -1:
-        """Close segments until one more may open."""
+        """Close segments until one more may be opened."""
         cdef Segment segment
         cdef Py_ssize_t steps = 2 * len(self.slots)
         while self.open_count >= self.open_max and steps > 0 and self.slots:
@@ -150,9 +150,10 @@ cdef class Segment:
 
     def __init__(self, FileCache cache, RecordFormat format, str directory, int64_t base_offset, *,
                  int64_t map_reserve, int64_t size=-1, str path_suffix=""):
-        """With `size`, the file exists and nothing of it is verified; without, the first append creates it.
+        """Create a segment object. With `size`, the file exists and is not verified; otherwise the first append creates
+        it.
 
-        `path_suffix` is set for a file of compaction that does not have its final name yet.
+        `path_suffix` is for a file of compaction that does not have its final name yet.
         """
         self.path_suffix = path_suffix
         self.cache = cache
@@ -190,7 +191,7 @@ cdef class Segment:
     # ---- pins -------------------------------------------------------------------------------------------------------
 
     cdef int pin(self) except -1:
-        """Make `fd` and `map` valid until unpin(); open the file if necessary."""
+        """Make `fd` and `map` valid until unpin(). Open the file if necessary."""
         if self.fd < 0:
             self._open()
         if self.map_size < self.size:
@@ -203,7 +204,7 @@ cdef class Segment:
         return 0
 
     cdef bint try_pin(self) noexcept:
-        """Make `fd` and `map` valid until unpin(); return False if it would have to open or map the file."""
+        """Make `fd` and `map` valid until unpin(). Return False if the file must be opened or mapped first."""
         if self.fd < 0 or self.map_size < self.size:
             return False
         kl_assert(self.pins >= 0)
@@ -221,7 +222,7 @@ cdef class Segment:
         return 0
 
     cdef int _end_pins(self) except -1:
-        """Release what waited for the last pin: maps that became too small, and a deleted segment's file."""
+        """Release what the last pin kept: maps that had become too small, and a deleted segment's file."""
         if self.retired is not None:
             for address, size, watch in self.retired:
                 forget_map(watch)
@@ -232,13 +233,13 @@ cdef class Segment:
         return 0
 
     cdef int check_read(self) except -1:
-        """Call this after a read of the map, before its result is used. Raises SegmentUnreadable if it read zeros."""
+        """Raise SegmentUnreadable if a read of the map got zeros. Call this before the result is used."""
         if self.has_fault():
             raise SegmentUnreadable(EIO, "the file was truncated by another process or is unreadable", self.path)
         return 0
 
     cdef int check_size(self, int64_t size) except -1:
-        """Check that the open file has at least `size` bytes. Raises SegmentUnreadable otherwise. Does not block."""
+        """Raise SegmentUnreadable if the open file has fewer than `size` bytes. Does not block."""
         cdef int64_t found = file_end(self.fd)
         if 0 <= found < size:
             self.fault = 1
@@ -247,7 +248,7 @@ cdef class Segment:
         return 0
 
     def modified_ms(self):
-        """Return the last write time of the file in ms, 0 without a file. Raises SegmentUnreadable if it shrank."""
+        """Return the file's last write time in ms, 0 without a file. Raises SegmentUnreadable if the file shrank."""
         cdef int64_t size = self.size
         if not self.has_file:
             return 0
@@ -262,12 +263,12 @@ cdef class Segment:
         return found.st_mtime_ns // 1000000
 
     def note_unreadable(self):
-        """Record a failed read outside the map: the segment is not served any more."""
+        """Record that a read outside of the map failed. The segment is not served any more."""
         self.fault = 1
 
     @property
     def unreadable(self):
-        """Whether another process truncated the file or it could not be read."""
+        """Whether the file was truncated by another process, or could not be read."""
         return bool(self.has_fault())
 
     cdef int _open(self) except -1:
@@ -345,7 +346,7 @@ cdef class Segment:
         return 0
 
     cdef int _ensure_map(self) except -1:
-        """Map more address space; a map with readers is kept until the last pin is released."""
+        """Map more address space. The old map is kept until its last reader unpins it."""
         cdef int64_t map_size = max(self.map_reserve, 2 * self.size)
         cdef void* address = c_mmap(NULL, <size_t>map_size, PROT_READ, MAP_SHARED, self.fd, 0)
         cdef int watch
@@ -376,7 +377,8 @@ cdef class Segment:
         self.unpin()
 
     def close(self):
-        """Release the descriptor and map, unless pinned: then the cache or the garbage collector does so later."""
+        """Close the descriptor and the map, unless pinned. Then the cache or the garbage collector closes them
+        later."""
         if self.pins == 0:
             self._close()
 
@@ -386,13 +388,13 @@ cdef class Segment:
 
     @property
     def descriptor(self):
-        """The file descriptor, for a caller that holds a pin; -1 closed."""
+        """The file descriptor, -1 if closed. The caller must hold a pin."""
         return self.fd
 
     # ---- writing ----------------------------------------------------------------------------------------------------
 
     def create_file(self, int64_t created_ms):
-        """Create and open the empty file of a new segment. Raises OSError. It does not sync the directory."""
+        """Create and open the empty file of a new segment. The directory is not synced. Raises OSError."""
         cdef bytes path = _os.fsencode(self.path)
         cdef const char* c_path = path
         cdef int64_t map_size = self.map_reserve
@@ -415,10 +417,10 @@ cdef class Segment:
         self.created_ms = created_ms
 
     cdef int64_t write(self, const unsigned char* data, int64_t size, int64_t size_max, bint whole) noexcept nogil:
-        """Write bytes after the readable end without making them readable; pinned, under the log's lock.
+        """Write bytes after `size` without making them readable. The segment is pinned, and the log's lock is held.
 
-        Blocks are reserved in doubling steps up to size_max, or (`whole`) all at once. Returns the size or -errno; a
-        failed write is truncated, so that the file contains only whole batches.
+        Blocks are reserved in doubling steps up to `size_max`, or all at once with `whole`. Returns the size or -errno.
+        A failed write is truncated, so that the file contains only whole batches.
         """
         cdef int64_t end = self.size + size
         cdef int64_t step
@@ -449,7 +451,7 @@ cdef class Segment:
         return result
 
     cdef int64_t write_zeros(self, int64_t end) noexcept nogil:
-        """Extend the file beyond `end`, into reserved blocks only. Return 0 or more, or -errno."""
+        """Write zeros beyond `end`, into reserved blocks only. Return at least 0, or -errno."""
         cdef int64_t step = ZEROS_STEP_MAX if self.size >= ZEROS_STEP_MAX else ZEROS_STEP_MIN
         cdef int64_t until = min((end + step - 1) & ~(step - 1), self.reserved)
         cdef int64_t result
@@ -462,7 +464,7 @@ cdef class Segment:
         return result
 
     cdef int advance(self, const ItemInfo* info, int64_t index_interval) except -1:
-        """Make the written batch readable and index it."""
+        """Make the written batch readable, and index it."""
         kl_assert(not self.sealed)
         kl_assert(info.size > 0)
         kl_assert(info.base_offset >= self.base_offset)
@@ -480,10 +482,10 @@ cdef class Segment:
         return 0
 
     def sync(self):
-        """Call fdatasync: all that was readable at the call is then on the disk. Raises OSError: that data may be lost.
+        """Call fdatasync, so that all readable bytes are on the disk. Raises OSError; then the data may be lost.
 
-        A file that another process truncated still syncs, so its size is checked: it is never below `written`, which is
-        lowered before the file is truncated.
+        fdatasync succeeds even for a file that another process truncated, so the file size is checked too. It is never
+        below `written`, which is lowered before the file is truncated.
         """
         cdef int64_t size = self.size
         cdef int64_t written = self.written
@@ -508,7 +510,7 @@ cdef class Segment:
             self.flushed_size = size
 
     def start_writeback(self):
-        """Let the system start to write unsynced data, so that several syncs overlap. Never fails."""
+        """Let the system begin to write unsynced data, so that several syncs overlap. Never fails."""
         cdef int64_t start = self.flushed_size
         cdef int64_t size = self.size - start
         if size <= 0 or not self.has_file:
@@ -524,7 +526,8 @@ cdef class Segment:
             self.unpin()
 
     def trim(self, *, bint unknown=False):
-        """Release reserved blocks after the end; `unknown`: a process died and may have left some. Raises OSError."""
+        """Release the blocks reserved after the end. `unknown`: an earlier process may have left some. Raises
+        OSError."""
         cdef int result
         if not self.has_file or (self.allocated <= self.size and self.written <= self.size and not unknown):
             return
@@ -547,18 +550,20 @@ cdef class Segment:
             self.trim()
 
     def mark_sealed(self):
-        """Note that no further append comes."""
+        """Record that no further append follows."""
         self.sealed = True
 
     def mark_deleted(self):
-        """Note that the files were renamed: the segment cannot be reopened. The last pinned reader closes it, because
-        an open descriptor would keep the disk space of a deleted file."""
+        """Record that the files were renamed, so the segment cannot be reopened.
+
+        Its last reader closes it, because an open descriptor keeps the disk space of a deleted file.
+        """
         self.deleted = True
         if self.pins == 0:
             self._close()
 
     def cut(self, int64_t size):
-        """Truncate the file to `size` bytes (recovery). No pin or view may exist. Raise OSError."""
+        """Truncate the file to `size` bytes, in recovery. No pin or view may exist. Raises OSError."""
         cdef int result
         kl_assert(self.pins == 0)
         kl_assert(0 <= size)
@@ -583,7 +588,7 @@ cdef class Segment:
 
     cdef int set_index(self, SegmentIndex index, int64_t bytes_since_entry, int64_t max_timestamp,
                        int64_t max_timestamp_offset, int64_t last_position) except -1:
-        """Set the index and other results of a scan or an index file. `index` is set last, because readers check it."""
+        """Set the index and other results of a scan or an index file. Readers check `index`, so it is set last."""
         self.bytes_since_entry = bytes_since_entry
         self.max_timestamp = max_timestamp
         self.max_timestamp_offset = max_timestamp_offset
@@ -593,25 +598,25 @@ cdef class Segment:
         return 0
 
     def set_summary(self, int64_t max_timestamp, int64_t max_timestamp_offset, int64_t last_position):
-        """Set the values from the header of an index file, before the index is loaded."""
+        """Set the values of an index file's header, before the index is loaded."""
         self.max_timestamp = max_timestamp
         self.max_timestamp_offset = max_timestamp_offset
         self.last_position = last_position
 
     def set_flushed(self, int64_t size):
-        """The first `size` bytes are on the disk (known from a checkpoint or the clean-shutdown marker)."""
+        """Record that the first `size` bytes are on the disk, as a checkpoint or a clean shutdown shows."""
         kl_assert(0 <= size)
         kl_assert(size <= self.size)
         self.flushed_size = size
 
     def set_verified_from(self, int64_t position):
-        """Everything from `position` on was checked while loading; at 0 all of it."""
+        """Record that everything from `position` on was checked while loading; 0: all of it."""
         kl_assert(position >= 0)
         self.unverified_size = min(self.unverified_size, position)
 
     @property
     def unverified(self):
-        """Bytes from the start that still need checking before they are served, granules already checked included."""
+        """The number of bytes at the start that count as unverified, including granules checked since."""
         return self.unverified_size
 
     cdef bint is_verified(self, int64_t position, int64_t end) noexcept:
@@ -628,7 +633,8 @@ cdef class Segment:
         return memchr(<const unsigned char*>self.verified + first, 0, <size_t>(last - first + 1)) == NULL
 
     def unverified_granules(self, int64_t position, int64_t end):
-        """[(granule, position, end, first offset or -1, first offset after or -1)] still to check within a range."""
+        """Return (granule, position, end, first offset or -1, next offset or -1) of each unverified granule in a
+        range."""
         cdef int64_t first, last, g
         cdef SegmentIndex index = self.index
         found = []
@@ -653,18 +659,18 @@ cdef class Segment:
         return found
 
     cdef bint distrust(self) noexcept:
-        """Bytes that were good are none any more: all of the file has to be checked again before it is served."""
+        """Require all of the file to be checked again, because bytes that were good have changed."""
         self.verified = None
         self.unverified_size = self.size
         return True
 
     def forget_index(self):
-        """Drops an index whose mapped file cannot be read any more; the next reader builds another."""
+        """Drop an index whose mapped file is unreadable. The next reader builds another."""
         self.verified = None
         self.index = None
 
     def mark_verified(self, int64_t granule):
-        """Note that a granule was verified; `damage` lists its errors."""
+        """Record that a granule was checked. Its errors are in `damage`."""
         if self.verified is not None and granule < len(self.verified) and not self.verified[granule]:
             self.verified[granule] = 1
             self.unverified_count -= 1
@@ -674,9 +680,9 @@ cdef class Segment:
                 self.verified = None
 
     def add_damage(self, int64_t position, int64_t end, int64_t offset, int64_t next_offset):
-        """Quarantines bytes [position, end), where the offsets [offset, next_offset) were. False: they are already.
+        """Quarantine bytes [position, end), with offsets [offset, next_offset). Return False if they already are.
 
-        Ranges that touch become one, so that it does not matter in which steps the bytes were checked.
+        Ranges that touch are merged, so the result does not depend on the order of checks.
         """
         kl_assert(position <= end)
         kl_assert(offset <= next_offset)
@@ -695,7 +701,7 @@ cdef class Segment:
         return True
 
     cdef bint is_quarantined(self, int64_t offset) except -1:
-        """Whether an offset is under quarantine: known without opening the file."""
+        """Return whether an offset is quarantined. This does not open the file."""
         for _, _, first, after in self.damage:
             if first <= offset < after:
                 return True
@@ -704,7 +710,7 @@ cdef class Segment:
     # ---- reading ----------------------------------------------------------------------------------------------------
 
     def read_bytes(self, int64_t position, int64_t size):
-        """Return a copy of a readable range, without checking it."""
+        """Return a copy of a readable range. The range is not verified."""
         if position < 0 or size < 0 or position + size > self.size:
             raise ValueError(f"range {position}+{size} is outside a segment of {self.size} bytes")
         self.pin()

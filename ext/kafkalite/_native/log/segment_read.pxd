@@ -1,4 +1,4 @@
-"""Find the bytes of a segment that answer a read: positions of whole batches, by index and headers."""
+"""Find the whole batches of a segment that answer a read, by its index and the batch headers."""
 
 from libc.stdint cimport int64_t
 
@@ -19,7 +19,7 @@ cdef struct ReadResult:
     int64_t end
 
 cdef inline int refuse_read(ReadResult* out, int error) noexcept nogil:
-    """A read ends with an error code of Kafka's."""
+    """Set a Kafka error code for a read, and return READ_REFUSED."""
     out.error = error
     out.outcome = READ_REFUSED
     return READ_REFUSED

@@ -1,9 +1,9 @@
-"""Find the bytes of a segment that answer a read: positions of whole batches, by index and headers.
+"""Find the whole batches of a segment that answer a read, by its index and the batch headers.
 
-    offset ─▶ index: a granule ─▶ headers: the batch that holds it ─▶ last boundary below the limits
+    offset ─▶ index: a granule ─▶ headers: the batch that contains it ─▶ last batch boundary below the limits
 
-Unverified bytes are not read (READ_DEFER). Quarantined batches are skipped, unless they contain the requested offset:
-then the read is refused.
+A granule is the bytes between two index entries. Unverified bytes are not read: the result is READ_DEFER. Quarantined
+batches are skipped; if they contain the requested offset, the read is refused.
 
 Thread rule: Segment's. The caller holds a pin, and checks the segment for faults after reading the map.
 """
@@ -23,7 +23,7 @@ cdef enum:
 
 cdef int find_offset(RecordFormat format, const unsigned char* map, int64_t base, int64_t position, int64_t limit,
                      int64_t offset, ItemInfo* info) noexcept nogil:
-    """Walks headers from a batch boundary to the first batch that ends above `offset`."""
+    """Find the first batch that ends above `offset`, by reading headers from a batch boundary on."""
     cdef int result
     while position < limit:
         result = format.parse(map + position, limit - position, base + position, info)
@@ -38,7 +38,10 @@ cdef int find_offset(RecordFormat format, const unsigned char* map, int64_t base
 
 cdef int64_t last_boundary(RecordFormat format, const unsigned char* map, int64_t base, int64_t position, int64_t limit,
                            int64_t target, int64_t upper_offset) noexcept nogil:
-    """The last batch boundary at or below `target` with all batches before it below upper_offset; walks from one."""
+    """Return the last batch boundary at or below `target`, with all batches before it below `upper_offset`.
+
+    `position` is a batch boundary from which to read headers.
+    """
     cdef ItemInfo info
     while position < limit:
         if format.parse(map + position, limit - position, base + position, &info) != PARSED:
@@ -51,8 +54,10 @@ cdef int64_t last_boundary(RecordFormat format, const unsigned char* map, int64_
 
 cdef int slice_segment(Segment segment, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset,
                        int64_t size_limit, ReadResult* out) except -1:
-    """The positions of whole batches from the one that holds `offset`, all below upper_offset; pinned. One of
-    READ_..., to the caller and in `out`; the error is CORRUPT_MESSAGE, inside quarantined bytes.
+    """Find whole batches from the one that contains `offset` on, all below `upper_offset`. Return a READ_ constant.
+
+    The result is in `out`: positions, outcome and error. The error is CORRUPT_MESSAGE for an offset in quarantined
+    bytes. The caller holds a pin.
     """
     out.error = 0
     out.start = out.end = 0
@@ -67,7 +72,7 @@ cdef int slice_segment(Segment segment, int64_t offset, int64_t size_max, bint w
 
 cdef int slice_whole(Segment segment, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset,
                      int64_t size_limit, ReadResult* out) except -1:
-    """slice_segment() where no bytes are quarantined."""
+    """Do what slice_segment() does, for a segment without quarantined bytes."""
     cdef IndexView view
     cdef ItemInfo info
     cdef int64_t i, position, granule_end, target, first_end, boundary
@@ -116,8 +121,10 @@ cdef int slice_whole(Segment segment, int64_t offset, int64_t size_max, bint who
 
 cdef int slice_damaged(Segment segment, int64_t offset, int64_t size_max, bint whole_first, int64_t upper_offset,
                        int64_t size_limit, ReadResult* out) except -1:
-    """slice_segment() where bytes are quarantined: steps over them, ends before them. Rare, so simple rather than
-    fast."""
+    """Do what slice_segment() does, for a segment with quarantined bytes: skip them, and end before them.
+
+    This is rare, so the code is simple rather than fast.
+    """
     cdef ItemInfo info
     cdef int64_t position, bound, target, first_end
     cdef int result
@@ -157,7 +164,7 @@ cdef int slice_damaged(Segment segment, int64_t offset, int64_t size_max, bint w
 
 
 cdef int64_t end_offset_at(Segment segment, int64_t position, int64_t end) except -1:
-    """The first offset after the batches in [position, end), both of them batch boundaries; pinned."""
+    """Return the offset after the batches in [position, end), two batch boundaries. The caller holds a pin."""
     cdef ItemInfo info
     cdef IndexView view
     cdef int64_t i
