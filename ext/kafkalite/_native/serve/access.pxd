@@ -1,4 +1,4 @@
-"""A cache of the authoriser's topic decisions, without a Python object per request."""
+"""Cache the authorizer's topic decisions for Produce and Fetch."""
 
 from libc.stdint cimport int64_t, uint64_t
 from kafkalite._native.serve.topic_table cimport Topic
@@ -40,9 +40,9 @@ cdef class AccessView:
 
 
 cdef inline bint is_allowed(AccessView view, int operation, Topic topic) noexcept:
-    """Return whether READ or WRITE of a topic is cached as allowed; otherwise call allows().
+    """Return whether READ or WRITE of a topic is cached as allowed. If not, the caller calls allows().
 
-    Small, because a fetch checks each topic of its session.
+    This is small, because a fetch checks each topic of its session.
     """
     cdef uint64_t entry = view.entries[<uint64_t>topic.number & view.mask]
     return (view.epoch == view.control.epoch and entry >> ACCESS_NUMBER_SHIFT == <uint64_t>topic.number

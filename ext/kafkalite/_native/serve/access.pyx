@@ -1,16 +1,16 @@
-"""Cache the authoriser's topic decisions for Produce and Fetch, without a Python object per request.
+"""Cache the authorizer's topic decisions for Produce and Fetch, without a Python object per request.
 
-An AccessView belongs to one principal and host on one worker. A topic's entry is at the topic's number, modulo the
-capacity, which grows while topics collide:
+An AccessView is the cache for one principal and host on one worker. It has an array of entries; a topic's entry is at
+its number modulo the capacity. The capacity grows while topics collide.
 
     bits 63-24  the topic's number      bits 23-4  the second in which a denial was decided
     bit 3  write denied    bit 2  read denied    bit 1  write allowed    bit 0  read allowed
 
-A missing decision is requested from the authoriser, once, in Python. Decisions are valid until the ACLs change, which
-raises the epoch. A denial is valid only during its second, so that the authoriser logs a client that keeps retrying. A
+A missing decision is requested from the authorizer, in Python. A permission is valid until the ACLs change, which
+raises the epoch. A denial is valid only during its second, so that the authorizer logs a client that keeps retrying. A
 topic's number is never reused, so an entry always means the same topic.
 
-Thread rule: a view belongs to its worker. Any thread raises the epoch, with the GIL; a decision of an older epoch is
+Thread rule: a view belongs to its worker. Any thread raises the epoch, with the GIL. A decision of an older epoch is
 not cached.
 """
 
@@ -31,7 +31,7 @@ cdef enum:
 
 @cython.final
 cdef class AccessControl:
-    """The native side of a broker's authoriser."""
+    """The native side of a broker's authorizer."""
 
     def __init__(self, *, allows_topic, allows_transactional_id, allows_following):
         self.allows_topic = allows_topic
@@ -39,7 +39,7 @@ cdef class AccessControl:
         self.allows_following = allows_following
 
     def rules_changed(self):
-        """Drop all cached decisions. Any thread."""
+        """Discard all cached decisions, because the ACLs changed. Any thread."""
         self.epoch += 1
 
 
@@ -61,11 +61,11 @@ cdef class AccessView:
 
     @property
     def capacity(self):
-        """The number of entries."""
+        """The number of entries in the cache."""
         return self.mask + 1
 
     def may(self, int operation, Topic topic not None, double now):
-        """Return the decision that Produce and Fetch get, for tests."""
+        """Return the decision that Produce and Fetch get. For tests."""
         return is_allowed(self, operation, topic) or self.allows(operation, topic, now)
 
     cdef int grow(self, uint64_t capacity) except -1:
@@ -79,7 +79,7 @@ cdef class AccessView:
         return 0
 
     cdef int forget(self) except -1:
-        """Drop the cached decisions after an ACL change."""
+        """Discard the cached decisions after an ACL change."""
         self.grow(self.mask + 1)
         self.transactional_ids.clear()
         self.names.clear()
@@ -87,7 +87,7 @@ cdef class AccessView:
         return 0
 
     cdef bint allows(self, int operation, Topic topic, double now) except -1:
-        """Return whether READ or WRITE of a topic is allowed; `now` in monotonic seconds."""
+        """Return whether READ or WRITE of a topic is allowed. `now` is in monotonic seconds."""
         cdef uint64_t entry
         cdef uint64_t second
         if self.epoch != self.control.epoch:
@@ -103,7 +103,7 @@ cdef class AccessView:
         return self.decide(operation, topic, <uint64_t><int64_t>now & ((1 << SECOND_BITS) - 1))
 
     cdef bint decide(self, int operation, Topic topic, uint64_t second) except -1:
-        """Ask the authoriser, and cache the decision."""
+        """Request a decision from the authorizer, and cache it."""
         cdef int64_t epoch = self.control.epoch
         cdef uint64_t number = <uint64_t>topic.number
         cdef uint64_t known = 0
@@ -122,7 +122,7 @@ cdef class AccessView:
         return allowed
 
     cdef bint allows_name(self, int operation, bytes name, double now) except -1:
-        """Return whether READ or WRITE of a topic that does not exist is allowed, by the request's name for it."""
+        """Return whether READ or WRITE of a missing topic is allowed, given its name in the request."""
         cdef int64_t epoch
         if self.epoch != self.control.epoch:
             self.forget()
@@ -155,5 +155,5 @@ cdef class AccessView:
         return allowed
 
     cdef bint allows_following(self) except -1:
-        """Return whether CLUSTER_ACTION is allowed, which replica fetches need."""
+        """Return whether CLUSTER_ACTION, which replicas need for Fetch, is allowed."""
         return self.control.allows_following(self.principal, self.host)

@@ -1,4 +1,4 @@
-"""The responses that one connection owes to its client, in the order of its requests."""
+"""Queue the responses of one connection, in the order of its requests."""
 
 from libc.stdint cimport int32_t, int64_t
 

@@ -3,9 +3,9 @@
     parked request, or one after it ─▶ add ─▶ [ head … tail ] ─▶ gather ─▶ out buffer
     bytes left after a partial send ─▶ put_first ─▶ ┘        └─▶ sent by the connection ─▶ forget_head
 
-An answer that is ready while the queue is empty never enters it: its bytes stay in the worker's out buffer.
+A response that is ready while the queue is empty never enters the queue: its bytes stay in the worker's out buffer.
 
-Thread rule: everything but parked() runs on the connection's worker.
+Thread rule: everything runs on the connection's worker, except parked().
 """
 
 cimport cython
@@ -21,13 +21,13 @@ from kafkalite._native.serve.worker_parts cimport RECEIVE_CAPACITY, WorkerParts
 
 @cython.final
 cdef class AnswerQueue:
-    """The queue of one connection. The connection sends from its head."""
+    """The queue of one connection, which sends the responses from the head."""
 
     def __cinit__(self, WorkerParts io not None):
         self.io = io
 
     def parked(self):
-        """Return API key → number of waiting requests, for the counted ones. Any thread."""
+        """Return API key → number of waiting requests, if requests are counted. Any thread."""
         cdef dict found = {}
         cdef Answer answer
         for answer in list(self.queue or ()):
@@ -43,7 +43,7 @@ cdef class AnswerQueue:
         return answer
 
     cdef Answer add(self, object connection, Holding* holding):
-        """Append an entry for the current request's answer; `holding` is charged for it."""
+        """Append an empty entry for the current request's response. Its memory is charged to `holding`."""
         cdef Answer answer = self.new_answer(connection, holding)
         kl_assert(self.in_flight >= 0)
         if self.queue is None:
@@ -56,7 +56,7 @@ cdef class AnswerQueue:
         return answer
 
     cdef int move_out(self, Answer answer, Py_ssize_t start) except -1:
-        """Give `answer` the frame that was written to the out buffer at `start`."""
+        """Move the frame that begins at `start` in the out buffer into `answer`."""
         cdef OutBuffer out = self.io.out
         kl_assert(0 <= start)
         kl_assert(start <= out.size)
@@ -65,7 +65,7 @@ cdef class AnswerQueue:
         return self.count(answer)
 
     cdef int put_first(self, object connection, Holding* holding, Py_ssize_t sent) except -1:
-        """Queue the unsent rest of the out buffer before all other answers."""
+        """Queue the unsent rest of the out buffer, which begins at `sent`, before all other responses."""
         cdef OutBuffer out = self.io.out
         cdef Answer rest = self.new_answer(connection, holding)
         rest.fill(PyBytes_FromStringAndSize(<const char*>out.data + sent, out.size - sent), None, None)
@@ -74,7 +74,7 @@ cdef class AnswerQueue:
         return self.count(rest)
 
     cdef int count(self, Answer answer) except -1:
-        """Count the bytes of a ready answer; close the connection if there is no memory for them."""
+        """Count the bytes of a ready response. Close the connection if there is no memory for them."""
         if not answer.counted and not answer.silent:
             answer.counted = True
             self.queued_bytes += PyBytes_GET_SIZE(answer.data)
@@ -84,11 +84,11 @@ cdef class AnswerQueue:
         return 0
 
     cdef bint waits(self):
-        """Return whether the first answer is not ready."""
+        """Return whether the first response is not ready."""
         return self.in_flight > 0 and not (<Answer>self.queue[0]).ready
 
     cdef int gather(self) except -1:
-        """Move small ready answers from the head of the queue into the out buffer, so that one send takes them all."""
+        """Move small ready responses from the head into the out buffer, so that one send takes them all."""
         cdef OutBuffer out = self.io.out
         cdef Answer answer
         while self.in_flight > 0 and out.size < RECEIVE_CAPACITY:
@@ -103,7 +103,7 @@ cdef class AnswerQueue:
         return 0
 
     cdef int forget_head(self, Answer answer) except -1:
-        """Remove the first answer, which is sent or in the out buffer."""
+        """Remove the first response, which was sent or moved to the out buffer."""
         self.queue.popleft()
         self.in_flight -= 1
         if answer.counted:
@@ -122,7 +122,7 @@ cdef class AnswerQueue:
         return 0
 
     cdef int drop(self) except -1:
-        """Drop all answers, because the connection is closed."""
+        """Remove all responses, because the connection is closed."""
         cdef Answer answer
         cdef object dropped = self.queue
         self.queue = None

@@ -1,4 +1,4 @@
-"""A client connection: receive bytes, cut them into frames, serve requests, send responses in order."""
+"""Serve a client connection: receive frames, serve their requests, and send responses in order."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.serve.access cimport AccessView

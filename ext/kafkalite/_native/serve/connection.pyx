@@ -1,24 +1,26 @@
-"""Serve a client connection: receive into a shared buffer, cut frames, serve Produce and Fetch in C, answer in order.
+"""Serve a client connection: receive frames, serve their requests, and send responses in order.
 
-    readable ─▶ receive ─▶ frames ─▶ serve ─┬─ answered at once, nothing owed before it ─▶ out buffer ─▶ one send
-                                            └─ parked, or after a parked one ─▶ queue ─▶ drained head first
+    readable ─▶ receive ─▶ frames ─▶ serve ─┬─ ready, and no earlier response waits ─▶ out buffer ─▶ one send
+                                            └─ parked, or after a parked one ─▶ queue ─▶ sent from the head
 
-Receiving: a frame that arrives whole is served from the worker's scratch buffer, so an idle connection owns no buffer.
-An incomplete frame moves to a buffer of the connection (frame_buffer), where the rest of it is received. That buffer is
-kept while the connection is busy, and trim() frees it.
+Produce and Fetch are served in C, all other requests in Python.
 
-With TLS the same bytes pass through a TlsSession in both directions. Nothing is served before its handshake has ended
-and the listener has authenticated the client. The number of concurrent handshakes, their duration and the steps in a
-loop turn are limited. A failed handshake is closed after a delay, so that retries cost the peer time.
+Receiving: a frame that arrives whole is served from the worker's buffer, so an idle connection has no buffer. An
+incomplete frame moves to a buffer of the connection (frame_buffer), into which the rest is received. trim() frees this
+buffer when the connection is idle.
 
-If there are quotas, the throttle computes, before each request is served, how long to mute the client afterwards. The
-connection is not read during that time (KIP-219). Without quotas this costs one comparison per request.
+TLS: all bytes pass through a TlsSession. Nothing is served before the handshake has ended and the listener has
+authenticated the client. The number of handshakes, their duration and the steps in a loop turn are limited. A failed
+connection is closed after a delay, so that retries cost the client time.
 
-Back-pressure: while more than `in_flight_max` responses or `output_bytes_max` bytes are in the queue (answer_queue),
-the connection is not read. In a cluster a Produce request may also have to wait in the socket until no response is owed
-(produce_order).
+Quotas: before each request, the throttle computes how long to mute the client afterwards. During this time the
+connection is not read (KIP-219). Without quotas this costs one comparison per request.
 
-Thread rule: everything here runs on the owning worker; other threads reach a connection only through Answer and
+Back-pressure: the connection is not read while more than `in_flight_max` responses or `output_bytes_max` bytes are
+queued (answer_queue). In a cluster, a Produce request may also have to wait in the socket until all earlier responses
+are sent (produce_order).
+
+Thread rule: everything runs on the connection's worker. Other threads reach a connection only through Answer and
 Mailbox.
 """
 
@@ -93,11 +95,11 @@ cdef double SHARE = 0.2     # of one processor's time
 
 @cython.final
 cdef class InlineShare:
-    """The time that network threads may spend on longer or pipelined requests of one holder: a fifth of a processor.
+    """A limit on the time that network threads spend on one client's longer or pipelined requests: a fifth of a
+    processor.
 
-    A busy network thread keeps other threads out even though it releases the GIL, however short its requests are. So
-    requests beyond the share go to the thread for long requests, which sleeps in between. Thread rule: any worker, with
-    the GIL.
+    A busy network thread keeps other threads from running, even though it releases the GIL. So requests beyond the
+    limit go to the thread for long requests, which sleeps in between. Thread rule: any worker, with the GIL.
     """
 
     def __cinit__(self):
@@ -106,7 +108,7 @@ cdef class InlineShare:
 
 @cython.final
 cdef class LargeBody:
-    """The body of a large request, for the thread that decodes it. The network thread does not copy it."""
+    """The body of a large request, for the thread that decodes it. The network thread need not copy it."""
 
     def __dealloc__(self):
         free(self.owner)
@@ -115,7 +117,7 @@ cdef class LargeBody:
         return self.size
 
     def take(self):
-        """Return the bytes, once, and free the received buffer."""
+        """Return the bytes and free the received buffer. Call this once."""
         cdef bytes body = PyBytes_FromStringAndSize(NULL, self.size)
         cdef char* target = PyBytes_AS_STRING(body)
         with nogil:
@@ -128,7 +130,7 @@ cdef class LargeBody:
 
 @cython.final
 cdef class WorkerResources(WorkerParts):
-    """A worker's parts, and its connections that wait for a deadline, a turn or memory."""
+    """The state that a worker's connections share, and those that wait for a deadline, a turn or memory."""
 
     def __cinit__(self, *_, **__):
         self.muted = []
@@ -144,7 +146,7 @@ cdef class WorkerResources(WorkerParts):
         return 0
 
     cdef int expire_mutes(self) except -1:
-        """Read connections again whose mute has ended."""
+        """Read again from connections whose mute has ended."""
         cdef Connection connection
         while self.muted and self.muted[0][0] <= self.now:
             deadline, _, connection = heapq.heappop(self.muted)
@@ -153,10 +155,10 @@ cdef class WorkerResources(WorkerParts):
         return 0
 
     cdef int begin_handshake(self, Connection connection, bint again=False) except -1:
-        """Count a connection's handshake.
+        """Count a handshake that begins.
 
-        If its address has no room for one more, the oldest handshake of the same address is closed, or else this
-        connection, unless it was served before (`again`).
+        If too many are counted, the oldest handshake of the same address is closed. If there is none, this connection
+        is closed, unless it was served before (`again`).
         """
         cdef str network = network_of(connection.client_host)
         if self.is_full_for(network):
@@ -172,14 +174,14 @@ cdef class WorkerResources(WorkerParts):
         return 0
 
     cdef bint is_full_for(self, object network) except -1:
-        """Return whether an address has no room for one more handshake. The last tenth is for addresses with few."""
+        """Return whether an address may not begin one more handshake. The last tenth is for addresses with few."""
         cdef int32_t count_max = self.handshake_count_max
         if len(self.handshakes_from.get(network, ())) > self.handshake_count_small:
             count_max -= count_max // 10
         return self.handshake_count >= count_max
 
     cdef int end_handshake(self, Connection connection) except -1:
-        """Stop counting a connection's handshake, if it is counted: the client is authenticated or is closed."""
+        """Stop counting a handshake, because the client is authenticated or the connection is closed."""
         cdef str network
         cdef object own
         if not connection.awaited:
@@ -195,13 +197,14 @@ cdef class WorkerResources(WorkerParts):
         return 0
 
     cdef int close_oldest(self, str reason, tuple values) except -1:
-        """Close the connection whose handshake has lasted longest."""
+        """Close the connection whose handshake began first."""
         cdef Connection oldest = self.handshakes.popitem(last=False)[0]
         oldest.close(reason, *values)
         return 0
 
     cdef int expire_handshakes(self) except -1:
-        """Close timed-out handshakes, at most OVERDUE_MAX in a turn, and connections that failed a while ago."""
+        """Close handshakes that have timed out, at most OVERDUE_MAX per turn, and failed connections after their
+        delay."""
         cdef int left = OVERDUE_MAX
         while left > 0 and self.handshakes and next(iter(self.handshakes.values())) <= self.now:
             self.close_oldest("it did not authenticate within %g s", (self.handshake_s_max,))
@@ -212,7 +215,7 @@ cdef class WorkerResources(WorkerParts):
         return 0
 
     def next_deadline(self):
-        """Return the monotonic seconds of the earliest deadline of any kind, or None."""
+        """Return the earliest deadline of any kind in monotonic seconds, or None."""
         if self.overdue or self.steps or self.giving_way or self.long_runs:
             return self.now
         while self.timers and is_over(self.timers[0][2]):
@@ -255,7 +258,10 @@ cdef class WorkerResources(WorkerParts):
         self.loop_left_ns = LOOP_NS_MAX
 
     def handle_posted(self):
-        """Handle what other threads put in the mailbox. Callables are called; connections arrive that way."""
+        """Handle the mailbox's items: ready responses, plans to resume, connections to close, and functions to call.
+
+        New connections arrive as functions.
+        """
         cdef Connection connection
         for item in self.mailbox.take():
             try:
@@ -275,14 +281,15 @@ cdef class WorkerResources(WorkerParts):
                 self.give_up(item)
 
     def end_turns(self):
-        """Release the fetches that are served in turns when the worker ends; their connections are closed."""
+        """Release the Fetch requests that are served in turns, because the worker ends. Their connections are
+        closed."""
         while self.long_runs:
             item = self.long_runs.popleft()
             if type(item) is FetchRun:
                 (<FetchRun>item).end()
 
     cdef int give_up(self, object item) except -1:
-        """Close the connection whose response could not be handled, since its client would wait for it."""
+        """Close the connection whose response could not be handled. Its client would otherwise wait for it."""
         cdef Answer answer = None
         if type(item) is Answer:
             answer = item
@@ -294,12 +301,12 @@ cdef class WorkerResources(WorkerParts):
 
 
 cdef inline Holding* holding_of(Connection connection) except NULL:
-    """Return the memory holding of the connection's current principal."""
+    """Return the memory account of the connection's current principal."""
     return connection.received.find_holding(connection.principal)
 
 
 cdef AccessView access_of(Connection connection):
-    """Return the view of the client's permissions, or None if there is no authorizer."""
+    """Return the cached permissions of the connection's client, or None without an authorizer."""
     cdef AccessView view = connection.view
     if connection.io.access is None:
         return None
@@ -315,7 +322,7 @@ cdef inline Throttle throttle_of(Connection connection):
 
 
 cdef inline int serve_now(Connection connection, unsigned char* frame, Py_ssize_t size) except -1:
-    """Serve a request that need not wait."""
+    """Serve a request that does not wait for a quota."""
     connection.io.requests += 1
     if connection.io.counters is None:
         return serve_request(connection, frame, size)
@@ -336,7 +343,7 @@ cdef int serve_counted(Connection connection, unsigned char* frame, Py_ssize_t s
 
 
 cdef int serve_watched(Connection connection, unsigned char* frame, Py_ssize_t size) except -1:
-    """Serve a request where slow requests are reported, and time it individually."""
+    """Serve a request and time it, because slow requests are reported."""
     cdef RequestCounters counters = connection.io.counters
     cdef int16_t key = load_i16(frame)
     cdef int16_t version = load_i16(frame + 2)
@@ -359,9 +366,8 @@ cdef int serve_watched(Connection connection, unsigned char* frame, Py_ssize_t s
 
 
 cdef int serve_bounded(Connection connection, unsigned char* frame, Py_ssize_t size) except -1:
-    """Serve a request while there are quotas. A request over a quota is served, and then its connection is muted, as in
-    Kafka.
-    """
+    """Serve a request while quotas exist. As in Kafka, a request over a quota is served, and the connection is muted
+    then."""
     cdef Throttle throttle = throttle_of(connection)
     cdef QuotaVerdict verdict = throttle.judge(connection.io, connection.principal, frame, size)
     if verdict == NOT_BOUNDED:
@@ -380,7 +386,7 @@ cdef int serve_bounded(Connection connection, unsigned char* frame, Py_ssize_t s
 
 
 cdef int serve_throttled(Connection connection, Throttle throttle, unsigned char* frame, Py_ssize_t size) except -1:
-    """Serve a request whose client may be over a quota, and mute the connection for the throttle time."""
+    """Serve a request of a client that may be over a quota, and mute the connection for the throttle time."""
     cdef int32_t throttle_ms = throttle.delay_ms(connection.io, frame, size)
     connection.io.produce.throttle_ms = throttle.ms = throttle_ms
     throttle.bounded = True
@@ -396,7 +402,7 @@ cdef int serve_throttled(Connection connection, Throttle throttle, unsigned char
 
 
 cdef int serve_request(Connection connection, unsigned char* frame, Py_ssize_t size) except -1:
-    """Serve a Produce or Fetch request in C, and dispatch all others."""
+    """Serve a Produce or Fetch request in C, and pass all others to Python."""
     cdef Cursor c
     cdef int16_t key = load_i16(frame)
     cdef int16_t version = load_i16(frame + 2)
@@ -508,7 +514,7 @@ cdef int serve_fetch(Connection connection, int16_t version, int32_t correlation
 
 cdef int dispatch(Connection connection, int16_t key, int16_t version, int32_t correlation_id, bytes client_id,
                   unsigned char* body, Py_ssize_t size) except -1:
-    """Serve a request in Python; its response may follow later."""
+    """Serve a request in Python. Its response may come later, from another thread."""
     cdef Py_ssize_t start = connection.io.out.size
     cdef int64_t began = now_ns()
     cdef LargeBody large
@@ -529,13 +535,13 @@ cdef int dispatch(Connection connection, int16_t key, int16_t version, int32_t c
 
 
 cdef inline void spend(Connection connection, int64_t spent_ns) noexcept:
-    """Charge time to the connection's share of the loop turn and to the turn itself."""
+    """Charge time to the connection's part of the loop turn, and to the turn itself."""
     connection.turn_left_ns -= spent_ns
     connection.io.loop_left_ns -= spent_ns
 
 
 cdef unsigned char* take_bytes(Connection connection, unsigned char* data, Py_ssize_t size, void** owner) except NULL:
-    """Keep bytes of the current request beyond its turn, at the returned address; the caller frees `owner`."""
+    """Keep bytes of the current request after its turn; return their address. The caller frees `owner`."""
     cdef Py_ssize_t rest
     cdef unsigned char* taken = connection.received.take(data, size, owner, &rest)
     if rest >= 0:
@@ -545,7 +551,7 @@ cdef unsigned char* take_bytes(Connection connection, unsigned char* data, Py_ss
 
 cdef int begin_run(Connection connection, ProduceServer server, int16_t version, int32_t correlation_id,
                    unsigned char* body, Py_ssize_t size) except -1:
-    """Serve a Produce request with many partitions in later turns; the requests after it wait."""
+    """Serve a Produce request with many partitions in later turns. The connection's next requests wait."""
     cdef void* owner = NULL
     cdef unsigned char* taken = take_bytes(connection, body, size, &owner)
     cdef Answer answer = connection.enqueue()
@@ -555,7 +561,7 @@ cdef int begin_run(Connection connection, ProduceServer server, int16_t version,
 
 
 cdef int continue_run(Connection connection) except -1:
-    """Serve a portion of that request, even if the connection has been closed meanwhile."""
+    """Serve a portion of the Produce request of begin_run(), even if the connection was closed meanwhile."""
     cdef ProduceRun run = connection.run
     cdef int64_t began = now_ns()
     cdef bint done = run.take_turn(PORTION_NS_MAX, connection.io.now)
@@ -569,7 +575,7 @@ cdef int continue_run(Connection connection) except -1:
 
 
 cdef int keep_plan(Connection connection, FetchPlan plan) except -1:
-    """Have a waiting plan cancelled when its connection closes."""
+    """Keep a waiting plan, so that it is cancelled when the connection closes."""
     if connection.plans is None or len(connection.plans) >= 8:
         connection.plans = [other for other in connection.plans or () if not (<FetchPlan>other).done]
     connection.plans.append(plan)
@@ -578,7 +584,7 @@ cdef int keep_plan(Connection connection, FetchPlan plan) except -1:
 
 cdef int begin_fetch(Connection connection, FetchPlan plan, unsigned char* body, Py_ssize_t size,
                      bytes client_id) except -1:
-    """Serve a Fetch request with many partitions in later turns; `body` is the part that is not parsed yet."""
+    """Serve a Fetch request with many partitions in later turns. `body` is the part that is not parsed yet."""
     cdef FetchRun run = FetchRun.__new__(FetchRun)
     run.plan, run.io, run.connection, run.client_id = plan, connection.io, connection, client_id
     run.size = size
@@ -597,7 +603,7 @@ cdef int begin_fetch(Connection connection, FetchPlan plan, unsigned char* body,
 
 
 cdef str name_for_log(Connection connection, bytes client_id):
-    """Return the client's names for itself, for a log line: its software and the client id of a request."""
+    """Return the client's software and its client id, for a log line."""
     cdef list names = [connection.software_name] if connection.software_name else []
     if client_id:
         names.append(f"client id {client_id[:CLIENT_ID_SHOWN_MAX].decode('utf-8', 'replace')}")
@@ -605,10 +611,10 @@ cdef str name_for_log(Connection connection, bytes client_id):
 
 
 cdef inline bint starves(Connection connection, const unsigned char* frame, int32_t size) except -1:
-    """Return whether a whole request waits until its holder may hold the memory that serving or parking it takes.
+    """Return whether a whole request must wait, because memory is scarce and its client holds too much.
 
-    A Produce request takes only its own bytes, and a small one of another API passes. The memory asked for is small
-    compared to the ceiling, so that waiting requests, which hold their bytes, never wait for each other.
+    Produce requests take no more memory than their bytes, and small requests of other APIs pass. The required memory is
+    small compared to the limit, so that waiting requests, whose bytes are held, never wait for each other.
     """
     cdef const Ceiling* ceiling = connection.io.ceiling
     cdef int64_t needed
@@ -626,8 +632,9 @@ cdef inline bint starves(Connection connection, const unsigned char* frame, int3
 
 
 cdef inline Py_ssize_t room_of(Connection connection) except -1:
-    """Return how many bytes of requests to have in a worker's buffer near the ceiling, since what is kept is not yet
-    charged.
+    """Return how many bytes to receive into the worker's buffer while memory is scarce.
+
+    What a connection then keeps of these bytes is not charged yet.
     """
     if connection.received.begun > SMALL_SIZE:
         return connection.io.receive_capacity           # it is charged for completing its frame
@@ -641,7 +648,7 @@ cdef inline bint is_muted(Connection connection) noexcept:
 
 
 cdef int set_low_water(Connection connection, int64_t received) except -1:
-    """Set the low-water mark to the missing bytes of a cut frame, less those that libssl may hold."""
+    """Set the socket's low-water mark to the missing bytes of an incomplete frame, less those that libssl may keep."""
     cdef Py_ssize_t missing = 0 if connection.closed else connection.received.missing() - TLS_HELD_MAX
     connection.low_water.set(missing, received, connection.io.now)
     if connection.low_water.look_at > 0.0:
@@ -650,9 +657,10 @@ cdef int set_low_water(Connection connection, int64_t received) except -1:
 
 
 def has_left(Connection connection):
-    """Return whether the client has closed a connection that is not read because it waits for memory or for fetches.
+    """Return whether the client has closed a connection that is not read, because it waits for memory or for fetches.
 
-    Only a read detects the end of a connection, and it may wait for the memory that the broker holds for such clients.
+    Usually only a read detects the end of a connection. Here the read may wait for the very memory that such clients
+    use.
     """
     cdef pollfd look
     if connection.closed or connection.interest & EVENT_READ or not (connection.starved or connection.plans):
@@ -693,7 +701,7 @@ cdef class Connection:
         return f"<Connection {self.client_host}:{self.client_port}>"
 
     def on_event(self, int events):
-        """Handle epoll's events of the socket. An error or the end is found by the read or write that it interrupts."""
+        """Handle epoll events of the socket. Errors and the end of the connection are found by reading or writing."""
         if self.failed:
             self.close(None)
             return
@@ -705,17 +713,17 @@ cdef class Connection:
             self.on_readable()
 
     def take_step(self):
-        """Continue a handshake that waited for a turn outside the selector."""
+        """Continue a handshake that had to wait for another loop turn."""
         self.set_interest(self.interest | EVENT_READ)
         self.on_event(EVENT_READ)
 
     def linger(self):
-        """Poll for the next request of a client that sends one right after each response.
+        """Poll briefly for the next request of a client that sends one right after each response.
 
-        A sleep and a wake-up cost such a client more than its request does, ten times more on a virtual machine. So an
-        idle worker polls the socket for up to LINGER_NS without the GIL. It stops when the client pauses, something is
-        posted, or LINGER_TURNS_MAX requests were served. Returns True to linger again after a look at the other
-        connections, and False to sleep in the selector.
+        Sleeping and waking costs more than such a request, ten times more on a virtual machine. So an idle worker polls
+        the socket for up to LINGER_NS without the GIL. It stops when the client pauses, something is posted, or
+        LINGER_TURNS_MAX requests were served. Returns True to poll again after the other connections, and False to
+        sleep in the selector.
         """
         cdef WorkerResources io = self.io
         cdef Mailbox mailbox = io.mailbox
@@ -757,13 +765,13 @@ cdef class Connection:
         return self.brisk and not self.closed
 
     def idle(self, double since):
-        """Return whether nothing was received or sent since `since` and the broker owes this client no work."""
+        """Return whether no byte was received or sent since `since`, and no request of this client is being served."""
         if self.last_active > since or self.closed or is_muted(self):
             return False
         return not self.answers.waits()
 
     def trim(self, double since):
-        """Free the receive and TLS buffers if nothing moved since `since` and nothing waits in them."""
+        """Free the receive and TLS buffers, if no byte was received or sent since `since` and they are empty."""
         if self.last_active <= since:
             self.set_brisk(False)
             self.answers.trim()
@@ -771,9 +779,10 @@ cdef class Connection:
                 self.received.clear()
 
     def park(self, Py_ssize_t size=0, *, bint decoded=False):
-        """Return an Answer at the current request's place in the order of responses; any thread may complete it.
+        """Return an Answer in the place of the current request's response. Any thread may complete it.
 
-        Until then its body of `size` bytes is charged to the holder; a decoded body is charged with its items.
+        Until then the request's body of `size` bytes is charged to its client; a decoded body is charged with its
+        items.
         """
         cdef Answer answer = self.enqueue()
         answer.charge_waiting(REQUESTS, PARKED_SIZE + size * (DECODED_FACTOR if decoded else 1))
@@ -781,11 +790,11 @@ cdef class Connection:
 
     @property
     def memory(self):
-        """The HolderMemory of its holder."""
+        """The HolderMemory of the connection's client."""
         return self.io.memory.find(self.principal, self.client_host)
 
     def eat(self):
-        """Continue, if its holder may now hold the memory that this connection waits for."""
+        """Continue, if the client may now use the memory that this connection waits for."""
         self.starved = False
         if self.note_frame() == 0 and not self.closed and self.received.is_short(self.principal):
             self.starve()
@@ -793,9 +802,9 @@ cdef class Connection:
             self.settle()
 
     def withholds(self, double since):
-        """Return whether a frame that began before `since` is incomplete while its holder holds too much memory.
+        """Return whether a frame has been incomplete since `since`, while its client holds too much memory.
 
-        Too much is at least as much as a holder that was refused memory. Called while memory is short.
+        Too much is at least as much as a client that was refused memory. Called while memory is scarce.
         """
         if self.received.begun == 0:
             return False
@@ -847,21 +856,22 @@ cdef class Connection:
         return self.note_pace(total)
 
     def look(self):
-        """Receive the bytes that have come although they are below the low-water mark."""
+        """Receive the bytes that have arrived below the low-water mark."""
         if self.paused or self.failed:
             set_low_water(self, 0)
         else:
             self.on_readable()
 
     cdef int serve_received(self, Py_ssize_t size) except -1:
-        """Serve the bytes in the worker's receive buffer; a cut frame moves to the connection's own."""
+        """Serve the bytes in the worker's receive buffer. An incomplete frame moves to the connection's own buffer."""
         cdef Py_ssize_t used = self.serve_frames(self.io.receive, size)
         if used < size and not self.closed:
             self.keep(self.io.receive + used, size - used)
         return 0
 
     cdef int note_pace(self, Py_ssize_t received) except -1:
-        """Learn whether this client sends small requests right after responses, so that lingering for it pays."""
+        """Detect whether this client sends small requests right after responses, so that polling for the next one
+        pays."""
         cdef int64_t now
         if received == 0 or received > LINGER_SIZE_MAX or self.closed:
             self.answered_ns = 0
@@ -878,7 +888,7 @@ cdef class Connection:
         return 0
 
     cdef int serve_pending(self) except -1:
-        """Serve the whole frames in the connection's own buffer and move the rest to its front."""
+        """Serve the whole frames in the connection's own buffer, and move the rest to its front."""
         cdef FrameBuffer received = self.received
         cdef Py_ssize_t used
         while True:
@@ -894,7 +904,7 @@ cdef class Connection:
         return self.note_frame()
 
     cdef Py_ssize_t receive_some(self, unsigned char* target, Py_ssize_t size) except -2:
-        """Return the number of received bytes, or 0 if there are none now or the connection is closed."""
+        """Receive; return the number of bytes, or 0 if there are none now or the connection is closed."""
         cdef ssize_t n
         cdef int error
         cdef unsigned char* plain = target
@@ -926,7 +936,7 @@ cdef class Connection:
             return 0
 
     cdef Py_ssize_t open_sealed(self, Py_ssize_t size, unsigned char* target, Py_ssize_t room) except -2:
-        """Decrypt received bytes and send TLS's own messages; return the number of decrypted bytes."""
+        """Decrypt received bytes, and send TLS's own messages. Return the number of decrypted bytes."""
         cdef TlsSession tls = self.tls
         cdef bint was_established = tls.established
         cdef Py_ssize_t n = tls.open(size, target, room)
@@ -942,7 +952,7 @@ cdef class Connection:
         return 0 if self.closed or self.failed else n
 
     cdef int admit(self) except -1:
-        """Have the listener authenticate the client after the handshake; it may refuse the client."""
+        """Let the listener authenticate the client after the TLS handshake. It may refuse the client."""
         self.io.end_handshake(self)
         if self.io.counters is not None:
             self.io.counters.handshakes += 1
@@ -966,7 +976,7 @@ cdef class Connection:
         return 0
 
     cdef Py_ssize_t serve_frames(self, unsigned char* data, Py_ssize_t size) except -1:
-        """Serve every whole frame; return the number of bytes served."""
+        """Serve all whole frames; return the number of bytes served."""
         cdef AnswerQueue answers = self.answers
         cdef Py_ssize_t at = 0
         cdef int32_t frame_size
@@ -1006,14 +1016,12 @@ cdef class Connection:
         return at
 
     cdef int pause(self) except -1:
-        """Stop reading and serving until settle() finds no more reason to."""
+        """Stop reading and serving, until settle() finds no reason any more."""
         self.paused = True
         return self.set_interest(self.interest & ~EVENT_READ)
 
     cdef int note_frame(self) except -1:
-        """Charge the buffer, and a cut frame before it is received. Returns 1 if it waits until its holder may hold the
-        frame.
-        """
+        """Charge the buffer, and the whole of an incomplete frame. Return 1 if the frame must wait for memory."""
         cdef FrameBuffer received = self.received
         cdef FrameCharge result = received.charge_frame(self.principal, self.io.produce_api.key, self.io.now)
         if result == FRAME_TOO_LARGE:
@@ -1024,7 +1032,7 @@ cdef class Connection:
         return 0
 
     cdef int starve(self) except -1:
-        """Stop reading and serving until `eat`."""
+        """Stop reading and serving, because the client may not use more memory. eat() continues."""
         need(holding_of(self), self.io.now)
         if self.starved:
             return 0
@@ -1036,13 +1044,13 @@ cdef class Connection:
         return self.pause()
 
     cdef int give_way(self, object queue) except -1:
-        """Serve nothing more before this connection's turn in a queue: `giving_way`, or `long_runs` for its run."""
+        """Stop serving until it is this connection's turn in a queue: `giving_way`, or `long_runs` for its run."""
         self.gives_way = True
         queue.append(self)
         return self.pause()
 
     def take_share(self):
-        """Serve what waited, in a later loop turn than that in which it gave way."""
+        """Serve what waited, in the turn for which give_way() waited."""
         self.gives_way = False
         if self.run is not None:
             continue_run(self)
@@ -1050,10 +1058,11 @@ cdef class Connection:
             self.settle()
 
     def affords(self, double cost_us, double limit_us):
-        """Return whether a request of this expected cost may be served now: within the limit and its holder's share.
+        """Return whether a request of this expected cost may be served now: below the limit and the client's time
+        share.
 
-        The share is charged. Clients with short requests that wait for each response are not charged: no share suits
-        all of them, and other threads get their turn in between.
+        If so, its cost is charged to the share. Clients with short requests that wait for each response are not
+        charged: they leave time for other threads in between.
         """
         cdef InlineShare share = self.share
         if cost_us > limit_us:
@@ -1073,7 +1082,7 @@ cdef class Connection:
         return self.refuse("request of %d B exceeds socket.request.max.bytes (%d)", (size, self.io.request_size_max))
 
     cdef int end(self) except -1:
-        """Close a failed connection after the delay."""
+        """Close a failed connection after its delay."""
         self.close(None)
         return 0
 
@@ -1083,14 +1092,14 @@ cdef class Connection:
         return serve_now(self, frame, size)
 
     cdef int throttle_for(self, int16_t key, int32_t ms, int32_t before) except -1:
-        """Mute the client for the throttle time in its response, of which `before` was counted already."""
+        """Mute the client for the throttle time in its response. `before` ms of this time were counted before."""
         if self.io.counters is not None:
             self.io.counters.note_throttled(key, ms, before)
         self.mute(ms)
         return 0
 
     def mute(self, int32_t ms):
-        """Stop reading and serving for `ms` milliseconds, unless it is already muted for longer. Owner worker only."""
+        """Stop reading and serving for `ms` milliseconds, unless it is already muted for longer. Only on its worker."""
         cdef double until = now_ns() / 1e9 + ms / 1000.0
         if self.closed or until <= throttle_of(self).muted_until:
             return
@@ -1099,11 +1108,11 @@ cdef class Connection:
         self.io.add_mute(self, until)
 
     def throttle_soon(self, int16_t key, int32_t ms, int32_t before):
-        """Call `throttle_for` on the worker. Any thread."""
+        """Call throttle_for() on the worker. Any thread."""
         self.io.mailbox.put(lambda: self.throttle_for(key, ms, before))
 
     def unmute(self):
-        """End the mute and serve what the client has sent meanwhile."""
+        """End the mute, and serve what the client has sent meanwhile."""
         cdef Throttle throttle = throttle_of(self)
         cdef bytearray held = throttle.held
         cdef unsigned char[::1] view
@@ -1120,7 +1129,7 @@ cdef class Connection:
         return dispatch(self, key, version, correlation_id, client_id, body, size)
 
     cdef int keep(self, const unsigned char* data, Py_ssize_t size) except -1:
-        """Copy received but unserved bytes into the connection's own buffer."""
+        """Copy received bytes that are not served yet into the connection's own buffer."""
         if self.received.capacity < size + PENDING_CAPACITY_MIN:
             self.grow_pending(size + max(<Py_ssize_t>PENDING_CAPACITY_MIN, size))
         self.received.keep(data, size)
@@ -1131,17 +1140,17 @@ cdef class Connection:
         return self.received.grow(capacity)
 
     cdef Answer enqueue(self):
-        """Return an Answer at the current request's place in the order of responses."""
+        """Return an Answer in the place of the current request's response."""
         return self.answers.add(self, holding_of(self))
 
     cdef int requeue_out(self, Py_ssize_t start) except -1:
-        """Move a frame written to the out buffer at `start` after the responses that are still owed, if any."""
+        """Move a frame that begins at `start` in the out buffer after earlier responses that still wait, if any."""
         if self.answers.in_flight == 0:
             return 0
         return self.answers.move_out(self.enqueue(), start)
 
     cdef int write_out(self) except -1:
-        """Send the out buffer; bytes that the socket does not accept become the head of the queue."""
+        """Send the out buffer. Bytes that the socket does not accept become the head of the queue."""
         cdef OutBuffer out = self.io.out
         cdef Py_ssize_t sent = 0
         cdef ssize_t n
@@ -1170,9 +1179,8 @@ cdef class Connection:
         return 0
 
     cdef Py_ssize_t write_sealed(self) except -1:
-        """Send the out buffer with TLS. Returns how many bytes the session accepted, or all if the connection cannot
-        send.
-        """
+        """Send the out buffer with TLS. Return how many bytes the session accepted; all of them if the connection has
+        failed."""
         cdef OutBuffer out = self.io.out
         cdef Py_ssize_t n
         if out.size == 0 or self.closed or self.failed:
@@ -1187,7 +1195,7 @@ cdef class Connection:
         return n
 
     cdef int settle(self) except -1:
-        """End a turn: send what can be sent, and serve more received frames once enough of it was sent."""
+        """End a turn: send what can be sent. Then serve more received frames, if enough was sent."""
         cdef AnswerQueue answers = self.answers
         while not self.closed:
             self.write_out()
@@ -1210,14 +1218,14 @@ cdef class Connection:
         return 0
 
     cdef int refuse(self, str reason, tuple values=(), bytes client_id=None) except -1:
-        """Close the connection for a client's mistake, after sending the out buffer; `close` explains `reason`."""
+        """Send the out buffer, then close the connection because of a client's mistake; see close() for `reason`."""
         self.write_out()
         if not self.closed:
             self.close(reason, *values, client_id=client_id)
         return 0
 
     cdef int drain_queue(self) except -1:
-        """Send ready responses from the head of the queue until one is not ready or the socket is full."""
+        """Send ready responses from the head of the queue, until one is not ready or the socket is full."""
         cdef AnswerQueue answers = self.answers
         cdef Answer answer
         cdef TlsSession tls = self.tls
@@ -1251,7 +1259,7 @@ cdef class Connection:
         return 0
 
     cdef bint told(self, int result) except -1:
-        """Return whether all sealed bytes were sent. If not, wait for the socket, or close if the peer is gone."""
+        """Return whether all encrypted bytes were sent. If not, wait for the socket, or close a failed connection."""
         if result < 0:
             self.close(None if self.tls.problem is None else "TLS failed: %s", self.tls.problem)
         elif result == 0:
@@ -1265,10 +1273,10 @@ cdef class Connection:
         return 0
 
     def close(self, str reason=None, *values, bytes client_id=None):
-        """Close the connection. Owner worker only.
+        """Close the connection. Only on its worker.
 
-        A `reason` is logged as the client's mistake, with the client id from its request header. It is a constant with
-        placeholders for `values`, as for a logger, so that lines of one reason are rate-limited together.
+        A `reason` is logged as the client's mistake, with the client id of its request. It is a constant with
+        placeholders for `values`, as for a logger, so that lines with the same reason are rate-limited together.
         """
         cdef FetchPlan plan
         if self.closed:

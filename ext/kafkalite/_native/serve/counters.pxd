@@ -1,4 +1,4 @@
-"""A worker's request metrics, which exist only if they are enabled."""
+"""Measure a worker's requests by API and version, if metrics are enabled."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint32_t
 from libc.string cimport memcpy
@@ -42,7 +42,7 @@ cdef struct Direct:
     int64_t served_ns
 
 cdef class Timing:
-    """One request whose answer is parked."""
+    """The times of one parked request."""
     cdef int16_t key
     cdef int16_t version
     cdef int64_t began_ns
@@ -101,7 +101,7 @@ cdef inline int64_t now_ns() noexcept nogil:
 
 
 cdef inline int64_t cpu_now_ns() noexcept nogil:
-    """CPU time of this thread."""
+    """Return the CPU time of this thread in ns."""
     cdef timespec now
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now)
     return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec

@@ -2,15 +2,17 @@
 
     began ─▶ served by the worker ─┬─ answered at once ─────────────────────▶ sent: the end of the send that took it
                                    └─ parked (with a Timing) ─▶ ready ──────▶ sent: its last byte is in the socket
-              local                         remote                       sending
+          local                         remote                       sending
 
-A worker has a RequestCounters only if metrics are enabled or slow requests are reported; otherwise nothing is counted
-and the clock is not read. With it the clock is read twice per turn, after serving and after sending. If the worker has
-just read it (while it lingers for fast clients), that reading is the beginning. Consecutive requests of one API and
-version are a Run, counted and timed together; if slow requests are reported, each request is timed by itself.
+A worker has a RequestCounters only if metrics are enabled or slow requests are reported. Without it, nothing is counted
+and the clock is not read. With it, the clock is read twice per turn: after serving and after sending. A worker that
+polls for fast clients has already read the clock, so that reading is the beginning.
 
-Thread rule: one worker writes, except for `Timing.note_ready` and `note_error`, which any thread calls with the GIL;
-any thread reads with the GIL, and each number is consistent.
+A run is consecutive requests of one API and version, which are counted and timed together. If slow requests are
+reported, each request is timed individually.
+
+Thread rule: one worker writes, except for `Timing.note_ready` and `note_error`, which any thread calls with the GIL.
+Any thread reads with the GIL, and gets each number whole.
 """
 
 cimport cython
@@ -25,7 +27,7 @@ from kafkalite._native.wire.status cimport OK
 
 
 cdef bytes client_id_of(const unsigned char* frame, Py_ssize_t size):
-    """Return the client id of a request header; None for null, or if there is none."""
+    """Return the client id of a request header; None if it is null or malformed."""
     cdef Cursor c
     cdef const unsigned char* text
     cdef Py_ssize_t text_size
@@ -40,7 +42,7 @@ cdef class Timing:
     """When one parked request was served and answered."""
 
     cdef int note_ready(self) except -1:
-        """Note that the answer is ready; during serving that counts as at once."""
+        """Note that the response is ready. During serving, this counts as answered at once."""
         if self.served_ns != 0:
             self.ready_ns = now_ns()
         return 0
@@ -48,7 +50,7 @@ cdef class Timing:
 
 @cython.final
 cdef class Turns:
-    """Loop times of one worker, which writes them; any thread reads."""
+    """The loop times of one worker, which writes them. Any thread reads."""
 
     def __cinit__(self):
         self.began_ns = now_ns()
@@ -58,7 +60,7 @@ cdef class Turns:
         return 0
 
     cdef int note_turn(self) noexcept:
-        """Note the end of a turn and the beginning of the next, when the selector returns."""
+        """Note that the selector has returned: the end of one turn and the beginning of the next."""
         cdef int64_t now = now_ns()
         cdef int64_t ended = now
         if self.sleeps_ns != 0:
@@ -80,19 +82,22 @@ cdef class Turns:
         return 0
 
     def numbers(self):
-        """Return (fraction of time asleep since the start, from 0 to 1; longest turn in seconds)."""
+        """Return (fraction of the time spent asleep, from 0 to 1; longest turn in seconds) since the start."""
         cdef int64_t elapsed = max(<int64_t>1, self.woke_ns - self.began_ns)
         return min(1.0, <double>self.slept_ns / <double>elapsed), <double>self.longest_ns / 1e9
 
     def cpu(self):
-        """Return (CPU seconds of the longest turn, (µs in total, turns by powers of two µs))."""
+        """Return (CPU seconds of the longest turn, (CPU µs in total, turns by powers of two µs))."""
         return <double>self.longest_cpu_ns / 1e9, numbers_of(&self.cpu_us)
 
 
 @cython.final
 cdef class RequestCounters:
-    """The metrics of one worker. `on_slow` is called for requests slower than `slow_ms` (0: never) with (connection,
-    key, version, client id, request bytes, µs in total, µs waiting, µs sending)."""
+    """The metrics of one worker.
+
+    `on_slow` is called for requests slower than `slow_ms` (0: never) with (connection, key, version, client id, request
+    bytes, µs in total, µs waiting, µs sending).
+    """
 
     def __cinit__(self, *, int64_t slow_ms=0, on_slow=None):
         self.apis = <ApiCounters*>calloc(API_COUNT, sizeof(ApiCounters))
@@ -107,12 +112,12 @@ cdef class RequestCounters:
         free(self.apis)
 
     cdef tuple suite(self, str protocol, str cipher):
-        """Return the pair as one object for all connections with this protocol and cipher."""
+        """Return (protocol, cipher) as one object, shared by all connections with this pair."""
         cdef tuple both = (protocol, cipher)
         return self.suites.setdefault(both, both)
 
     cdef int begin_run(self, const unsigned char* frame) noexcept:
-        """Begin a run for a request of another kind, received now or when the previous run ended."""
+        """Begin a run for a request of another kind. It was received now, or when the previous run ended."""
         cdef uint32_t kind
         memcpy(&kind, frame, 4)
         if self.run.count > 0:
@@ -126,8 +131,10 @@ cdef class RequestCounters:
         return 0
 
     cdef int64_t end_run(self, bint sending) noexcept:
-        """End the run: its answers are in the out buffer, or, if not `sending`, there are none except for one parked
-        request. Return the ns per request."""
+        """End the run; return the ns per request. `sending`: its responses are in the out buffer.
+
+        Otherwise it has no response, except for one parked request.
+        """
         cdef ApiCounters* api = self.run.api
         cdef int64_t count = self.run.count
         cdef int64_t now = now_ns()
@@ -152,13 +159,13 @@ cdef class RequestCounters:
         return spent
 
     cdef int drop_run(self) noexcept:
-        """Drop the run, because the connection was closed before its answers were sent."""
+        """End the run, because the connection was closed before its responses were sent."""
         if self.run.count > 0:
             self.end_run(False)
         return self.sent()
 
     cdef int sent(self) noexcept:
-        """Note that the out buffer was sent, or its rest queued."""
+        """Note that the out buffer was sent, or that its rest was queued."""
         cdef int64_t now = now_ns()
         cdef int64_t sending
         cdef int32_t i
@@ -173,7 +180,7 @@ cdef class RequestCounters:
         return 0
 
     cdef Timing park(self):
-        """Return the Timing for the answer of the current request, which is parked; None: it is not timed."""
+        """Return the Timing of the current request, which is being parked; None if it is not timed."""
         cdef Timing timing
         if self.run.count == 0:
             return None
@@ -185,7 +192,7 @@ cdef class RequestCounters:
         return timing
 
     cdef int finish(self, Timing timing, object connection) except -1:
-        """Note that the last byte of a parked answer was sent."""
+        """Note that the last byte of a parked request's response was sent."""
         cdef ApiCounters* api = &self.apis[place(timing.key, API_COUNT)]
         cdef int64_t now = now_ns()
         cdef int64_t ready = max(timing.ready_ns, timing.served_ns)
@@ -196,7 +203,8 @@ cdef class RequestCounters:
         return 0 if self.slow_ns == 0 else self.tell_slow(timing, connection, now)
 
     cdef int tell_slow(self, Timing timing, object connection, int64_t now) except -1:
-        """Report a slow request. The wait of a fetch or a join does not count, because the client requests it."""
+        """Report the request if it was slow. The wait of a fetch or a join does not count, because the client wants
+        it."""
         cdef int64_t ready = max(timing.ready_ns, timing.served_ns)
         cdef int64_t waited = ready - timing.served_ns
         cdef int64_t counted = now - timing.began_ns
@@ -210,12 +218,12 @@ cdef class RequestCounters:
         return 0
 
     cdef int note_error(self, int16_t key, int code) noexcept:
-        """Count an error code of a partition, 0 for none."""
+        """Count an error code of a partition; 0 means none."""
         self.apis[place(key, API_COUNT)].errors[place(code + 1, ERROR_COUNT)] += 1
         return 0
 
     cdef int note_throttled(self, int16_t key, int32_t ms, int32_t before) noexcept:
-        """Count a throttle time in an answer; `before` was noted for the same request already, or 0."""
+        """Count the throttle time of a response. `before` ms were counted for the same request before, or 0."""
         cdef Buckets* throttled = &self.apis[place(key, API_COUNT)].throttled
         if before > 0:
             take_from(throttled, before)
@@ -223,12 +231,15 @@ cdef class RequestCounters:
         return 0
 
     def use_slow_ms(self, int64_t slow_ms):
-        """Report requests that take longer from now on; 0: none."""
+        """Set the milliseconds from which later requests are reported as slow; 0: never."""
         self.slow_ns = slow_ms * 1000000
 
     def numbers(self):
-        """Return key → (counts by version, code → count, then Histogram.numbers of size, local, remote, sending, total
-        and throttled (ms)), for the APIs that were requested."""
+        """Return key → numbers, for the APIs that were requested.
+
+        The numbers are counts by version, error code → count, then Histogram.numbers() of size, local, remote, sending,
+        total and throttled (ms).
+        """
         cdef int32_t i, j
         cdef ApiCounters* api
         cdef dict found = {}

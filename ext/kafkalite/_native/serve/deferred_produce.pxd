@@ -1,4 +1,4 @@
-"""The states of Produce batches that cannot be appended at once. deferred_produce.pyx draws them."""
+"""The states of Produce batches that cannot be appended at once; deferred_produce.pyx explains them."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
@@ -21,7 +21,7 @@ cpdef enum:
 cpdef bint may_follow(int before, int after) noexcept nogil
 
 cdef inline bint is_owed(int state) noexcept nogil:
-    """Return whether another thread still has to do the append."""
+    """Return whether another thread must still append the batch."""
     return state == ASKED or state == AFTER_ANOTHER or state == QUEUED
 
 cdef struct AdmissionResult:

@@ -1,35 +1,37 @@
-"""Append Produce batches that could not be appended at once, and answer when they are stored as acks requires.
+"""Append Produce batches that cannot be appended at once, and respond when they are stored as acks requires.
 
-    ASKED ────yes────▶ QUEUED ───its turn───▶ APPENDING ───stored───▶ FLUSHING ───on the disk───▶ DONE
-      │                  │ ▲                  ▲ │ │ │ ▲                                            ▲
-      │                  │ └─it came to─┐     │ │ │ └─appended─┐   (the batch that it came after)  │
-      │                  │     nothing  │     │ │ │            │                                   │
-      │                  │           AFTER_ANOTHER ◀───────────┘                                   │
-      │                  │                      │                                                  │
-      └──no──────────────┴──the pool stopped────┴──refused, or no flush is wanted──────────────────┘
+A part is the batch of one partition in a request. Its state shows what it waits for:
 
-A part is one partition's batch in a request; the drawing shows its states. It starts as ASKED, AFTER_ANOTHER, QUEUED or
-FLUSHING, or as DONE if other parts are not. From APPENDING a part may also go back. It goes to ASKED if the append
-would begin a transaction, and to AFTER_ANOTHER if an earlier batch of its producer began to wait for the gate
-meanwhile.
+    state           ends when                                        next state
+    ASKED           the gate answers                                 QUEUED, or DONE if it refuses
+    AFTER_ANOTHER   the earlier batch of its producer has ended      APPENDING, or QUEUED if that batch was refused
+    QUEUED          the I/O pool reaches it                          APPENDING, or DONE if the pool has stopped
+    APPENDING       appended                                         FLUSHING; DONE if no flush is wanted; REPLICATING
+                                                                     with acks=all in a log with followers
+                    refused                                          DONE
+                    it would begin a transaction                     ASKED
+                    an earlier batch of its producer is ASKED        AFTER_ANOTHER
+    REPLICATING     the high watermark has passed it                 DONE; FLUSHING if no other replica is in sync, or a
+                                                                     flush is due
+                    leadership is lost, or the request times out     DONE
+    FLUSHING        it is on the disk                                DONE
 
-With acks=all, in a log with followers, a part is REPLICATING after APPENDING, or from the start. That state ends when
-the high watermark has passed the part, leadership is lost, or the request times out. Then the part is FLUSHING if no
-other replica was in sync, else DONE.
+A part starts in any state but APPENDING. The request is answered when all its parts are DONE.
 
-The gate is the transaction coordinator. It has to admit the first batch of a transaction in a partition:
+The gate is the transaction coordinator, which must admit the first batch of a transaction in a partition:
 
     append ─▶ APPEND_ASK ─▶ gate.admit ─┬─ 0 ─▶ append ─▶ ...
                                         ├─ an error code: the partition's
-                                        └─ Deferred: ASKED. The part leads an `Admission`; batches of that producer for
-                                           that log which come meanwhile follow it (LogCore.admissions), others pass
+                                        └─ Deferred: ASKED, with an `Admission`
 
-With the answer the part goes to the I/O pool, whose thread appends it and then the batches that follow it, in order of
-arrival. A part that needs the gate there waits in the same way, so no thread of the pool waits for another. The part
-may be queued again, for example because the log has to create a file. Later batches of that producer that are already
-on the pool then find that it is not appended yet, and follow it: none overtakes it.
+Later batches of this producer for this log follow the Admission in order (LogCore.admissions); other producers' batches
+do not wait. After the answer, a thread of the I/O pool appends the first batch, and then those that follow it. A part
+that needs the gate on the pool waits in the same way, so no thread of the pool blocks.
 
-Thread rule: one thread at a time owns a part, which its state identifies; states and counters change under the GIL.
+The first batch may have to be queued again, for example to create a file. Later batches of the producer that are
+already on the pool then detect that it is not appended, and follow it. So no batch overtakes another.
+
+Thread rule: one thread at a time owns a part; its state shows which. States and counters change under the GIL.
 """
 
 cimport cython
@@ -49,7 +51,7 @@ cdef object logger = RepeatLogger(logging.getLogger("kafkalite.produce"))
 
 
 cpdef bint may_follow(int before, int after) noexcept nogil:
-    """Return whether a part may change from one state to another, as in the drawing."""
+    """Return whether a part may change from one state to another, as in the module's table."""
     if before == ASKED:
         return after == QUEUED or after == DONE
     if before == AFTER_ANOTHER:
@@ -67,13 +69,13 @@ cpdef bint may_follow(int before, int after) noexcept nogil:
 
 @cython.final
 cdef class Admission:
-    """A producer's transaction that begins in a log when the gate admits it. `len`: batches that follow."""
+    """A producer's transaction that begins in a log when the gate admits it. Its length: batches that follow."""
 
     def __len__(self):
         return len(self.followers)
 
     cdef list take(self):
-        """Return the followers; later batches do not wait for this one."""
+        """Return the batches that follow. Later batches do not wait for this one any more."""
         cdef dict admissions = self.log.admissions
         cdef list followers = self.followers
         self.followers = []
@@ -84,24 +86,27 @@ cdef class Admission:
         return followers
 
     cdef int end(self) except -1:
-        """Send the followers to the pool, because this batch is not appended."""
+        """Queue the batches that follow on the I/O pool, because this batch is not appended."""
         cdef WaitingRequest request
         for request, i in self.take():
             request.submit(i)
         return 0
 
     def drop(self, int _error):
-        """Ignore the gate's answer for a batch that was dropped meanwhile."""
+        """Ignore the gate's answer for a batch that was refused meanwhile."""
         self.end()
 
 
 cdef Admission admission_of(LogCore log, int64_t producer_id):
-    """Return the admission that batches of the producer have to wait for, or None."""
+    """Return the Admission for which batches of a producer must wait, or None."""
     return None if log.admissions is None else log.admissions.get(producer_id)
 
 
 cdef Admission begin_admission(LogCore log, int64_t producer_id, object answer):
-    """Make batches of the producer wait. If two connections ask at once, the later admission takes the followers."""
+    """Make later batches of a producer wait for the gate's answer.
+
+    If two connections ask at once, the later Admission takes over the batches that follow.
+    """
     cdef Admission admission = Admission.__new__(Admission)
     cdef Admission before = admission_of(log, producer_id)
     admission.log = log
@@ -116,10 +121,11 @@ cdef Admission begin_admission(LogCore log, int64_t producer_id, object answer):
 
 @cython.final
 cdef class AdmissionRequest:
-    """The gate's caller for one request."""
+    """Calls the gate for one request."""
 
     cdef Admission send(self, LogCore log, int64_t producer_id, int16_t producer_epoch, AdmissionResult* out):
-        """Ask if a producer's transaction may begin in a log: `out` has the answer, or later the returned Admission."""
+        """Ask the gate whether a transaction may begin in a log. The answer is in `out`, or comes later in the returned
+        Admission."""
         out.error = 0
         out.admitted = log.marker_count()
         try:
@@ -139,7 +145,7 @@ cdef class AdmissionRequest:
 
 
 cdef inline bint is_alone(LogCore log) noexcept:
-    """Return whether no other replica is in sync with a log."""
+    """Return whether no other replica of a log is in sync."""
     return log.followers is None or log.followers.in_sync_count <= 1
 
 
@@ -154,15 +160,15 @@ cdef class WaitingPart:
         return 0
 
     cdef int release(self) except -1:
-        """Note that the append is no longer owed."""
+        """Free the batch, which need not be appended any more."""
         return 0
 
 
 cdef class WaitingRequest:
-    """A request whose answer waits for some of its parts. A subclass appends, and answers when all are DONE."""
+    """A request whose response waits for some of its parts. A subclass appends, and responds when all are DONE."""
 
     cdef int begin(self, object pool) except -1:
-        """Start each part's next step."""
+        """Start the next step of each part."""
         cdef int i
         self.pool = pool
         self.remaining = 1
@@ -171,7 +177,7 @@ cdef class WaitingRequest:
         return self.count_down()
 
     cdef int begin_part(self, int i) except -1:
-        """Start part i's next step, which may end at once."""
+        """Start the next step of part i. It may end at once."""
         cdef WaitingPart part = self.parts[i]
         if part.state == DONE:
             return 0
@@ -191,14 +197,14 @@ cdef class WaitingRequest:
         return 0
 
     cdef int submit(self, int i) except -1:
-        """Queue part i on the I/O pool for its append, after earlier ones of its log."""
+        """Queue the append of part i on the I/O pool, after earlier appends to its log."""
         cdef WaitingPart part = self.parts[i]
         part.move(QUEUED)
         part.log.deferred_appends += 1
         return self.put_on_pool(i)
 
     cdef int put_on_pool(self, int i) except -1:
-        """Queue a part that is QUEUED and counted."""
+        """Queue part i, whose state is QUEUED and which its log has counted."""
         cdef WaitingPart part = self.parts[i]
         cdef Admission admission
         try:
@@ -214,7 +220,7 @@ cdef class WaitingRequest:
         return 0
 
     cdef bint follow(self, WaitingPart part, int i) except -1:
-        """Let part i follow the batch of its producer that the gate was asked about, if that still waits."""
+        """Let part i follow the batch of its producer that waits for the gate. Return False if none waits any more."""
         cdef Admission admission = admission_of(part.log, part.producer_id)
         if admission is None:
             return False
@@ -224,7 +230,7 @@ cdef class WaitingRequest:
         return True
 
     def admit(self, int i, int error):
-        """Handle the gate's answer for part i, and let its followers continue. Any thread."""
+        """Handle the gate's answer for part i, and continue with the batches that follow it. Any thread."""
         cdef WaitingPart part = self.parts[i]
         cdef Admission admission
         if error == 0:
@@ -241,7 +247,7 @@ cdef class WaitingRequest:
         self.end_part(part)
 
     def append_on_pool(self, int i):
-        """Do the deferred append of part i, which the log has counted, on the I/O pool."""
+        """Append part i, which its log has counted, on the I/O pool."""
         cdef WaitingPart part = self.parts[i]
         cdef LogCore log = part.log
         cdef int state = APPENDING
@@ -264,8 +270,11 @@ cdef class WaitingRequest:
             raise
 
     cdef int append_part(self, WaitingPart part, int i) except -1:
-        """Append part i. In APPENDING afterwards, it has its result or its error. In ASKED or AFTER_ANOTHER it waits,
-        and in AFTER_ANOTHER another thread may own it by now."""
+        """Append part i; return its state.
+
+        APPENDING: it has a result or an error. ASKED or AFTER_ANOTHER: it waits; in AFTER_ANOTHER, another thread may
+        own it by now.
+        """
         cdef AdmissionResult result
         cdef Admission admission
         if self.ask is not None and part.admitted < 0 and self.follow(part, i):
@@ -283,7 +292,8 @@ cdef class WaitingRequest:
         return APPENDING
 
     cdef int end_append(self, WaitingPart part, int i) except -1:
-        """Flush or end part i, which is appended or refused; then handle its followers, on this thread."""
+        """Continue with part i, which is appended or refused. Then append the batches that follow it, on this
+        thread."""
         cdef LogCore log = part.log
         cdef WaitingRequest request
         cdef list followers = None
@@ -299,7 +309,7 @@ cdef class WaitingRequest:
         return 0
 
     cdef int after_append(self, WaitingPart part, int i) except -1:
-        """Wait until part i, if it is in the log, is safe; end it if it was refused."""
+        """Wait until part i is replicated or on the disk, or end it if it was refused."""
         if part.error == 0 and part.wants_replicas:
             part.move(REPLICATING)
             part.wait = wait_replicated(part.log, part.end_offset, part.leader_epoch, ReplicationWaiter(self, i))
@@ -313,7 +323,7 @@ cdef class WaitingRequest:
         return 0
 
     cdef int after_replication(self, WaitingPart part, int i, int error) except -1:
-        """Continue with part i, which is on all in-sync replicas or never will be."""
+        """Continue with part i after it was replicated, or cannot be (`error`)."""
         if part.state != REPLICATING:
             return 0                                # it was abandoned
         part.error = error
@@ -325,7 +335,7 @@ cdef class WaitingRequest:
         return 0
 
     cdef int end_wait(self, WaitingPart part) except -1:
-        """End a part that waits for replicas, because the request's time is over. Appended batches stay."""
+        """End a part that waits for replicas, because the request has timed out. Its batch stays in the log."""
         if part.state == REPLICATING:
             cancel_wait(part.log, part.wait)
             part.error = REQUEST_TIMED_OUT
@@ -333,7 +343,7 @@ cdef class WaitingRequest:
         return 0
 
     def expire(self, double now):
-        """End the waits, because the request's time is over or the broker stops."""
+        """End all waits for replicas, because the request has timed out or the broker stops."""
         cdef WaitingPart part
         self.expired = True
         for part in self.parts:
@@ -356,15 +366,15 @@ cdef class WaitingRequest:
             raise
 
     cdef int append(self, WaitingPart part) except -1:
-        """Append a part's batch, blocking if needed; return one of APPEND_..., with error, end offset and flush set."""
+        """Append a part's batch, blocking if needed; return an APPEND_ constant. Sets error, end offset and flush."""
         raise TypeError("a bare WaitingRequest has no batches")
 
     cdef int answer_all(self) except -1:
-        """Answer the request; every part is DONE."""
+        """Answer the request. All parts are DONE."""
         raise TypeError("a bare WaitingRequest has no answer")
 
     cdef int lose_answer(self) except -1:
-        """Close the connection, because the answer cannot be made."""
+        """Close the connection, because the response cannot be made."""
         raise TypeError("a bare WaitingRequest has no answer")
 
 
@@ -380,7 +390,7 @@ cdef class PartWaiter:
 
 @cython.final
 cdef class FlushWaiter(PartWaiter):
-    """The callback that the group commit calls with 0 or an error code once a part is on the disk."""
+    """The callback that the group commit calls with 0 or an error code when a part is on the disk."""
 
     def __call__(self, int error):
         cdef WaitingPart part = self.request.parts[self.index]
@@ -391,7 +401,7 @@ cdef class FlushWaiter(PartWaiter):
 
 @cython.final
 cdef class ReplicationWaiter(PartWaiter):
-    """The callback of wait_replicated."""
+    """The callback of wait_replicated()."""
 
     def __call__(self, int error):
         self.request.after_replication(self.request.parts[self.index], self.index, error)

@@ -1,4 +1,4 @@
-"""Limit one partition's records in the answer to a fetch of several partitions."""
+"""Limit the records of one partition in the response to a fetch of several partitions."""
 
 from libc.stdint cimport int64_t
 

@@ -1,14 +1,15 @@
-"""Limit one partition's records in the answer to a fetch of several partitions.
+"""Limit the records of one partition in the response to a fetch of several partitions.
 
-A client processes the records of an answer partition by partition. A producer that pipelines requests of one record
-appends hundreds of them to each partition between two answers. A consumer that works on partitions in parallel would
-then get hundreds of records of one partition after another, and all but one of its threads would wait. With this limit
-such a client gets the partitions in turns. The fetch session moves each partition that returned records to the end of
-its order, and the next answer has the next share.
+Without this limit, parallel consumers may wait for one partition. For example, a producer pipelines requests of one
+record, so each partition gets hundreds of records between two fetches. A client that gets hundreds of records of one
+partition in a row, and works on partitions in parallel, keeps only one of its threads busy.
 
-Turns cost answers, so they are limited to cheap cases: nearby clients, partitions with few records left, and batches of
-few records. Bulk reads, remote clients and fetches that wait for more than one byte (`fetch.min.bytes`) get everything
-at once.
+With the limit, such a client gets the partitions in turns: a fetch session moves each partition that returned records
+to the end of its order, and the next response has the next share.
+
+Turns cost more responses. So they are limited to cheap cases: nearby clients, partitions with few records left, and
+batches of few records. Bulk reads, remote clients and fetches that wait for more than one byte (`fetch.min.bytes`) get
+everything at once.
 """
 
 from libc.stdint cimport int64_t, uint32_t
@@ -37,7 +38,7 @@ cdef enum:
 
 
 cdef int64_t round_trip_us(int fd) noexcept:
-    """Return the shortest round trip of a connection in the last minutes, in microseconds; 0: unknown."""
+    """Return a connection's shortest round trip of the last minutes in µs; 0: unknown."""
     cdef unsigned char info[MIN_RTT_AT + 4]
     cdef socklen_t size = sizeof(info)
     cdef uint32_t found
@@ -48,7 +49,7 @@ cdef int64_t round_trip_us(int fd) noexcept:
 
 
 cdef int64_t shared_max(int fd) noexcept:
-    """Return how many records a partition may have left for its records to be shared."""
+    """Return up to how many remaining records a partition's records are sent in shares."""
     return shared_max_of(round_trip_us(fd))
 
 
@@ -76,11 +77,10 @@ cdef int64_t share_of(LogSlice piece, int64_t offset) noexcept:
 
 
 def measured(int fd):
-    """Return (round trip in microseconds, or 0; records that a partition may have left to be shared) of a connection.
-    For tests."""
+    """Return (round trip in µs, or 0; shared_max()) of a connection. For tests."""
     return round_trip_us(fd), shared_max(fd)
 
 
 def shared_at(int64_t rtt_us):
-    """Return how many records a partition may have left to be shared, at this round trip. For tests."""
+    """Return up to how many remaining records a partition is sent in shares, at this round trip. For tests."""
     return shared_max_of(rtt_us)

@@ -1,4 +1,4 @@
-"""Connections of a broker under test, which inject faults before requests are served."""
+"""Inject faults into the requests of a broker under test, before they are served."""
 
 from kafkalite._native.serve.connection cimport Connection
 from kafkalite._native.serve.sasl_connection cimport SaslConnection

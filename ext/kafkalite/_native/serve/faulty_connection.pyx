@@ -2,11 +2,13 @@
 
     frame ─▶ its API is in `faults.armed`? ─┬─ no ──────────────────────────────────────▶ served normally
                                             └─ yes ─▶ faults.meet(connection, frame) ─┬─ None ─▶ served normally
-                                                                                      ├─ bytes ─▶ the answer
+                                                                                      ├─ bytes ─▶ the response
                                                                                       └─ str ─▶ closed, with this reason
 
-Only a broker made for faults has such connections, so other brokers do not pay for the check. `faults` is
-kafkalite.testing.faults.Faults. Thread rule: Connection's.
+`faults` is kafkalite.testing.faults.Faults. Only a broker for tests has such connections, so other brokers do not pay
+for the check.
+
+Thread rule: as in the base class Connection.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -37,7 +39,7 @@ cdef bint meet(Connection connection, unsigned char* frame, Py_ssize_t size) exc
 
 
 cdef class FaultyConnection(Connection):
-    """One accepted socket of a broker under test."""
+    """An accepted socket of a broker under test."""
 
     cdef int serve(self, unsigned char* frame, Py_ssize_t size) except -1:
         return 0 if meet(self, frame, size) else Connection.serve(self, frame, size)

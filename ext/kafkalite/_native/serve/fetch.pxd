@@ -1,4 +1,4 @@
-"""Serve Fetch: evaluate a request, park it if necessary, and answer with copies or file ranges."""
+"""Serve Fetch: find whole batches, respond at once or wait for enough bytes, and send copies or file ranges."""
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t
 from kafkalite._native.log.log_core cimport LogCore
@@ -144,7 +144,7 @@ cdef class FetchPlan(FetchParts):
 
 
 cdef inline FetchResult outcome_of(FetchPlan plan) noexcept:
-    """Return how to continue with a plan after all its parts were examined."""
+    """Return how to continue with a plan whose parts were all examined."""
     if plan.blocking > 0:
         return FETCH_BLOCKED
     if plan.failed or plan.size >= plan.size_min or plan.part_count == 0 or plan.wait_ms_max <= 0:
@@ -153,9 +153,8 @@ cdef inline FetchResult outcome_of(FetchPlan plan) noexcept:
 
 
 cdef inline bint shares(FetchPlan plan) noexcept:
-    """Return whether records are shared out: a consumer fetches several partitions, and would not wait for more
-    records.
-    """
+    """Return whether to limit each partition's records: a consumer fetches several, and does not wait for more
+    records."""
     return plan.part_count > 1 and plan.size > 0 and plan.size_min <= 1 and not plan.privileged
 
 

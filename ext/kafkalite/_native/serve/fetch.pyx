@@ -1,22 +1,25 @@
-"""Serve Fetch: find whole batches, answer at once or park until there are enough, send copies or file ranges.
+"""Serve Fetch: find whole batches, respond at once or wait for enough bytes, and send copies or file ranges.
 
-    parse ─▶ evaluate ─┬─ enough bytes, an error, or max wait 0 ─▶ answer
+    parse ─▶ evaluate ─┬─ enough bytes, an error, or max wait 0 ─▶ response
                        ├─ too few bytes ─▶ parked: woken by an append, a deadline, a deletion ─▶ evaluate
                        └─ bytes not verified, or producer state not loaded ─▶ I/O pool does that ─▶ evaluate
 
-A read_committed fetch reads up to the last stable offset, and the response lists the aborted transactions in its range.
-A log whose producer state is not loaded has no last stable offset, so the state is loaded before the first response.
+Up to `copy_size_max` bytes of records are copied into the response. More are sent from the files, by sendfile.
 
-Up to `copy_size_max` bytes of records are copied into the response and sent with it; more are sent by sendfile. An
-incremental fetch (KIP-227, see fetch_session.pyx) is evaluated over all partitions of its session as they were when it
-arrived. Its response contains the partitions with news.
+An incremental fetch (KIP-227, see fetch_session.pyx) is evaluated over all partitions that its session had when it
+arrived. Its response contains only the partitions that have changed.
 
-In a cluster a consumer of version 11 or later may read a partition that this broker follows, up to the high watermark
-known here. The leader may tell a consumer that sends its rack to fetch from a follower there (KIP-392).
+A read_committed fetch reads up to the last stable offset, and its response lists the aborted transactions in its range.
+The last stable offset requires the log's producer state, which is therefore loaded before the first response.
 
-The handler table determines the supported versions (kafkalite/broker/handlers/table.py); the constants below are the
-versions that introduced a field. Since version 16 the response names the leader of a partition that is led elsewhere,
-which happens only in a cluster. Thread rule: a FetchPlan belongs to its worker; `on_advance` only counts and posts.
+In a cluster, a consumer of version 11 or later may read a partition that this broker follows, up to the high watermark
+known here. If a consumer sends its rack, the leader may direct it to a follower in that rack (KIP-392). Since version
+16, the response names the leader of a partition that is led elsewhere.
+
+kafkalite/broker/handlers/table.py determines the supported versions; the constants below are the versions that
+introduced a field.
+
+Thread rule: a FetchPlan belongs to its worker. Appending threads call `on_advance`, which only counts and posts.
 """
 
 cimport cython
@@ -134,7 +137,7 @@ cdef class FetchPlan(FetchParts):
                                     sizeof(FetchPart))
 
     cdef int parse_body(self, const unsigned char* body, Py_ssize_t size) except -1:
-        """Parse the request; return 1 if it follows its schema, else 0."""
+        """Parse the request. Return 0 if it violates its schema or a limit."""
         cdef Cursor c
         cursor_init(&c, body, size)
         if not self.begin_topics(&c) or not self.parse_topics(&c, INT32_MAX):
@@ -150,7 +153,7 @@ cdef class FetchPlan(FetchParts):
         return 1
 
     cdef inline bint begin_topics(self, Cursor* c) except -1:
-        """Parse the request up to its topics, for parse_topics(). Returns False if it violates its schema."""
+        """Parse the request up to its topics; parse_topics() continues. Return False if it violates its schema."""
         cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         self.asker.epoch = -1
         self.replica_id = -1  # a single-node broker has no followers, but a client may claim to be one
@@ -170,7 +173,7 @@ cdef class FetchPlan(FetchParts):
         return c.status == OK and self.topic_count >= 0
 
     cdef inline bint parse_end(self, Cursor* c) except -1:
-        """Parse the request after its topics. Returns False if it violates its schema."""
+        """Parse the fields after the topics. Return False if they violate the schema."""
         cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         cdef const unsigned char* rack
         cdef Py_ssize_t rack_size
@@ -192,9 +195,7 @@ cdef class FetchPlan(FetchParts):
         return True
 
     cdef bint parse_topics(self, Cursor* c, int32_t items_max) except -1:
-        """Parse up to `items_max` of the remaining topics and partitions. Returns False if a schema or limit is
-        violated.
-        """
+        """Parse up to `items_max` more topics and partitions. Return False if they violate the schema or a limit."""
         cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         cdef const unsigned char* key
         cdef Py_ssize_t key_size
@@ -246,16 +247,15 @@ cdef class FetchPlan(FetchParts):
         return c.status == OK
 
     cdef inline bint begin_forgotten(self, Cursor* c) noexcept:
-        """Parse the number of topics with partitions to forget, for parse_forgotten(). Returns False if it is over a
-        limit.
-        """
+        """Parse the number of topics to forget; parse_forgotten() continues. Return False if it exceeds the limit."""
         self.topics_left = max(<int32_t>0, read_compact_count(c, TOPIC_SIZE_MIN)
                                if self.version >= FETCH_FLEXIBLE_FROM else read_count(c, TOPIC_SIZE_MIN))
         return c.status == OK and self.topics_left <= self.server.partitions_max
 
     cdef bint parse_forgotten(self, Cursor* c, int32_t items_max) except -1:
-        """Parse up to `items_max` topics and partitions into `forgotten` as (topic key, partition). Returns as
-        parse_topics().
+        """Parse up to `items_max` topics and partitions into `forgotten`, as (topic key, partition).
+
+        Returns False if they violate the schema or a limit.
         """
         cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         cdef int32_t _i, count
@@ -289,7 +289,7 @@ cdef class FetchPlan(FetchParts):
         return c.status == OK
 
     cdef int enter_session(self, list forgotten) except -1:
-        """Apply the request's session fields: close the session, or advance it by this request."""
+        """Apply the request's session fields: close the session, or apply this request to it."""
         cdef FetchSessionCache sessions = self.server.sessions
         cdef int error
         if self.session_epoch == EPOCH_INITIAL or self.session_epoch == EPOCH_FINAL:
@@ -302,7 +302,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int fail(self, int error, int32_t session_id) except -1:
-        """Answer with this error only."""
+        """Respond with this error and no partitions."""
         self.release_slices()
         self.error = <int16_t>error
         self.session_answered = session_id
@@ -326,7 +326,8 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int bound(self, Meter meter, int32_t throttle_ms) except -1:
-        """Apply the client's quota: answer at most what a window allows, and no records while it is throttled."""
+        """Apply the client's quota: limit the response to what a window allows, and send no records during a
+        throttle."""
         self.meter = meter
         if meter is not None:
             self.size_max = <int32_t>max(1.0, min(<double>self.size_max, meter.burst))
@@ -334,14 +335,14 @@ cdef class FetchPlan(FetchParts):
         return self.withhold(throttle_ms) if throttle_ms > 0 else 0
 
     cdef int withhold(self, int32_t throttle_ms) except -1:
-        """Answer without records and with this throttle time; an existing session continues (KIP-219)."""
+        """Respond without records and with this throttle time. An existing session continues (KIP-219)."""
         self.throttle_ms = throttle_ms
         if self.error != 0:
             return 0
         return self.fail(0, SESSION_NONE if self.session is None else self.session_id)
 
     cdef int regroup(self) noexcept:
-        """Group the parts in the response by topic again; a topic may come more than once."""
+        """Group the parts in the response by topic. A topic may occur more than once."""
         cdef FetchPart* head = NULL
         cdef FetchPart* part
         cdef int32_t i
@@ -360,7 +361,8 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int evaluate(self) except -1:
-        """Examine every partition in request order (KIP-74). Returns a FetchResult; READY holds slices."""
+        """Examine all partitions in the order of the request (KIP-74); return a FetchResult. FETCH_READY keeps
+        slices."""
         cdef int result
         self.begin_evaluation()
         self.examine_some(self.part_count)
@@ -390,7 +392,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef inline int examine_some(self, int32_t end) except -1:
-        """Examine the parts before `end`, or fewer if the I/O pool has enough work."""
+        """Examine the parts before `end`, or fewer if they give the I/O pool enough work."""
         cdef int32_t i
         cdef FetchPart* part
         cdef bint failed = self.failed
@@ -417,7 +419,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int examine(self, FetchPart* part, int32_t i, int64_t size_left) except -1:
-        """Fill in one partition of the response."""
+        """Find the records and offsets of one partition for the response. Return FETCH_READY or FETCH_BLOCKED."""
         cdef TopicRef wanted = <TopicRef>part.topic
         cdef Topic topic = wanted.resolve(self.server.table)
         cdef LogCore log
@@ -504,12 +506,12 @@ cdef class FetchPlan(FetchParts):
         return FETCH_READY
 
     cdef bint may_read_copy(self, LogCore log) noexcept:
-        """Return whether this client may read a log that is not led here: a consumer, and the replica is here."""
+        """Return whether this client, a consumer, may read a log of which this broker is a follower."""
         return (self.replica_id < 0 and self.version >= RACKS_FROM and not log.led and not log.deleted
                 and len(log.segments) > 0)
 
     cdef int note_leader(self, FetchPart* part, LogCore log) noexcept:
-        """Name the leader in a refused part, if another leader is the reason."""
+        """Name the current leader in a part that was refused because another broker leads."""
         if self.server.leaders is None or self.version < FETCH_LEADERS_FROM:
             return 0
         if part.error == NOT_LEADER_OR_FOLLOWER or part.error == FENCED_LEADER_EPOCH:
@@ -548,7 +550,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int examine_classic(self, FetchPart* part, int32_t i, LogCore log, int64_t upper, int64_t size_left) except -1:
-        """Examine a part of a classic topic, whose batches the I/O pool converts from 0.7's messages."""
+        """Examine a part of a topic in Kafka 0.7's format, whose messages the I/O pool converts to batches."""
         cdef bytes batches
         cdef tuple made = None if self.converted is None else self.converted.get(i)
         cdef int error = 0
@@ -587,7 +589,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef inline Py_ssize_t begin_encoding(self, OutBuffer out) except -1:
-        """Write the response up to its topics; return where its frame starts."""
+        """Write the response up to its topics; return where its frame begins."""
         cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         cdef Py_ssize_t start = out.begin_frame(self.correlation_id, flexible)
         self.topic_begun = False
@@ -600,7 +602,8 @@ cdef class FetchPlan(FetchParts):
 
     cdef inline int encode_parts(self, OutBuffer out, Py_ssize_t start, int32_t begin, int32_t end, bint copy,
                                  list cuts) except -1:
-        """Write some partitions, with their records if `copy`; otherwise `cuts` gets the place of each file range."""
+        """Write partitions `begin` to `end`, with their records if `copy`. Otherwise add the place of each file range
+        to `cuts`."""
         cdef bint flexible = self.version >= FETCH_FLEXIBLE_FROM
         cdef FetchPart* part
         cdef TopicRef topic
@@ -657,8 +660,9 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int encode_readable(self, OutBuffer out, bint copy, list cuts) except -1:
-        """Write the response frame. If a file is unreadable, write it again with errors for the partitions that it took
-        offline.
+        """Write the response frame.
+
+        If a file is unreadable, its log goes offline, and the frame is written again with errors for its partitions.
         """
         cdef Py_ssize_t start = out.size
         while True:
@@ -671,7 +675,7 @@ cdef class FetchPlan(FetchParts):
                 self.drop_unreadable()
 
     cdef int count_parts(self, RequestCounters counters) except -1:
-        """Count the parts of the response by log and by error."""
+        """Count the parts of the response, by log and by error code."""
         cdef int32_t i
         cdef FetchPart* part
         cdef LogCore log
@@ -691,7 +695,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int count_limited(self) noexcept:
-        """Charge the throttled partitions in a follower's response to the leader's throttled rate."""
+        """Charge a follower's response to the leader's replication limit, as far as its partitions are throttled."""
         cdef int32_t i
         cdef int64_t size = 0
         for i in range(self.part_count):
@@ -701,7 +705,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int drop_unreadable(self) except -1:
-        """Replace the parts whose file failed by errors."""
+        """Replace the parts whose file is unreadable by errors."""
         cdef int32_t i
         cdef LogSlice piece
         for i in range(self.part_count):
@@ -725,7 +729,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int answer_into(self, OutBuffer out, object connection) except -1:
-        """Write the whole response into the connection's `out`; for small responses only."""
+        """Write a small response into the connection's `out`, with copied records."""
         cdef Py_ssize_t start = out.size
         if self.meter is not None:
             self.claim(connection)
@@ -778,7 +782,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int64_t held_size(self) noexcept:
-        """Return about how many bytes the plan takes while it is parked."""
+        """Return the approximate size in bytes of the parked plan."""
         return PARKED_SIZE + self.part_capacity * <int64_t>(sizeof(FetchPart) + PART_OBJECTS_SIZE)
 
     cdef int listen(self) except -1:
@@ -809,7 +813,8 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int on_advance(self, LogCore log, int64_t appended_bytes) except -1:
-        """Wake the worker once if there are enough new bytes or a change to check. Called by the appending thread."""
+        """Wake the worker, once, if there are enough new bytes or a change to examine. The appending thread calls
+        this."""
         if log.after_write & HAS_REPLICAS:
             if self.privileged:
                 if appended_bytes == REPLICATED:
@@ -827,7 +832,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int park(self, Answer answer, int result) except -1:
-        """Keep the plan until resume() completes `answer`."""
+        """Wait until resume() completes `answer`."""
         self.answer = answer
         self.deadline = self.now + <double>self.wait_ms_max / 1000.0
         if result == FETCH_BLOCKED:
@@ -835,7 +840,7 @@ cdef class FetchPlan(FetchParts):
         return self.wait()
 
     cdef int wait(self) except -1:
-        """Continue waiting for the logs' reports."""
+        """Wait for the logs' next notification."""
         cdef bint listened = self.listening
         self.release_slices()
         self.listen()
@@ -847,7 +852,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int verify(self) except -1:
-        """Have the I/O pool verify the bytes that this fetch would send, then come back to the worker."""
+        """Let the I/O pool verify the bytes that this fetch would send, then return to the worker."""
         cdef list work = []
         self.blocked = True
         self.collect_blocked(work, 0, self.part_count)
@@ -855,7 +860,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int collect_blocked(self, list work, int32_t begin, int32_t end) except -1:
-        """Add the parts to verify to the I/O pool's work."""
+        """Add the parts that must be verified to `work`."""
         cdef int32_t i
         cdef FetchPart* part
         for i in range(begin, end):
@@ -893,7 +898,7 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int resume(self, double now) except -1:
-        """Evaluate again, and complete the response or keep waiting. Owner worker only."""
+        """Evaluate again, and complete the response or wait again. Only on its worker."""
         cdef int result
         if self.run is not None:
             self.run.wake()
@@ -913,9 +918,9 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     cdef int claim(self, object connection) except -1:
-        """Charge the records to the quota before another worker can use the rest of it.
+        """Charge the records to the quota, before another worker uses up the rest of it.
 
-        If others have used it up since the request came, the response has no records and its client is muted.
+        If other requests have used it up meanwhile, the response has no records and the client is muted.
         """
         cdef int32_t owed = self.meter.owed_ms(self.now) if self.throttle_ms == 0 else 0
         if owed == 0:
@@ -951,7 +956,7 @@ cdef class FetchPlan(FetchParts):
         return False
 
     cdef int cancel(self) except -1:
-        """Drop the plan: the connection is closed, so nothing is sent."""
+        """Discard the plan without a response, because the connection is closed."""
         self.done = True
         if self.run is not None:
             self.run.wake()
@@ -961,14 +966,14 @@ cdef class FetchPlan(FetchParts):
         return 0
 
     def expire(self, double now):
-        """Answer with the present records: the deadline has passed, or the broker stops."""
+        """Respond with the records found so far, because the deadline has passed or the broker stops."""
         # While its bytes are being verified the response follows right after that.
         self.deadline = now
         self.resume(now)
 
 
 cdef int share_out(FetchPlan plan, int32_t begin, int32_t end) except -1:
-    """Cut the records of some partitions to their share of the response."""
+    """Limit the records of partitions `begin` to `end` to one share each."""
     cdef int32_t i
     cdef int64_t left, upper, size
     cdef FetchPart* part
@@ -992,7 +997,7 @@ cdef int share_out(FetchPlan plan, int32_t begin, int32_t end) except -1:
 
 
 cdef int read_request_tags(Cursor* c, int32_t* replica_id, int64_t* replica_epoch) noexcept nogil:
-    """Read a request's tags: take the replica's id and epoch if present, and skip the cluster id."""
+    """Read a request's tags: the replica's id and epoch, if present. Other tags are skipped."""
     cdef uint32_t _i
     cdef uint32_t size
     cdef uint32_t tag
@@ -1011,7 +1016,7 @@ cdef int read_request_tags(Cursor* c, int32_t* replica_id, int64_t* replica_epoc
 
 
 cdef int encode_part_head(OutBuffer out, int16_t version, FetchPart* part) except -1:
-    """Write PartitionData up to the aborted transactions."""
+    """Write the fields of PartitionData before the aborted transactions."""
     out.put_i32(part.index)
     out.put_i16(<int16_t>part.error)
     out.put_i64(part.high_watermark)
@@ -1022,7 +1027,7 @@ cdef int encode_part_head(OutBuffer out, int16_t version, FetchPart* part) excep
 
 
 cdef int encode_aborted(OutBuffer out, int16_t version, bint asked, list aborted, int32_t preferred) except -1:
-    """Write PartitionData from the aborted transactions, null for read_uncommitted, up to the records field."""
+    """Write the aborted transactions, null for read_uncommitted, and the preferred read replica."""
     cdef bint flexible = version >= FETCH_FLEXIBLE_FROM
     if not asked:
         out.put_array_size(-1, flexible)

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions (KIP-227): the partitions that a client fetches, kept between its requests."""
+"""Keep the partitions that a client fetches between its requests, in incremental fetch sessions (KIP-227)."""
 
 from cpython.pythread cimport PyThread_type_lock
 from cpython.ref cimport PyObject

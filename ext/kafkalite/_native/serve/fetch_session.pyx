@@ -1,28 +1,30 @@
-"""Keep clients' fetched partitions between requests, so that requests and answers contain only changes (KIP-227).
+"""Keep the partitions that a client fetches between its requests, in incremental fetch sessions (KIP-227).
 
-    (0, -1)  full, no session            (0, 0)  full, open one: answered with its id, or 0 when it is declined
+Requests and responses then contain only changes. The session id and epoch in a request say what it wants:
+
+    (0, -1)  full, no session            (0, 0)  full, open a session: answered with its id, or 0 if it is declined
     (n, -1)  full, close n               (n, 0)  full, close n and open another
     (n, e)   incremental: topics are added or changed, forgotten ones removed; e is 1 first and rises by one
 
-A session orders its partitions by service. A partition that returned records moves to the end, so that it does not
-starve those after it. Each partition keeps the high watermark and log start of the client's last answer. The next
-answer contains it only if it has records, an error or a diverging epoch, or if one of these two has changed.
+A session orders its partitions: one that returned records moves to the end, so that it does not starve the others. For
+each partition it keeps the high watermark and log start of the client's last response. The next response contains the
+partition only if one of these has changed, or if it has records, an error or a diverging epoch.
 
-A session belongs to a principal and a listener. Its client may continue it over another connection, which another
-worker serves; to other clients it does not exist, even with the right id and epoch. So a request does not work in the
-session. When it arrives, it copies the partitions (`advance`). It is evaluated and parked with the copy, and then
-writes its result back (`settle`), if no later request was served meanwhile. A request that is served in turns does the
-same in steps, each of which fails if a later request was accepted after the first one.
+A session belongs to a principal and a listener. To other clients it does not exist, even with the right id and epoch.
+Its client may continue it over another connection, which another worker serves. So a request does not work in the
+session itself: on arrival it copies the partitions (`advance`), and with its response it writes the result back
+(`settle`), if no later request was accepted meanwhile. A request that is served in turns does the same in steps. Each
+step fails if a later request was accepted.
 
-Limits: the number of sessions, their partitions in total, and topic names of valid length. As in Kafka, a new session
-evicts the least recently used one if that was idle for `eviction_ms`. Otherwise it evicts the smallest session that is
-smaller than itself and older than `eviction_ms`. If there is none, the new session is declined. Consumers' sessions are
-evicted before followers', regardless of size and age. The last tenth of both limits is for holders with few sessions or
-partitions (`kafkalite.broker.limits.shares`); followers may use all of it. A session is charged to its holder's memory,
-and declined if that is used up.
+Limits: the number of sessions, their partitions in total, and the length of topic names. As in Kafka, a new session
+evicts the least recently used session if that was idle for `eviction_ms`. Otherwise it evicts the smallest session that
+is smaller than the new one and older than `eviction_ms`. If there is none, the new session is declined. Consumers'
+sessions are evicted before followers', regardless of size and age. The last tenth of both limits is for clients with
+few sessions or partitions (`kafkalite.broker.limits.shares`), and for followers. A session is charged to its client's
+memory, and declined if that is used up.
 
-Thread rule: one leaf lock for all sessions, held for a copy at most, never while a log is read; fetches without session
-do not take it.
+Thread rule: one lock for all sessions, held at most for a copy, and never while a log is read. No other lock is taken
+under it. Fetches without a session do not take it.
 """
 
 cimport cython
@@ -71,7 +73,7 @@ assert TOPIC_NAME_SIZE_MAX == _TOPIC_NAME_SIZE_MAX
 
 
 cdef class FetchParts(LogListener):
-    """The partitions of one Fetch request: those in the request, or its session's."""
+    """The partitions of one Fetch request: its own, or those of its session."""
 
     def __cinit__(self):
         self.parts = NULL
@@ -87,7 +89,7 @@ cdef class SessionTopic:
 
 @cython.final
 cdef class FetchSession:
-    """The fetched partitions of one client. Guarded by its cache's lock."""
+    """The partitions that one client fetches. Its cache's lock guards it."""
 
     def __cinit__(self):
         self.topics = {}
@@ -101,7 +103,7 @@ cdef class FetchSession:
         return self.listener is request.listener and self.principal == request.principal
 
     cdef int32_t add(self, const FetchPart* part) except -2:
-        """Add or change a partition; return its slot, or -1 for a name that no topic can have."""
+        """Add or change a partition; return its slot, or -1 for an impossible topic name."""
         cdef TopicRef ref = <TopicRef>part.topic
         cdef SessionTopic topic = self.topics.get(ref.key)
         cdef SessionPart* kept
@@ -135,7 +137,7 @@ cdef class FetchSession:
         return slot
 
     cdef bint take_parts(self, FetchParts request, int32_t first, int32_t end) except -1:
-        """Add partitions of a full fetch as they were answered; False when the session cannot hold one of them."""
+        """Add the partitions of a full fetch, with the offsets of its response. Return False if one cannot be added."""
         cdef FetchPart* part
         cdef int32_t i, slot
         for i in range(first, end):
@@ -176,7 +178,7 @@ cdef class FetchSession:
         return self.slot_count - 1
 
     cdef void append(self, int32_t slot) noexcept:
-        """Move a slot to the end of the order of service."""
+        """Move a slot to the end of the order."""
         self.parts[slot].before = self.last
         self.parts[slot].following = -1
         if self.last >= 0:
@@ -197,7 +199,7 @@ cdef class FetchSession:
             self.last = part.before
 
     cdef int begin_load(self, FetchParts request) except -1:
-        """Make room in a request for a copy of all the session's parts, replacing its own."""
+        """Make room in a request for a copy of all the session's parts, which replace its own."""
         cdef void* grown
         if request.part_capacity < self.part_count:
             grown = realloc(request.parts, <size_t>self.part_count * sizeof(FetchPart))
@@ -213,7 +215,7 @@ cdef class FetchSession:
         return 0
 
     cdef bint load(self, FetchParts request, int32_t count) noexcept:
-        """Copy up to `count` parts, where the last call stopped; True when all are there."""
+        """Copy up to `count` more parts to a request. Return True when all are copied."""
         cdef int32_t slot = request.load_slot
         cdef int32_t end = min(self.part_count, request.part_count + count)
         cdef SessionPart* kept
@@ -241,7 +243,7 @@ cdef class FetchSession:
         return end == self.part_count
 
     cdef void settle(self, FetchPart* parts, int32_t count) noexcept:
-        """Mark the parts of an answer that have not changed for the client, and store the new state."""
+        """Mark the parts of a response that have not changed for the client, and store the new offsets."""
         cdef int32_t i
         cdef FetchPart* part
         cdef SessionPart* kept
@@ -261,10 +263,10 @@ cdef class FetchSession:
 
 @cython.final
 cdef class FetchSessionCache:
-    """The sessions of a broker. Any thread."""
+    """The fetch sessions of a broker. Any thread."""
 
     def __cinit__(self, *, int slots_max, int partitions_max, int64_t eviction_ms, MemoryCeiling memory=None):
-        """`memory` is the ceiling for sessions."""
+        """Create an empty cache. `memory` is the limit to which sessions are charged."""
         self.memory = memory
         self.lock = PyThread_allocate_lock()
         if self.lock == NULL:
@@ -294,7 +296,7 @@ cdef class FetchSessionCache:
         return 0
 
     cdef int release(self) except -1:
-        """Release the lock, and leave large sessions that were removed under it to the pool."""
+        """Release the lock. Large sessions that were removed under it are freed on the I/O pool."""
         cdef list removed = self.removed
         self.removed = None
         PyThread_release_lock(self.lock)
@@ -315,7 +317,7 @@ cdef class FetchSessionCache:
             self.release()
 
     cdef FetchSession begin_open(self, FetchParts request, double now):
-        """Begin open() in turns: return a session that take_parts() fills without the lock; None: declined."""
+        """Begin open() in turns: return a session that take_parts() fills without the lock; None if it is declined."""
         self.acquire()
         try:
             return self.new_session(request, now)
@@ -323,7 +325,7 @@ cdef class FetchSessionCache:
             self.release()
 
     cdef FetchSession new_session(self, FetchParts request, double now):
-        """Return an empty session that no client can use yet; None: declined. With the lock."""
+        """Return an empty session that no client can use yet; None if it is declined. The caller holds the lock."""
         cdef FetchSession session
         holder = None if request.client_host is None else holder_of(request.principal, request.client_host)
         if not self.make_room(request.part_count, holder, request.privileged, now):
@@ -337,7 +339,7 @@ cdef class FetchSessionCache:
         return session
 
     cdef int32_t publish(self, FetchSession session, double now) except -1:
-        """Give a session its id, so that requests find it. With the lock."""
+        """Give a session its id, so that requests find it. The caller holds the lock."""
         while session.id == SESSION_NONE or session.id in self.sessions:
             session.id = <int32_t>(int.from_bytes(urandom(4), "little") & 0x7FFFFFFF)
         session.created_at = now
@@ -349,7 +351,7 @@ cdef class FetchSessionCache:
         return session.id
 
     cdef int32_t finish_open(self, FetchSession session, double now) except -1:
-        """Publish a session that was filled without the lock; return 0 if others have taken its room."""
+        """Publish a session that was filled without the lock; return 0 if its room was taken meanwhile."""
         self.acquire()
         try:
             if not self.make_room(session.part_count, session.holder, session.privileged, now):
@@ -361,7 +363,7 @@ cdef class FetchSessionCache:
             self.release()
 
     cdef bint has_memory(self, FetchSession session, object holder, int32_t part_count) except -1:
-        """Return whether there is memory for `part_count` partitions in a session, None for a new one."""
+        """Return whether there is memory for a session of `part_count` partitions. `session` is None for a new one."""
         cdef int64_t size = session_size(part_count)
         if self.memory is None:
             return True
@@ -370,7 +372,7 @@ cdef class FetchSessionCache:
         return session.charge.may_become(size, lasting=True)
 
     cdef int close(self, FetchParts request) except -1:
-        """Close the request's session, if it belongs to the client."""
+        """Close the request's session, if it belongs to this client."""
         cdef FetchSession session
         self.acquire()
         try:
@@ -382,10 +384,10 @@ cdef class FetchSessionCache:
         return 0
 
     cdef int advance(self, FetchParts request, list forgotten, double now) except -1:
-        """Apply an incremental request to its session, and copy all of the session's partitions to the request.
+        """Apply an incremental request to its session, and copy all the session's partitions to the request.
 
-        Return a Kafka error code. A session without partitions is closed, and the request is served without a session.
-        For a request in turns this is the first step; if its session is too large, it begins to take turns.
+        Returns a Kafka error code. A session that has no partitions left is closed, and the request is served without
+        one. For a request in turns this is only the first step; with a large session, the request begins to take turns.
         """
         cdef FetchSession session
         cdef int32_t i
@@ -414,7 +416,10 @@ cdef class FetchSessionCache:
             self.release()
 
     cdef int complete(self, FetchSession session, FetchParts request, bint kept, double now) except -1:
-        """Finish advance(), after the session has the request's changes; `kept`: all of them. With the lock."""
+        """Finish advance(), after the request's changes were made. The caller holds the lock.
+
+        `kept`: all changes could be made. If not, the session is removed.
+        """
         cdef int32_t grown = session.part_count - session.counted
         if grown > 0 and self.partition_count + grown > self.partitions_for(session.holder, grown, session.privileged):
             kept = False
@@ -442,7 +447,7 @@ cdef class FetchSessionCache:
         return 0
 
     cdef int add_some(self, FetchParts request, int32_t first, int32_t end) except -1:
-        """Add some of a request's parts to its session, as a step in turns. Return a Kafka error code."""
+        """Add some of a request's parts to its session, as a step in turns. Returns a Kafka error code."""
         cdef int32_t i
         cdef bint kept = True
         self.acquire()
@@ -456,7 +461,7 @@ cdef class FetchSessionCache:
             self.release()
 
     cdef int forget_some(self, FetchParts request, list forgotten) except -1:
-        """Remove some forgotten partitions from a request's session, as a step in turns. Return a Kafka error code."""
+        """Remove some forgotten partitions from a request's session, as a step in turns. Returns a Kafka error code."""
         self.acquire()
         try:
             if request.session.turn != request.session_turn:
@@ -468,7 +473,7 @@ cdef class FetchSessionCache:
             self.release()
 
     cdef int finish_advance(self, FetchParts request, bint kept, double now) except -1:
-        """Finish the changes of the session in turns; not `kept`: it could not take all of them."""
+        """Finish the changes of a session, as a step in turns. `kept`: all of them could be made."""
         cdef FetchSession session = request.session
         self.acquire()
         try:
@@ -481,9 +486,9 @@ cdef class FetchSessionCache:
             self.release()
 
     cdef int load_some(self, FetchParts request, int32_t count) except -1:
-        """Copy some of the session's parts, as a step in turns. Return a Kafka error code, or LOADED.
+        """Copy some of the session's parts to the request, as a step in turns. Returns a Kafka error code, or LOADED.
 
-        The first call has `count` 0: FetchSession.begin_load, with the lock.
+        The first call has `count` 0 and only makes room for the copy.
         """
         cdef FetchSession session = request.session
         self.acquire()
@@ -500,7 +505,7 @@ cdef class FetchSessionCache:
             self.release()
 
     cdef bint settle(self, FetchParts request) except -1:
-        """Write back the answer of an incremental fetch; return False if a later request was accepted meanwhile."""
+        """Write the response of an incremental fetch back. Return False if a later request was accepted meanwhile."""
         self.acquire()
         try:
             if request.session.turn != request.session_turn:
@@ -523,7 +528,7 @@ cdef class FetchSessionCache:
         return 0
 
     cdef int32_t partitions_for(self, object holder, int32_t size, bint privileged) except -1:
-        """Return the maximum number of partitions, with `size` more of a holder."""
+        """Return the limit on partitions for a client that would add `size` more."""
         return self.partitions_max if privileged else self.partition_shares.limit_for(holder, self.partitions_max, size)
 
     cdef int enlist(self, FetchSession session, double now) except -1:
@@ -557,7 +562,7 @@ cdef class FetchSessionCache:
         return 0
 
     cdef bint make_room(self, int32_t size, object holder, bint privileged, double now) except -1:
-        """Evict sessions until one of `size` partitions fits; return False if it must be declined."""
+        """Evict sessions until one of `size` partitions fits. Return False if the new session must be declined."""
         cdef FetchSession victim
         cdef int32_t slots_max = self.slots_max if privileged else self.shares.limit_for(holder, self.slots_max)
         cdef int32_t partitions_max = self.partitions_for(holder, size, privileged)
@@ -588,7 +593,7 @@ cdef class FetchSessionCache:
 
 
 def free_in_portions(list sessions):
-    """Free large sessions, releasing the GIL in between: a topic takes 0.3 us."""
+    """Free large sessions, releasing the GIL in between: a topic takes 0.3 µs."""
     cdef FetchSession session
     cdef SessionTopic topic
     cdef int _i
@@ -607,7 +612,7 @@ def free_in_portions(list sessions):
 
 
 cdef inline bint is_worth_less(bint one, int32_t one_size, bint other, int32_t other_size) noexcept nogil:
-    """Return whether one session is evicted before another: consumers' before followers', then the smaller."""
+    """Return whether one session is evicted before another: consumers' before followers', then the smaller one."""
     return one_size < other_size if one == other else other
 
 

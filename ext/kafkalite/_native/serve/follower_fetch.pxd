@@ -1,4 +1,4 @@
-"""Leader-side checks and reads for a partition of a follower's fetch."""
+"""Serve a partition of a follower's fetch: check the follower, find diverging epochs, read up to the log end."""
 
 from libc.stdint cimport int32_t, int64_t
 

@@ -1,11 +1,13 @@
-"""Serve a partition of a follower's fetch: check the follower, find diverging epochs, read up to the log's end.
+"""Serve a partition of a follower's fetch: check the follower, find diverging epochs, read up to the log end.
 
-A follower that is not in sync gets no records of a log with throttled replication while the limit is used up (KIP-73).
-What it gets later counts towards the limit, and so do the records of in-sync followers.
+The leader's replication limit (KIP-73): while it is used up, a follower that is not in sync gets no records of a
+throttled partition. Records sent to followers in sync count towards the limit too.
 
-The log notes a follower's fetch once, when it is first examined and not refused. A parked fetch that is examined again,
-or one with a diverging history, does not show what the follower has (KAFKA-13141). Source: Partition.fetchRecords of
-Kafka 4.1, with the same order of checks. Separate from fetch.pyx, so that the code path of consumers stays small.
+The log records a follower's fetch once, when the fetch is first examined and not refused. A later examination of the
+parked fetch does not show what the follower has; nor does a fetch with diverging epochs (KAFKA-13141).
+
+Source: Partition.fetchRecords of Kafka 4.1, with the same order of checks. This is not in fetch.pyx, so that the code
+path of consumers stays small.
 """
 
 from libc.stdint cimport int32_t, int64_t
@@ -31,8 +33,10 @@ cdef int refusal_of(LogCore log, const FetchPart* part, const Asker* asker) exce
 
 
 cdef bint diverges(LogCore log, FetchPart* part, int32_t replica_id) except -1:
-    """Return whether a history that ends with an epoch at an offset diverges from the log; the part gets the point of
-    divergence, or an error. Consumers have the id -1."""
+    """Return whether a reader's history, which ends with an epoch at an offset, diverges from the log.
+
+    The part gets the point of divergence, or an error. `replica_id` is -1 for a consumer.
+    """
     cdef int32_t epoch = -1
     cdef int64_t end_offset = -1
     if (not find_epoch_end(log, replica_id, part.last_fetched_epoch, &epoch, &end_offset)
@@ -46,7 +50,7 @@ cdef bint diverges(LogCore log, FetchPart* part, int32_t replica_id) except -1:
 
 
 cdef bint is_held_back(LogCore log, int32_t replica_id, Meter limit, double now) noexcept:
-    """Return whether a follower has to wait for a log's records, because of the replication limit."""
+    """Return whether a follower must wait for a log's records, because of the replication limit."""
     cdef Followers followers = log.followers
     cdef int32_t place
     if followers is None or not followers.limited or limit.owed_ms(now) == 0:
@@ -56,14 +60,16 @@ cdef bint is_held_back(LogCore log, int32_t replica_id, Meter limit, double now)
 
 
 cdef int64_t limited_size(const FetchPart* part, LogCore log) noexcept:
-    """Return the bytes of a part's records that count towards the leader's limit."""
+    """Return the bytes of a part's records that count towards the replication limit."""
     return part.records_size if log is not None and log.followers is not None and log.followers.limited else 0
 
 
 cdef LogSlice read_for(LogCore log, FetchPart* part, const Asker* asker, int64_t size_max, bint whole_first,
                        ReadResult* out):
-    """Read up to the log's end, which the part stores, as LogCore.read_slice, for a follower; the part also gets the
-    high watermark if this fetch has moved it."""
+    """Read for a follower, up to the log end, which the part stores. Returns as LogCore.read_slice().
+
+    The part also gets the high watermark, which this fetch may have moved.
+    """
     cdef LogSlice piece
     part.log_end = log.log_end_offset
     piece = log.read_slice(part.offset, size_max, whole_first, part.log_end, out)

@@ -1,4 +1,4 @@
-"""The received and unserved bytes of one connection, and their charge to its holder."""
+"""Keep the bytes that one connection has received and not served, and charge them to its client."""
 
 from libc.stdint cimport int16_t, int64_t
 

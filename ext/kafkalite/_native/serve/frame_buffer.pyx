@@ -1,12 +1,12 @@
-"""Keep the frames that one connection has received and not served, and charge them to its holder.
+"""Keep the bytes that one connection has received and not served, and charge them to its client.
 
-    [ whole frames, which wait for their turn │ start of a cut frame │ room for at least `room_min` bytes ]
-      data                                                     data + size               data + capacity
+    [ whole frames, which wait for their turn │ start of an incomplete frame │ room for at least `room_min` bytes ]
+      data                                                        data + size               data + capacity
 
-The buffer grows as bytes arrive, never by what a length field claims. Near the memory limit, an incomplete frame is
+The buffer grows as bytes arrive, and not by what a length field claims. When memory is scarce, an incomplete frame is
 charged with its full size at once, so that it can be completed.
 
-Thread rule: the connection's worker only.
+Thread rule: only the connection's worker.
 """
 
 cimport cython
@@ -25,7 +25,7 @@ from kafkalite._native.wire.cursor cimport load_i16, load_i32
 
 @cython.final
 cdef class FrameBuffer:
-    """The buffer of one connection. An idle connection has this object and no buffer."""
+    """The buffer of one connection. An idle connection has this object, but no memory."""
 
     def __cinit__(self, MemoryCeiling memory not None, str client_host not None):
         self.memory = memory
@@ -38,7 +38,8 @@ cdef class FrameBuffer:
             let_go(self.holding)
 
     cdef Holding* find_holding(self, object principal) except NULL:
-        """Return the holding of the connection's current principal; charges of an earlier one move there."""
+        """Return the memory account of the connection's current principal. Charges of an earlier principal move
+        there."""
         cdef HolderMemory memory
         cdef Holding* before = self.holding
         if before == NULL or self.held_as is not principal:
@@ -58,9 +59,9 @@ cdef class FrameBuffer:
         return 0
 
     cdef FrameCharge charge_frame(self, object principal, int16_t produce_key, double now) except *:
-        """Charge the buffer, and all of a cut frame before it comes, if its holder may hold it.
+        """Charge the buffer, and the whole of an incomplete frame before it arrives, if the client may use that memory.
 
-        A request that is copied out of the buffer, as all but Produce are, takes twice its size.
+        A request that is copied out of the buffer counts twice. All requests are copied except Produce.
         """
         cdef Ceiling* ceiling = self.memory.ceiling
         cdef int64_t size, frame = 0
@@ -93,8 +94,11 @@ cdef class FrameBuffer:
         return FRAME_CHARGED
 
     cdef bint is_short(self, object principal) except -1:
-        """Whether nothing may be received now: the holder holds too much, or the connection would begin one more frame
-        while queued.max.request.bytes are used up."""
+        """Return whether nothing may be received now.
+
+        This is so if the client holds too much memory, or if a new frame would begin while queued.max.request.bytes is
+        used up.
+        """
         if self.begun > SMALL_SIZE and self.charged >= self.begun:
             return False                            # it has what it needs to complete its frame
         if self.begun == 0 and is_queue_full(self.memory.ceiling):
@@ -102,11 +106,11 @@ cdef class FrameBuffer:
         return not has_room(self.find_holding(principal))
 
     cdef Py_ssize_t missing(self) noexcept:
-        """Return how many bytes a cut frame lacks; 0 if its size is not known."""
+        """Return how many bytes are missing from an incomplete frame; 0 if its size is unknown."""
         return 4 + load_i32(self.data) - self.size if self.size >= 4 else 0
 
     cdef Py_ssize_t next_capacity(self) noexcept:
-        """Return twice the capacity, or less if the cut frame in the buffer needs less."""
+        """Return twice the capacity, or less if the incomplete frame needs less."""
         cdef Py_ssize_t frame = 4 + load_i32(self.data) if self.size >= 4 else 0
         cdef Py_ssize_t doubled = 2 * self.capacity
         frame += self.room_min
@@ -122,24 +126,24 @@ cdef class FrameBuffer:
         return 0
 
     cdef int keep(self, const unsigned char* data, Py_ssize_t size) except -1:
-        """Replace the contents by a copy of bytes that lie elsewhere; the capacity is sufficient."""
+        """Replace the contents by a copy of bytes from elsewhere. The capacity must be sufficient."""
         kl_assert(size <= self.capacity)
         memcpy(self.data, data, <size_t>size)
         self.size = size
         return 0
 
     cdef int skip(self, Py_ssize_t size) noexcept:
-        """Remove served bytes and move the rest to the front."""
+        """Remove served bytes, and move the rest to the front."""
         self.size -= size
         if size > 0 and self.size > 0:
             memmove(self.data, self.data + size, <size_t>self.size)
         return 0
 
     cdef unsigned char* take(self, unsigned char* data, Py_ssize_t size, void** owner, Py_ssize_t* rest) except NULL:
-        """Return where bytes of the current request stay beyond its turn; the caller frees `owner`.
+        """Keep bytes of the current request after its turn; return their address. The caller frees `owner`.
 
-        Many bytes stay where they are: the buffer is given away, and the caller keeps the `rest` bytes that follow
-        them in another one. -1: few bytes were copied, and the buffer remains.
+        Few bytes are copied, and `rest` is -1. Many bytes stay where they are: the caller gets the whole buffer, and
+        must keep the `rest` bytes after them in another one.
         """
         cdef unsigned char* taken
         rest[0] = -1
@@ -158,7 +162,7 @@ cdef class FrameBuffer:
         return data
 
     cdef int clear(self) noexcept:
-        """Free the buffer and give its charge back."""
+        """Free the buffer, and end its charge."""
         free(self.data)
         self.data = NULL
         self.size = self.capacity = 0

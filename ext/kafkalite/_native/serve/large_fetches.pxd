@@ -1,4 +1,4 @@
-"""State of a Fetch request with many partitions, which is served in turns."""
+"""Serve Fetch requests with many partitions, or with a large session, a few partitions at a time."""
 
 from libc.stdint cimport int32_t, int64_t
 

@@ -1,14 +1,14 @@
 """Serve Fetch requests with many partitions, or with a large session, a few partitions at a time.
 
-    parse ─▶ join its session ─▶ examine ─┬─ ready ─▶ settle with the session ─▶ encode ─▶ answer ─▶ free
+    parse ─▶ join its session ─▶ examine ─┬─ ready ─▶ settle with the session ─▶ encode ─▶ respond ─▶ free
                                     ▲     └─ too few bytes, or the I/O pool has work ─┐
                                     └──────────── woken, as any FetchPlan ────────────┘
 
-Each step is one of FetchPlan; a generator works until its turn is over, and the worker serves other connections in
-between. Later requests of its connection wait until its partitions were examined once. When the connection ends, only
-the last step is left.
+The steps are those of FetchPlan. A generator runs them until its turn is over, and the worker serves other connections
+in between. Later requests of the same connection wait until all partitions were examined once. If the connection ends,
+only the last step runs.
 
-Thread rule: the owner worker alone.
+Thread rule: only the owning worker.
 """
 
 cimport cython
@@ -46,13 +46,13 @@ cdef object PARKED = False      # or when it waits to be woken
 
 @cython.final
 cdef class FetchRun:
-    """One such request, from its arrival until it is freed."""
+    """A Fetch request that is served in turns, from its arrival until it is freed."""
 
     def __dealloc__(self):
         free(self.frame)
 
     cdef int begin(self) except -1:
-        """Take the first turn soon; until the partitions were examined its connection is paused."""
+        """Schedule the first turn. The connection is paused until all partitions were examined."""
         self.plan.run = self
         self.plan.takes_turns = True
         self.plan.deadline = self.plan.now
@@ -68,21 +68,21 @@ cdef class FetchRun:
         return 0
 
     def wake(self):
-        """Examine the partitions again, or free everything if the connection has ended."""
+        """Schedule another examination; if the connection has ended, schedule the last step."""
         if self.steps is not None and (self.plan.done or not self.plan.blocked):
             self.schedule()
 
     @property
     def closed(self):
-        """Whether its connection is closed."""
+        """Whether the connection is closed."""
         return self.connection.closed
 
     def close(self):
-        """Close its connection, after an error."""
+        """Close the connection, after an error."""
         self.connection.close()
 
     def take_share(self):
-        """Work until the turn is over."""
+        """Run steps until the turn is over."""
         cdef int64_t began = now_ns()
         cdef object state = None
         self.until = began + PORTION_NS_MAX
@@ -103,7 +103,7 @@ cdef class FetchRun:
             self.connection.take_share()
 
     cdef int end(self) except -1:
-        """Release everything that is left, after the last step or an error."""
+        """Release everything, after the last step or an error."""
         cdef FetchPlan plan = self.plan
         if self.scheduled:
             self.scheduled = False
@@ -146,7 +146,7 @@ cdef class FetchRun:
         yield from self.free()
 
     def parse(self):
-        """Parse the request; a malformed one closes the connection."""
+        """Parse the request. A malformed request closes the connection."""
         cdef FetchPlan plan = self.plan
         cdef bint good
         cursor_init(&self.cursor, self.body, self.size)
@@ -246,7 +246,7 @@ cdef class FetchRun:
         yield PARKED
 
     def answer(self):
-        """Update the session, and write the answer."""
+        """Update the session, and write the response."""
         cdef FetchPlan plan = self.plan
         cdef OutBuffer out = OutBuffer.__new__(OutBuffer)
         cdef list cuts = []
@@ -294,7 +294,7 @@ cdef class FetchRun:
             plan.count_parts(plan.server.counters)
 
     def open_session(self):
-        """Open a session with the partitions of the answer, if there is room for it."""
+        """Open a session with the partitions of the response, if the limits allow it."""
         cdef FetchPlan plan = self.plan
         cdef FetchSessionCache sessions = plan.server.sessions
         cdef FetchSession session = sessions.begin_open(plan, plan.now)
@@ -314,7 +314,7 @@ cdef class FetchRun:
             plan.server.pool.submit(free_in_portions, [session])
 
     def free_slices(self):
-        """Release the segments' bytes."""
+        """Release the pinned ranges of segments."""
         cdef FetchPlan plan = self.plan
         cdef LogSlice piece
         cdef int32_t begin
@@ -329,7 +329,7 @@ cdef class FetchRun:
         plan.slices = None
 
     def free(self):
-        """Free what takes long to free."""
+        """Free the large structures, in portions."""
         cdef FetchPlan plan = self.plan
         cdef int32_t i, end = 0
         cdef LogCore log

@@ -1,4 +1,4 @@
-"""The current leader in error responses of Produce 10 and Fetch 16 (KIP-951)."""
+"""Add the current leader to error responses (KIP-951), and select read replicas (KIP-392)."""
 
 from libc.stdint cimport int32_t, int64_t
 

@@ -1,11 +1,13 @@
-"""Add the current leader to error responses of Produce 10 and Fetch 16 (KIP-951), and select read replicas (KIP-392).
+"""Add the current leader to error responses (KIP-951), and select read replicas (KIP-392).
 
-A partition's response has the leader and its epoch; the whole response has the leaders' endpoints of the client's
-listener. Only a broker in a cluster has this object. It is used for refused requests and, with `by_rack`, for consumers
-that send their rack. Such a consumer reads from the leader if that is in its rack, else from the in-sync replica in its
-rack with the highest log end.
+KIP-951 concerns Produce 10 and Fetch 16: the response of a partition has the leader and its epoch, and the whole
+response has the leaders' endpoints on the client's listener.
 
-Source: ReplicaManager.findPreferredReadReplica and RackAwareReplicaSelector of Kafka 4.1.
+KIP-392 concerns consumers that send their rack, and is enabled by `by_rack`. Such a consumer reads from the leader if
+it is in the same rack. Otherwise it reads from the in-sync replica of its rack with the highest log end.
+
+Only a broker in a cluster has this object. Source: ReplicaManager.findPreferredReadReplica and RackAwareReplicaSelector
+of Kafka 4.1.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -22,19 +24,22 @@ cdef enum:
 
 
 cdef class Leaders:
-    """`address_of` returns (host in UTF-8, port, rack in UTF-8 or None) of a listener and a node id, or None."""
+    """The leaders of a cluster, as clients see them.
+
+    `address_of` returns (host in UTF-8, port, rack in UTF-8 or None) of a listener and a node id, or None.
+    """
 
     def __init__(self, address_of, *, bint by_rack=False):
         self.address_of = address_of
         self.by_rack = by_rack
 
     cdef bint is_in(self, bytes rack, object listener, int32_t node_id) except -1:
-        """Return whether a node is reachable and in a rack."""
+        """Return whether a node is known to the listener and in a rack."""
         address = self.address_of(listener, node_id)
         return address is not None and address[2] == rack
 
     cdef int32_t preferred(self, LogCore log, bytes rack, int64_t offset, object listener) except -2:
-        """Return the follower from which a consumer in a rack should read a log from an offset; -1: the leader."""
+        """Return the follower from which a consumer in a rack should read a log at an offset; -1 for the leader."""
         cdef Followers followers = log.followers
         cdef Follower* row
         cdef list found = []
@@ -51,7 +56,7 @@ cdef class Leaders:
         return -1
 
     cdef int put_leader(self, OutBuffer out, int tag, LogCore log) except -1:
-        """Write the tag buffer of a partition's response."""
+        """Write the tag buffer of a partition's response: its leader and leader epoch."""
         out.put_uvarint(1)
         out.put_uvarint(<unsigned int>tag)
         out.put_uvarint(LEADER_SIZE)

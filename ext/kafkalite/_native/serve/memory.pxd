@@ -1,4 +1,4 @@
-"""Count the memory that clients make the broker hold: one limit in total, and counts by kind and by holder."""
+"""Count the memory that each client makes the broker hold, and decide whether it may get more."""
 
 from libc.stdint cimport int64_t
 
@@ -43,27 +43,26 @@ cdef struct Holding:
 
 
 cdef inline void charge(Holding* holding, int kind, int64_t size) noexcept:
-    """Add `size` bytes to the count, or subtract them if negative."""
+    """Add `size` bytes to the counts, or subtract them if negative."""
     holding.held += size
     holding.ceiling.held += size
     holding.ceiling.of_kind[kind] += size
 
 
 cdef inline bint admits(const Holding* holding, int64_t size, int share) noexcept:
-    """Return whether a holder may hold `size` bytes more: at most `share` times what is free after that."""
+    """Return whether a client may hold `size` bytes more: then at most `share` times the memory that is still free."""
     cdef const Ceiling* ceiling = holding.ceiling
     cdef int64_t free = (ceiling.size_max if size <= SMALL_SIZE else ceiling.large_max) - ceiling.held - size
     return free >= 0 and holding.held + size <= share * free
 
 
 cdef inline bint has_room(const Holding* holding) noexcept:
-    """Return whether a holder may send another small request; one that holds next to nothing always may, even if no
-    memory is free."""
+    """Return whether a client may send another small request. A client that holds almost nothing always may."""
     return holding.held < TINY_SIZE or admits(holding, SMALL_SIZE, PASSING)
 
 
 cdef inline bint is_watched(const Ceiling* ceiling) noexcept:
-    """Return whether memory is scarce: near the ceiling, or with the maximum of queued requests."""
+    """Return whether memory is scarce: near the limit, or with the maximum of queued requests."""
     return ceiling.held >= ceiling.watch_from
 
 
@@ -72,7 +71,8 @@ cdef inline bint is_queue_full(const Ceiling* ceiling) noexcept:
 
 
 cdef inline void need(Holding* holding, double now) noexcept:
-    """Note that a holder was refused; unfinished frames of holders with at least as much may then be closed."""
+    """Record that a client was refused memory. Incomplete frames of clients that hold as much or more may then be
+    closed."""
     cdef Ceiling* ceiling = holding.ceiling
     if now - ceiling.needed_at > 1.0 or holding.held < ceiling.needed_by:
         ceiling.needed_by = holding.held

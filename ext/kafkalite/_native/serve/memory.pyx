@@ -1,18 +1,18 @@
-"""Count the memory that clients make the broker hold, and decide whether a holder gets more (broker.memory.max).
+"""Count the memory that each client makes the broker hold, and decide whether it may get more (broker.memory.max).
 
-    ceiling  0 ──────────────── 3/4 ─────────────── 15/16 ──── 1
-             every holder       │ holders whose share │ charges of at most SMALL_SIZE,
+    held     0 ──────────────── 3/4 ─────────────── 15/16 ──── 1 = broker.memory.max
+             every client       │ clients whose share │ charges of at most SMALL_SIZE,
              gets what it needs │ is not used up      │ by the same rule
 
-A holder is a client, as `kafkalite.broker.limits.holder` identifies it. It may hold at most three times what is still
-free, and of lasting memory (group metadata, sessions) at most what is free. So a single holder gets three quarters, two
-get three sevenths each, and with any number something is left for a new one. These are the dynamic thresholds by which
-network switches share buffers (Choudhury and Hahne, 1998). They need no order of holders.
+The code calls a client a *holder*; `kafkalite.broker.limits.holder` says what counts as one client. A holder's share is
+three times the memory that is still free, or for lasting memory (group metadata, sessions) as much as is still free. So
+a single holder gets three quarters, two get three sevenths each, and any number leaves something for a new one. These
+are the dynamic thresholds by which network switches share buffers (Choudhury and Hahne, 1998).
 
-Charges that cannot wait are always accepted; the connections of the holder are then not read until it holds less.
+Charges that cannot wait are always accepted. The holder's connections are then not read until it holds less.
 
-Counts are plain C integers in two structures that are freed with their last reference. They are referenced by C
-pointers, never by a Python reference, which the cycle collector may clear before the object that releases a charge.
+Counts are C integers in two structures, which are freed with their last reference. References to them are C pointers:
+the cycle collector might clear a Python reference before the object that ends a charge.
 
 Thread rule: counts change under the GIL, on any thread. `lock` guards only the table of holders.
 """
@@ -38,7 +38,7 @@ assert len(KINDS) == KIND_COUNT
 
 
 class MemoryCeilingReached(Exception):
-    """A holder may not hold this much: an answer of `size` bytes does not fit into broker.memory.max."""
+    """A response of `size` bytes would exceed the memory that its client may hold (broker.memory.max)."""
 
     def __init__(self, size):
         super().__init__(f"{size} bytes exceed broker.memory.max")
@@ -56,7 +56,7 @@ cdef Holding* new_holding(Ceiling* ceiling) except NULL:
 
 
 cdef void let_go(Holding* holding) noexcept:
-    """Drop a reference; the last one frees the holding, and the last of all frees the ceiling."""
+    """Release a reference. The last one frees the holding; the last one of all frees the limit."""
     kl_assert(holding.refs > 0)
     holding.refs -= 1
     if holding.refs == 0:
@@ -73,7 +73,7 @@ cdef void let_ceiling_go(Ceiling* ceiling) noexcept:
 
 
 cdef bint swap_kind(Holding* holding, int before, int64_t size, int after, int64_t new_size) noexcept:
-    """Subtract `size` bytes of one kind, and add `new_size` of another."""
+    """Replace a charge of `size` bytes of one kind by `new_size` bytes of another."""
     charge(holding, before, -size)
     charge(holding, after, new_size)
     return True
@@ -81,7 +81,7 @@ cdef bint swap_kind(Holding* holding, int before, int64_t size, int after, int64
 
 @cython.final
 cdef class HolderMemory:
-    """The memory of one holder; None is the broker itself, which has no limit."""
+    """The memory held for one client (holder). The holder None is the broker itself, which has no limit."""
 
     def __dealloc__(self):
         if self.holding != NULL:
@@ -92,15 +92,15 @@ cdef class HolderMemory:
 
     @property
     def held(self):
-        """Bytes held."""
+        """The bytes held."""
         return self.holding.held
 
     def admits(self, int64_t size, *, bint lasting=False):
-        """Return whether it may hold `size` bytes more; `lasting`: until its client leaves."""
+        """Return whether it may hold `size` bytes more. `lasting`: until its client leaves."""
         return admits(self.holding, size, LASTING if lasting else PASSING)
 
     def charge(self, int kind, int64_t size=0):
-        """Return a charge of `size` bytes of a kind, which its last reference releases."""
+        """Return a Charge of `size` bytes of a kind. It ends with its last reference."""
         cdef Charge made = Charge.__new__(Charge)
         if not 0 <= kind < KIND_COUNT or size < 0:
             raise ValueError(f"no charge: kind {kind}, {size} bytes")
@@ -113,7 +113,7 @@ cdef class HolderMemory:
 
 @cython.final
 cdef class Charge:
-    """A holder's charged bytes. It refers only to C memory, so it is never part of a cycle."""
+    """Bytes charged to a client. It refers only to C memory, so it is never part of a cycle."""
 
     def __dealloc__(self):
         if self.holding != NULL:
@@ -128,22 +128,22 @@ cdef class Charge:
         self.size = size
 
     def grow(self, int64_t size):
-        """Add `size` bytes; MemoryCeilingReached if they do not fit."""
+        """Add `size` bytes. Raises MemoryCeilingReached if the client may not hold them."""
         if size > 0 and not admits(self.holding, size, PASSING):
             raise MemoryCeilingReached(self.size + size)
         self.resize(self.size + size)
 
     def may_become(self, int64_t size, *, bint lasting=False):
-        """Return whether it may change to `size` bytes; a smaller size is always possible."""
+        """Return whether the charge may change to `size` bytes. A smaller size is always possible."""
         return size <= self.size or admits(self.holding, size - self.size, LASTING if lasting else PASSING)
 
 
 @cython.final
 cdef class MemoryCeiling:
-    """The ceiling of a broker: bytes held, by kind and by holder."""
+    """A broker's limit on memory, and the bytes held by kind and by client."""
 
     def __cinit__(self, int64_t size_max=-1, *, int64_t queued_max=-1):
-        """`size_max` is bytes, -1 unbounded; `queued_max` is queued.max.request.bytes."""
+        """Create the limit. `size_max` is in bytes, -1 for none; `queued_max` is queued.max.request.bytes."""
         self.ceiling = <Ceiling*>calloc(1, sizeof(Ceiling))
         if self.ceiling == NULL:
             raise MemoryError
@@ -161,7 +161,7 @@ cdef class MemoryCeiling:
             let_ceiling_go(self.ceiling)
 
     def use(self, int64_t size_max, int64_t queued_max=-1):
-        """Change the limits; memory that is held stays."""
+        """Change the limits. Memory that is already held stays."""
         cdef Ceiling* ceiling = self.ceiling
         size_max = UNBOUNDED if size_max < 0 else min(size_max, UNBOUNDED)
         ceiling.size_max = size_max
@@ -173,7 +173,7 @@ cdef class MemoryCeiling:
             ceiling.watch_from = min(ceiling.watch_from, queued_max)
 
     def of(self, holder):
-        """Return a holder's memory; None is the broker itself."""
+        """Return the memory of a client (holder); None is the broker itself."""
         cdef HolderMemory found
         if holder is None:
             return self.own
@@ -192,7 +192,7 @@ cdef class MemoryCeiling:
         return self.of(holder_of(principal, client_host))
 
     def purge(self):
-        """Forget the holders that hold nothing and have no connection."""
+        """Remove clients that hold nothing and have no connection."""
         cdef HolderMemory memory
         self.holders = {
             holder: memory for holder, memory in self.holders.items()
@@ -201,7 +201,7 @@ cdef class MemoryCeiling:
         self.purge_at = max(<Py_ssize_t>PURGE_MIN, 2 * len(self.holders))
 
     def biggest(self, int count):
-        """Return the holders that hold most, each with its bytes."""
+        """Return the `count` clients that hold most, each with its bytes."""
         cdef HolderMemory memory
         with self.lock:
             found = [
@@ -210,37 +210,37 @@ cdef class MemoryCeiling:
         return [(holder, held) for held, holder in nlargest(count, found)]
 
     def by_kind(self):
-        """Return the bytes by kind."""
+        """Return the bytes held, by kind."""
         return {name: self.ceiling.of_kind[kind] for kind, name in enumerate(KINDS)}
 
     @property
     def size_max(self):
-        """The limit in bytes; None: unbounded."""
+        """The limit in bytes; None without a limit."""
         return None if self.ceiling.size_max >= UNBOUNDED else self.ceiling.size_max
 
     @property
     def largest(self):
-        """The maximum bytes of a single holder when no other one holds anything."""
+        """The most bytes that a single client can hold if no other client holds any."""
         return self.ceiling.calm_max
 
     @property
     def held(self):
-        """Bytes held in total."""
+        """The bytes held in total."""
         return self.ceiling.held
 
     @property
     def queued(self):
-        """Bytes of incomplete frames, and of requests that wait or run."""
+        """The bytes of incomplete frames, and of requests that wait or run."""
         return self.ceiling.frames_begun + self.ceiling.of_kind[REQUESTS]
 
     @property
     def pause_count(self):
-        """How often a connection began to wait until its holder holds less, or less is queued."""
+        """How often a connection began to wait for memory, or for fewer queued requests."""
         return self.ceiling.pause_count
 
     @property
     def near(self):
-        """Whether holders with the largest shares have to wait."""
+        """Whether memory is so scarce that clients with the largest shares must wait."""
         return self.ceiling.held >= self.ceiling.calm_max
 
 

@@ -1,4 +1,4 @@
-"""Serve Produce without a Python object per request."""
+"""Serve Produce: parse the request in place, append each batch, and write the response."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.log.log_append cimport AppendResult, AppendTerms

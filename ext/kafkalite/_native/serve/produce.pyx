@@ -1,14 +1,20 @@
-"""Serve Produce: parse the request where it was received, append each batch, write the response.
+"""Serve Produce: parse the request in place, append each batch, and write the response.
 
-The common case (acks 0 or 1, every log ready) completes on the network worker without an object per request. A part
-whose append would block (first file of a log, roll, decompression) is copied and appended on the I/O pool, in order per
-log. A part that begins a transaction may have to wait for the gate. With acks=all the response waits for the group
-commit. Each of these makes the request a PendingProduce that completes its Answer from another thread.
-deferred_produce.pyx handles the waits and their order; this module appends and writes responses.
+In the common case (acks 0 or 1, all logs ready), the network worker does all this without a Python object per request.
+Otherwise the request becomes a PendingProduce, which another thread completes:
 
-The handler table determines the supported versions (kafkalite/broker/handlers/table.py); the constants below are the
-versions that introduced a field. Since version 10 the response names the leader of a partition that is led elsewhere.
-That happens only in a cluster, and another function writes such responses.
+    the append would block       first file of a log, roll, decompression: the batch is copied, and the I/O pool appends
+                                 it in the order of its log
+    a transaction begins         the batch may have to wait for the transaction coordinator (the gate)
+    acks=all                     the response waits for the group commit
+
+deferred_produce.pyx implements these waits and their order; this module appends and writes responses.
+
+Since version 10, the response names the leader of a partition that is led elsewhere. This happens only in a cluster,
+and a separate function writes such responses. kafkalite/broker/handlers/table.py determines the supported versions; the
+constants below are the versions that introduced a field.
+
+Thread rule: a ProduceServer belongs to one worker.
 """
 
 cimport cython
@@ -86,12 +92,12 @@ cdef int64_t deferred_bytes = 0
 
 
 def deferred_bytes_now():
-    """Return the bytes of produced batches that wait for the I/O pool at this moment."""
+    """Return the bytes of produced batches that currently wait for the I/O pool."""
     return deferred_bytes
 
 
 cdef int16_t acks_of(int16_t version, const unsigned char* frame, Py_ssize_t size) noexcept:
-    """Return the acks of a Produce request with its header, or 0 if it is malformed."""
+    """Return the acks field of a Produce request with its header; 0 if the request is malformed."""
     cdef Cursor c
     cdef Py_ssize_t ignored
     cdef int16_t acks
@@ -105,7 +111,7 @@ cdef int16_t acks_of(int16_t version, const unsigned char* frame, Py_ssize_t siz
 
 
 cdef inline int refusal(const unsigned char* batch, Py_ssize_t size, int16_t version) noexcept nogil:
-    """Return the Kafka error code if this version must not contain such a batch, else 0."""
+    """Return an error code if a request of this version must not contain such a batch, else 0."""
     cdef unsigned char attributes
     if size <= ATTRIBUTES_LOW_AT or batch[MAGIC_AT] != MAGIC_V2:
         return 0                                                # the log reports what is wrong with it
@@ -116,7 +122,7 @@ cdef inline int refusal(const unsigned char* batch, Py_ssize_t size, int16_t ver
 
 
 cdef inline bint has_too_few(LogCore log) noexcept:
-    """Return whether a log led here has too few replicas in sync for acks=all."""
+    """Return whether a log that is led here has too few in-sync replicas for acks=all."""
     return not log.shut and log.followers.in_sync_count < log.followers.enough()
 
 
@@ -126,7 +132,7 @@ cdef inline bint is_transactional(const unsigned char* batch, Py_ssize_t size) n
 
 @cython.final
 cdef class ProduceServer:
-    """The Produce path of one worker. `out` is that worker's; the topic table and the pool are shared."""
+    """Serves the Produce requests of one worker. `out` is the worker's; the topic table and the pool are shared."""
 
     def __cinit__(self, TopicTable table not None, OutBuffer out not None, pool, *, int partitions_max,
                   int64_t deferred_bytes_max, bint flush_on_acks_all, gate=None):
@@ -148,7 +154,7 @@ cdef class ProduceServer:
                                       sizeof(ProducePart))
 
     cdef int parse(self, int16_t version, unsigned char* body, Py_ssize_t size, int16_t* acks) except -1:
-        """Parse the request into `parts`. Returns 0 if it violates its schema or a limit."""
+        """Parse the request into `parts`. Return 0 if it violates its schema or a limit."""
         cdef Cursor c
         cdef bint flexible = version >= PRODUCE_FLEXIBLE_FROM
         cdef int32_t _topic_index, partition_index, partition_count
@@ -201,7 +207,8 @@ cdef class ProduceServer:
         return c.status == OK                                   # bytes after it are ignored, as in Kafka
 
     cdef int serve(self, int16_t version, int32_t correlation_id, unsigned char* body, Py_ssize_t size) except -1:
-        """Append the batches of the request. Returns a ServeResult; PARKED leaves the work in `pending`."""
+        """Append the batches of the request; return a ServeResult. With PARKED, the rest of the work is in
+        `pending`."""
         cdef int16_t acks
         cdef int32_t i
         cdef ProducePart* part
@@ -245,7 +252,7 @@ cdef class ProduceServer:
         return SERVED
 
     cdef inline LogCore serve_part(self, int32_t i, int16_t version):
-        """Append part i, or set its `state` to what it waits for. Returns the log if it was looked up, else None."""
+        """Append part i, or set its `state` to what it waits for. Return its log, or None if no log was looked up."""
         cdef ProducePart* part = &self.parts[i]
         cdef LogCore log = None
         part.result.record_error_index = -1         # without an append the other fields are not read
@@ -268,7 +275,7 @@ cdef class ProduceServer:
         return log
 
     cdef PendingProduce new_pending(self, int16_t version, int32_t correlation_id):
-        """Return a request that waits, without its parts."""
+        """Return a waiting request without its parts."""
         cdef PendingProduce pending = PendingProduce.__new__(PendingProduce)
         pending.version = version
         pending.correlation_id = correlation_id
@@ -284,7 +291,7 @@ cdef class ProduceServer:
         return pending
 
     cdef ProduceServer hand_over(self):
-        """Return a server that owns the request which this one has parsed."""
+        """Return a new server that owns the parsed request of this one."""
         cdef ProduceServer other = ProduceServer(
             self.table, self.out, self.pool, partitions_max=self.partitions_max,
             deferred_bytes_max=self.deferred_bytes_max, flush_on_acks_all=self.flush_on_acks_all, gate=self.gate)
@@ -299,7 +306,7 @@ cdef class ProduceServer:
         return other
 
     cdef int count_parts(self) noexcept:
-        """Count the parts of the response by error."""
+        """Count the parts of the response by error code."""
         cdef int32_t i
         cdef int64_t* counts = self.counters.apis[KEY_OF_PRODUCE].errors
         if self.part_count == 1:                                # most requests; their only part always counts
@@ -311,7 +318,7 @@ cdef class ProduceServer:
         return 0
 
     cdef int park(self, PendingProduce pending) except -1:
-        """Make the request pending, adding its parts that do not wait."""
+        """Make the request wait, and add the parts that need not wait."""
         cdef int32_t i
         for i in range(self.part_count):
             if pending.parts[i] is None:
@@ -330,9 +337,9 @@ cdef class ProduceServer:
         return self.table.find(part.topic, part.topic_size)
 
     cdef LogCore append_part(self, ProducePart* part, int16_t version, bint acks_valid):
-        """Append one partition's batch, and set the part's error and result, or what it waits for.
+        """Append one partition's batch, and set its error and result, or what it waits for.
 
-        Returns the log if it was looked up, else None.
+        Returns the log, or None if no log was looked up.
         """
         cdef Topic topic
         cdef LogCore log
@@ -366,14 +373,14 @@ cdef class ProduceServer:
         return log
 
     cdef bint allows(self, ProducePart* part, Topic topic, bint by_id) except -1:
-        """Return whether the client may write to the topic. No permission applies to an unknown id."""
+        """Return whether the client may write to the topic. An unknown topic id is always allowed here."""
         if topic is not None:
             return self.access.allows(ACCESS_WRITE, topic, self.now)
         return by_id or self.access.allows_name(
             ACCESS_WRITE, PyBytes_FromStringAndSize(<const char*>part.topic, part.topic_size), self.now)
 
     cdef int give_up(self, ProducePart* part) except -1:
-        """Refuse a batch for lack of memory to keep it until its append; the client retries."""
+        """Refuse a batch, because there is no memory to keep it until its append. The client retries."""
         if part.state == ASKED:
             self.admission.answer.then(self.admission.drop)
             self.admission = None
@@ -414,9 +421,8 @@ cdef class ProduceServer:
         return pending
 
     cdef bint prepare_ask(self, int16_t version) except -1:
-        """Set `ask` for a request with transactional batches, or None if they are refused. Returns False if it is
-        malformed.
-        """
+        """Set `ask` for a request with transactional batches, or None if they are refused. Return False if it is
+        malformed."""
         cdef AdmissionRequest ask = AdmissionRequest.__new__(AdmissionRequest)
         self.ask = None
         if self.gate is None or self.transactional_id_size < 0:
@@ -435,7 +441,7 @@ cdef class ProduceServer:
         return True
 
     cdef int append_transactional(self, ProducePart* part, LogCore log) except -1:
-        """Append a transactional batch, asking the gate first if needed, or set what the part waits for."""
+        """Append a transactional batch, or set what it waits for. Ask the gate first, if necessary."""
         cdef AdmissionResult answered
         cdef int64_t producer_id = -1
         cdef int outcome
@@ -478,7 +484,7 @@ cdef class ProduceServer:
         return end_response(out, version, start, self.part_count, self.throttle_ms)
 
     cdef int encode_with_leaders(self, int16_t version, int32_t correlation_id) except -1:
-        """Write the response, as encode does, if a part may be led elsewhere."""
+        """Write a response in which a part may be led elsewhere."""
         cdef OutBuffer out = self.out
         cdef int32_t i
         cdef Py_ssize_t start = begin_response(out, version, correlation_id, self.topic_count)
@@ -513,13 +519,13 @@ cdef int end_response(OutBuffer out, int16_t version, Py_ssize_t start, Py_ssize
 
 
 cdef inline bint is_faulty(const ProducePart* part) noexcept nogil:
-    """Return whether the append refused individual records rather than the batch."""
+    """Return whether the append refused individual records rather than the whole batch."""
     return ((part.error == INVALID_RECORD or part.error == INVALID_TIMESTAMP)
             and part.result.record_error_index >= 0)
 
 
 cdef RecordFaults find_faults(LogCore log, const unsigned char* records, Py_ssize_t size, ProducePart* part):
-    """Find the bad records of a part that is_faulty, and set the part's error to the one for all of them."""
+    """Find the bad records of a part, and set the part's error to the one for all of them."""
     cdef RecordFaults faults = log.owner.faults_of(records[:size], part.result.timestamp_min, part.result.timestamp_max)
     part.error = INVALID_TIMESTAMP if faults.has_timestamps else INVALID_RECORD
     log.traffic.keys_missing += faults.keyless_count
@@ -540,7 +546,7 @@ cdef int encode_text(OutBuffer out, bytes text, bint flexible) except -1:
 
 
 cdef int encode_faults(OutBuffer out, RecordFaults faults, bint flexible) except -1:
-    """Write record_errors and error_message."""
+    """Write the fields record_errors and error_message."""
     cdef int32_t i
     out.put_array_size(faults.named_count, flexible)
     for i in range(faults.named_count):
@@ -554,7 +560,7 @@ cdef int encode_faults(OutBuffer out, RecordFaults faults, bint flexible) except
 
 cdef inline int encode_part(OutBuffer out, int16_t version, ProducePart* part, bint first,
                             RecordFaults faults) except -1:
-    """Write one PartitionProduceResponse, after the topic's head if it is the first of its topic."""
+    """Write one partition's response. If the partition is the first of its topic, write the topic before it."""
     encode_part_fields(out, version, part, first, faults)
     if version >= PRODUCE_FLEXIBLE_FROM and part.parts_of_topic != 0:
         out.put_i8(0)
@@ -562,9 +568,8 @@ cdef inline int encode_part(OutBuffer out, int16_t version, ProducePart* part, b
 
 
 cdef int put_part_tags(OutBuffer out, int16_t version, ProducePart* part, ProduceServer server, set nodes) except -1:
-    """Write the tags of a part's response: its leader, added to `nodes`, if the part is refused for being led
-    elsewhere.
-    """
+    """Write the tags of a partition's response. If it is led elsewhere, they name its leader, which is added to
+    `nodes`."""
     cdef Topic topic
     cdef LogCore log
     if part.parts_of_topic == 0:
@@ -583,7 +588,7 @@ cdef int put_part_tags(OutBuffer out, int16_t version, ProducePart* part, Produc
 
 cdef inline int encode_part_fields(OutBuffer out, int16_t version, ProducePart* part, bint first,
                                    RecordFaults faults) except -1:
-    """Write all fields except the tags."""
+    """Write all fields of a partition's response except its tags."""
     cdef bint flexible = version >= PRODUCE_FLEXIBLE_FROM
     cdef bint failed = part.error != 0
     if part.first_of_topic:
@@ -615,7 +620,7 @@ cdef inline int encode_part_fields(OutBuffer out, int16_t version, ProducePart* 
 
 @cython.final
 cdef class PendingPart(WaitingPart):
-    """One partition of a request that could not be answered at once."""
+    """One partition of a request that could not be answered at once, with its batch."""
 
     cdef int release(self) except -1:
         global deferred_bytes
@@ -631,7 +636,7 @@ cdef class PendingProduce(WaitingRequest):
     """A Produce request whose response waits for the gate, the I/O pool, the disk or replicas."""
 
     cdef int prepare(self, Answer answer, object pool) except -1:
-        """Set its place in the order of responses; its parts then start one by one."""
+        """Set the place of its response. Its parts are then started one by one."""
         self.answer = answer
         if self.timeout_ms >= 0:
             answer.when_abandoned(self.give_up)
@@ -644,7 +649,7 @@ cdef class PendingProduce(WaitingRequest):
         return self.begin(pool)
 
     cdef int64_t held_size(self) except -1:
-        """Return about how many bytes it takes while it waits."""
+        """Return the approximate size in bytes of the waiting request."""
         cdef PendingPart part
         cdef int64_t size = PARKED_SIZE
         for part in self.parts:
@@ -654,14 +659,14 @@ cdef class PendingProduce(WaitingRequest):
         return size
 
     cdef void* sole(self):
-        """Return the log of a request that writes with acks=all to only one log, which has followers; else NULL."""
+        """Return the only log of the request, if acks is all and the log has followers; else NULL."""
         cdef PendingPart part = self.parts[0]
         if len(self.parts) > 1 or self.acks != -1 or part.log is None or part.log.followers is None:
             return NULL
         return <void*>part.log
 
     def give_up(self):
-        """Stop waiting for replicas, because the client has gone. No response is sent, so errors are not counted."""
+        """Stop waiting for replicas, because the client has gone. Without a response, its errors are not counted."""
         self.counters = None
         self.expire(0.0)
 
@@ -732,12 +737,11 @@ cdef class PendingProduce(WaitingRequest):
 
 @cython.final
 cdef class ProduceRun:
-    """A Produce request with many partitions: its worker serves a few of them per turn, and other connections in
-    between.
+    """A Produce request with many partitions, which its worker serves in turns between other connections.
 
-    append each part ─▶ request the flushes, once all are appended ─▶ respond, when all parts are DONE ─▶ free
+        append each part ─▶ request the flushes, once all are appended ─▶ respond, when all parts are DONE ─▶ free
 
-    A received request is completed even if its client disconnects, as in Kafka.
+    As in Kafka, a received request is completed even if its client disconnects.
     """
 
     def __cinit__(self):
@@ -748,7 +752,7 @@ cdef class ProduceRun:
         OLD_OBJECTS.resume()
 
     cdef bint take_turn(self, int64_t turn_ns, double now) except -1:
-        """Do the work that fits into the turn. Returns True if only the response is still awaited."""
+        """Do the work that fits into a turn. Return True if nothing but the response is left to wait for."""
         cdef int64_t until = now_ns() + turn_ns
         cdef list parts = self.pending.parts
         cdef int32_t count = self.server.part_count
@@ -772,7 +776,7 @@ cdef class ProduceRun:
         return True
 
     cdef int serve_some(self, int32_t end) except -1:
-        """Serve the parts before `end`; each is then DONE or waits, as in any PendingProduce."""
+        """Serve the parts before `end`. Each is then DONE or waits, as in any PendingProduce."""
         cdef ProduceServer server = self.server
         cdef PendingPart waiting
         cdef LogCore log
@@ -790,7 +794,7 @@ cdef class ProduceRun:
         return 0
 
     cdef int flush_some(self, int32_t end) except -1:
-        """Start the waits of the parts that wait only for the disk; other parts' waits have already started."""
+        """Start the flushes of parts that wait only for the disk. Other parts' waits have already started."""
         while self.begun < end:
             if self.server.parts[self.begun].state == FLUSHING:
                 self.pending.begin_part(self.begun)
@@ -802,7 +806,7 @@ cdef ProduceRun run_of(ProduceServer server, int16_t version, int32_t correlatio
                        Answer answer):
     """Return the run of a request for which `serve` returned TAKES_TURNS.
 
-    The request's bytes have moved by `moved` bytes into `frame`, which the run frees.
+    The request's bytes were moved by `moved` bytes into `frame`, which the run frees.
     """
     cdef ProduceRun run = ProduceRun.__new__(ProduceRun)
     cdef int32_t i

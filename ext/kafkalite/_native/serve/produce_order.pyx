@@ -1,17 +1,17 @@
-"""Decide which Produce requests wait until earlier ones of their connection are answered: with acks=all in a cluster.
+"""Decide which Produce requests wait until earlier responses of their connection are sent: some with acks=all.
 
-Answers leave a connection in the order of its requests. If a log's leadership moves before the replicas have a batch,
-the answer must reach the producer at once. Otherwise the producer sends further batches to the new leader, and resends
-this batch only later. The new leader may have the batch, too, but remembers only a producer's last five batches, so it
-would not recognize the duplicate. So such an answer must not wait for an answer that waits for anything else:
+The reason is a change of leadership before the replicas have a batch. Its producer must get the error at once, and not
+after a response that waits for something else. Otherwise the producer sends later batches to the new leader first, and
+resends this batch only afterwards. The new leader may already have the batch, but remembers only a producer's last five
+batches, so it would not detect the duplicate.
 
-    owed before it                                 a Produce with acks=all of a log with followers
-    nothing                                        is served
-    only writes of the same log                    is served: one event ends all these waits
-    anything else                                  waits, in the socket, until nothing is owed
+    earlier responses that still wait              a Produce with acks=all of a log with followers
+    none                                           is served
+    only those of writes to the same log           is served: one event ends all these waits
+    any others                                     waits in the socket until none is left
 
-Apache Kafka mutes a connection while it serves a request (SocketServer), which includes this. Within one request the
-partitions wait for each other in both brokers. A standalone broker never needs this check.
+Apache Kafka always mutes a connection while it serves a request (SocketServer), which includes this rule. Partitions of
+one request wait for each other in both brokers. A standalone broker never needs this check.
 """
 
 from libc.stdint cimport int16_t, int32_t

@@ -1,4 +1,4 @@
-"""Client quotas and their use, counted without a Python object per request."""
+"""Meter clients against their quotas, without a Python object per request."""
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
@@ -8,7 +8,7 @@ cdef enum:
 
 
 cdef inline bint same_bytes(const unsigned char* one, const unsigned char* other, Py_ssize_t size) noexcept nogil:
-    """memcmp() == 0 without a call for the usual sizes of client ids: two words, which may overlap."""
+    """Return memcmp() == 0. The usual sizes of client ids need no call: two words, which may overlap, are compared."""
     cdef uint64_t words[4]
     if size < 8 or size > 16:
         return memcmp(one, other, <size_t>size) == 0

@@ -1,18 +1,19 @@
 """Meter clients against their quotas, for Produce and Fetch, without a Python object per request.
 
-A Meter belongs to an owner (a user, a client id or both) and one quota key. It is a token bucket, which fills at the
-rate of the quota. Its capacity is the quota of one window, (quota.window.num - 1) x quota.window.size.seconds, which
-corresponds to Kafka's rate over samples. Use is subtracted from the bucket and may leave a debt. The time to repay the
-debt is the throttle time; in Kafka it is (rate - quota) / quota x window. Unlike samples, the bucket is never reset. So
-a client that always wants more gets its rate steadily, not in one burst per window. A new client begins with one
-sample's worth: a new name gains nothing.
-
     request ─▶ ClientQuota of (principal, client id), kept on the connection for the epoch ─▶ its meters
 
-`change` replaces the quotas and raises the epoch. Meters stay: a debt is repaid under the new limit. There are at most
-METERS_MAX; idle ones are removed first, and after that new owners share one.
+A Meter is the token bucket of an owner (a user, a client id or both) for one quota key. It fills at the rate of the
+quota. Its capacity is the quota of one window, (quota.window.num - 1) x quota.window.size.seconds, which corresponds to
+Kafka's rate over samples. Use is subtracted from the bucket, and may leave a debt. The throttle time is the time that
+repays the debt; in Kafka it is (rate - quota) / quota x window.
 
-Thread rule: every field is read and written with the GIL, by any worker.
+Unlike Kafka's samples, the bucket is never reset. So a client that always wants more gets its rate steadily, and not in
+one burst per window. A new client begins with the tokens of one sample, so a new client id gains nothing.
+
+`change` replaces the quotas and raises the epoch. Meters stay, and a debt is repaid at the new rate. There are at most
+METERS_MAX meters: idle ones are removed first, then new owners share one.
+
+Thread rule: any worker, with the GIL.
 """
 
 cimport cython
@@ -34,7 +35,7 @@ cdef str OVERFLOW = "\0"                # in place of a client id when there are
 
 @cython.final
 cdef class Meter:
-    """One owner's token bucket for one quota key."""
+    """The token bucket of one owner for one quota key."""
 
     def __init__(self, double limit, double burst, double start):
         self.limit = limit
@@ -57,17 +58,17 @@ cdef class Meter:
         return 0 if self.left >= 0.0 else <int32_t>min(ceil(-self.left / self.limit * 1000.0), <double>HELD_UP_MS_MAX)
 
     cdef void take(self, double amount, double now) noexcept:
-        """Subtract a used amount."""
+        """Subtract an amount that was used."""
         self.refill(now)
         self.left = max(self.left - amount, -self.owed_max)
         self.done += amount
 
     def owes_ms(self, double now):
-        """Return `owed_ms`, for Python."""
+        """Return owed_ms(), for Python."""
         return self.owed_ms(now)
 
     def charge(self, double amount, double now):
-        """Call `take`, for Python."""
+        """Call take(), for Python."""
         self.take(amount, now)
 
     def held_up(self, int32_t ms):
@@ -76,21 +77,21 @@ cdef class Meter:
         self.throttled_count += 1
 
     def rests(self, double now):
-        """Return whether it is full, so that removing it loses nothing."""
+        """Return whether the bucket is full, so that removing it loses nothing."""
         if self.at == 0.0:
             return True
         self.refill(now)
         return self.left >= self.burst
 
     def bound_by(self, double limit, double burst, double owed_max=INFINITY):
-        """Change the limit; debt above `owed_max` is cancelled."""
+        """Change the rate and the capacity. Debt above `owed_max` is cancelled."""
         self.left = max(min(self.left, burst), -owed_max)
         self.limit, self.burst, self.owed_max = limit, burst, owed_max
 
 
 @cython.final
 cdef class ClientQuota:
-    """The meters of a client."""
+    """The meters of one client, for the four quota keys."""
 
     def __init__(self, Meter produce, Meter fetch, Meter request, Meter mutation):
         self.produce, self.fetch, self.request, self.mutation = produce, fetch, request, mutation
@@ -116,11 +117,11 @@ cdef class QuotaControl:
         self.epoch += 1
 
     def quota_of(self, str principal not None, client_id):
-        """Return the meters of a client with this client id; None without a quota. Any thread."""
+        """Return the meters of a principal with this client id; None without a quota. Any thread."""
         return self.find(principal, b"" if client_id is None else client_id.encode())
 
     def totals(self):
-        """Return key → (use, throttle time in ms, number of throttles), in total. Any thread."""
+        """Return key → (use, throttle time in ms, number of throttles) over all clients. Any thread."""
         cdef dict totals = dict(self.forgotten)
         for (key, _, _), meter in list(self.meters.items()):
             self.add_total(totals, key, meter)
@@ -177,9 +178,9 @@ cdef class QuotaControl:
         return meter
 
     cdef int forget_rested(self) except -1:
-        """Remove full meters, at most once per sample: there is nothing to remember about idle clients.
+        """Remove the meters of idle clients, which are full, at most once per sample.
 
-        Connections look up removed meters again, because the epoch changes, so no owner has two.
+        This raises the epoch, so connections look up their meters again, and no owner ever has two.
         """
         now = now_ns() * 1e-9
         if now - self.forgot_at >= self.window_s:
@@ -198,7 +199,7 @@ cdef class QuotaControl:
 
 @cython.final
 cdef class BoundClient:
-    """The quota of a connection's client, whose id may change with each request. Its worker only."""
+    """The quota of a connection's client, whose client id may change with each request. Only its worker."""
 
     def __cinit__(self):
         self.epoch = -1
@@ -221,7 +222,7 @@ cdef class BoundClient:
         return 0
 
     cdef int pay(self) noexcept:
-        """Charge the time that was spent on the client."""
+        """Charge the time that was spent on the client's requests."""
         cdef int64_t now
         if self.busy_since_ns != 0:
             now = now_ns()
@@ -230,8 +231,10 @@ cdef class BoundClient:
         return 0
 
     cdef int32_t owed_at_first(self, double now) except -1:
-        """Return how long a connection's first request waits because its client has a debt; otherwise a client could
-        bypass a quota with a new connection for each request."""
+        """Return how long a connection's first request must wait, because its client has a debt.
+
+        Otherwise a client could bypass a quota with a new connection for each request.
+        """
         cdef int32_t owed
         if self.known or self.quota.produce is None:
             return 0
@@ -242,8 +245,10 @@ cdef class BoundClient:
         return owed
 
     cdef int32_t delay_ms(self, Meter bytes_of, bint answered, double now) except -1:
-        """Return the throttle time in milliseconds after a request that uses `bytes_of`, if any; without a response,
-        time is not charged."""
+        """Return the throttle time in ms of a request that uses `bytes_of`, or None.
+
+        If the request has no response (not `answered`), the quota on time is not applied.
+        """
         cdef Meter longest_of = None
         cdef int32_t longest = 0
         cdef int32_t owed

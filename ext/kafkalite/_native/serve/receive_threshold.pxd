@@ -1,4 +1,4 @@
-"""The receive low-water mark of a connection with a large request, and how long it applies."""
+"""Set a socket's receive low-water mark while a large request arrives, so that fewer packets wake the worker."""
 
 from libc.stdint cimport int64_t
 

@@ -1,12 +1,13 @@
 """Set a socket's receive low-water mark while a large request arrives, so that fewer packets wake the worker.
 
-Clients send TLS data record by record, and each record would wake the worker. So the socket becomes readable only when
-most of the missing bytes have arrived (SO_RCVLOWAT). But a kernel delays acknowledgements of unread data, and the
-client's kernel limits its unacknowledged packets, however small, so both sides might wait for each other. So the worker
-also reads after a while without being woken: earlier if much data arrived in the meantime, later if little did. If none
-has arrived, the threshold becomes one byte.
+Clients send TLS data record by record, and each record would wake the worker. With SO_RCVLOWAT the socket becomes
+readable only when most of the missing bytes have arrived.
 
-Thread rule: everything belongs to the connection's worker.
+This alone could block both sides: a kernel delays acknowledgements of unread data, and the client's kernel limits its
+unacknowledged packets. So the worker also reads after a while without being woken: sooner if much data arrived in the
+meantime, later if little did. If none arrived, the mark becomes one byte.
+
+Thread rule: only the connection's worker.
 """
 
 cimport cython
@@ -29,7 +30,7 @@ cdef class LowWater:
         self.look_ms = LOOK_MS_MIN
 
     cdef int set(self, Py_ssize_t missing, int64_t received, double now) except -1:
-        """Set the mark: `missing` bytes or more are to come, and `received` came since the last call."""
+        """Set the mark, if at least `missing` bytes are still to come and `received` bytes came since the last call."""
         cdef int size = 1
         if self.size > 1:
             if received >= LOW_WATER_MIN:
@@ -48,19 +49,19 @@ cdef class LowWater:
 
 @cython.final
 cdef class Looks:
-    """Connections that a worker looks at soon, even without an event."""
+    """Connections that a worker reads soon, even without an event."""
 
     def __cinit__(self):
         self.waiting = []
 
     cdef int add(self, LowWater low_water, object connection) except -1:
-        """Look at a connection at its `look_at`, unless that changes before."""
+        """Read a connection at the time `look_at` of its mark, unless that time changes before."""
         self.number += 1
         heapq.heappush(self.waiting, (low_water.look_at, self.number, low_water, connection))
         return 0
 
     cdef object sooner(self, object deadline):
-        """Return the earlier of `deadline` and the first look in monotonic seconds; None if there is neither."""
+        """Return the earlier of `deadline` and the first read, in monotonic seconds; None if there is neither."""
         while self.waiting and (<LowWater>self.waiting[0][2]).look_at != self.waiting[0][0]:
             heapq.heappop(self.waiting)
         if not self.waiting or deadline is not None and deadline < self.waiting[0][0]:
@@ -68,7 +69,7 @@ cdef class Looks:
         return self.waiting[0][0]
 
     cdef list due(self, double now):
-        """Return the connections whose look is due."""
+        """Return the connections that are due to be read."""
         cdef list found = []
         while self.waiting and self.waiting[0][0] <= now:
             deadline, _, low_water, connection = heapq.heappop(self.waiting)

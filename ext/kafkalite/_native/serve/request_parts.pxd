@@ -1,4 +1,4 @@
-"""Helpers for Produce and Fetch: a growing array of partitions, and looking up topics by name or id."""
+"""Help to parse Produce and Fetch requests: a growing array of partitions, and topics by name or id."""
 
 from libc.stdint cimport int32_t
 from libc.stdlib cimport realloc
@@ -10,7 +10,7 @@ from kafkalite._native.wire.cursor cimport Cursor, read_raw, read_string
 
 cdef inline void* add_part(void** parts, int32_t* count, int32_t* capacity, int32_t at_first,
                            size_t part_size) except NULL:
-    """Return a zeroed element at the end of a growing C array; the next call may move it."""
+    """Append a zeroed element to a growing C array; return its address, which the next call may change."""
     cdef int32_t wanted
     cdef void* grown
     if count[0] == capacity[0]:
@@ -27,7 +27,7 @@ cdef inline void* add_part(void** parts, int32_t* count, int32_t* capacity, int3
 
 
 cdef inline const unsigned char* read_topic(Cursor* c, bint by_id, bint flexible, Py_ssize_t* size) noexcept nogil:
-    """Read a topic's name or id; a null name gives NULL and -1."""
+    """Read a topic's name or id. A null name gives NULL and size -1."""
     if by_id:
         size[0] = TOPIC_ID_SIZE
         return read_raw(c, TOPIC_ID_SIZE)
@@ -36,7 +36,7 @@ cdef inline const unsigned char* read_topic(Cursor* c, bint by_id, bint flexible
 
 cdef inline int put_topic(OutBuffer out, const unsigned char* key, Py_ssize_t size, bint by_id,
                           bint flexible) except -1:
-    """A topic as its request gave it."""
+    """Write a topic as its request has it: by name or id."""
     if by_id:
         return out.put(key, size)
     return out.put_string(key, size, flexible)

@@ -1,4 +1,4 @@
-"""A connection of a SASL listener, which serves requests after authentication."""
+"""Serve a connection of a SASL listener, after its client has authenticated."""
 
 from libc.stdint cimport int16_t, int32_t
 

@@ -1,18 +1,19 @@
 """Serve a connection of a SASL listener, after its client has authenticated.
 
     frame ─▶ io.now <= open_until? ─┬─ yes ─▶ served as on any listener
-                                    └─ no ──▶ SignIn, in Python: an answer, a hold, a failure, or open
+                                    └─ no ──▶ SignIn, in Python: an answer, a pause (hold), a failure, or open
 
-An authenticated client costs one comparison per request; listeners without SASL use another class. Before
-authentication, a frame has at most `receive_size_max` bytes, and a worker limits the total bytes of all such
-connections. The last tenth of that limit is reserved for addresses with few bytes. If a connection exceeds the limit,
-the oldest other connection of its address is closed, or else itself.
+So an authenticated client costs one comparison per request. Listeners without SASL use the base class.
 
-A long step (a hash, a token verification) runs on another thread: `hold` pauses the connection, `go_on` resumes it. A
-failure is answered and the connection closed after connection.failed.authentication.delay.ms; bytes received after it
-are ignored.
+Before authentication, a frame has at most `receive_size_max` bytes, and the bytes of all such connections of a worker
+are limited. The last tenth of this limit is for addresses with few bytes. If a connection exceeds the limit, the oldest
+other connection of its address is closed. If there is none, the connection itself is closed.
 
-Thread rule: Connection's.
+A long step, such as a hash or a token verification, runs on another thread: `hold` pauses the connection, and `go_on`
+resumes it. A failed client gets its response, and the connection is closed, after
+connection.failed.authentication.delay.ms. Bytes that arrive meanwhile are ignored.
+
+Thread rule: as in the base class Connection.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -50,11 +51,11 @@ cdef class SaslConnection(Connection):
         self.sign_in = self.listener.sasl.begin(self)
 
     def await_sign_in(self):
-        """Start connection.authentication.timeout.ms for the client. `secure` does the same."""
+        """Start the time limit connection.authentication.timeout.ms. With TLS, `secure` does this."""
         self.io.begin_handshake(self)
 
     def open(self, double lifetime_s):
-        """Serve the authenticated client for `lifetime_s` seconds."""
+        """Serve the client, which is now authenticated, for `lifetime_s` seconds."""
         self.open_until = self.io.now + lifetime_s
         self.raw = False
         self.frame_size_min = HEADER_SIZE_MIN
@@ -74,26 +75,26 @@ cdef class SaslConnection(Connection):
         self.raw = True
 
     def hold(self):
-        """Pause until `go_on`; return the current request's entry in the order of answers."""
+        """Pause until go_on(). Return an Answer in the place of the current request's response."""
         self.holding = True
         self.paused = True
         self.set_interest(self.interest & ~EVENT_READ)
         return self.enqueue()
 
     def go_on(self):
-        """Resume after the step that it was held for."""
+        """Resume after hold()."""
         self.holding = False
         if not self.closed:
             self.settle()
 
     def post(self, call):
-        """Let the worker run a call. Any thread."""
+        """Call a function on the worker. Any thread."""
         self.io.mailbox.put(call)
 
     def fail_sign_in(self, str problem not None, bytes farewell=None, reason="protocol"):
-        """Close it after a delay, with `farewell` as last response; later bytes are ignored.
+        """End a failed authentication: send `farewell` as the last response and close, both after a delay.
 
-        `reason` is its label in the metrics (`kafkalite.broker.handlers.sign_in.Outcome`).
+        Later bytes are ignored. `reason` is a label of the metrics (`kafkalite.broker.handlers.sign_in.Outcome`).
         """
         if self.closed or self.failed:
             return
@@ -111,14 +112,14 @@ cdef class SaslConnection(Connection):
         self.io.failing.append((self.io.now + self.io.failing_s, self))
 
     def close(self, str reason=None, *values, bytes client_id=None):
-        """Close it, as any connection."""
+        """Close the connection and its authentication."""
         if not self.closed:
             self.count_bytes(0)
             self.sign_in.close()
         Connection.close(self, reason, *values, client_id=client_id)
 
     cdef int admit(self) except -1:
-        """Continue after the TLS handshake; SASL authenticates the client."""
+        """Continue after the TLS handshake without authenticating, because SASL authenticates the client."""
         return 0
 
     cdef int end(self) except -1:
@@ -158,15 +159,18 @@ cdef class SaslConnection(Connection):
         return 0 if self.failed else Connection.keep(self, data, size)
 
     cdef int grow_pending(self, Py_ssize_t capacity) except -1:
-        """Grow the buffer; fail if the limit for unauthenticated clients leaves no room."""
+        """Grow the buffer, or fail if the limit for unauthenticated clients is reached."""
         if self.awaited and not self.may_keep(capacity):
             self.fail_sign_in("unauthenticated connections of its address hold too many bytes")
             return 0
         return Connection.grow_pending(self, capacity)
 
     cdef bint may_keep(self, Py_ssize_t size) except -1:
-        """Return whether it may buffer `size` bytes before authentication; older connections of its address are closed
-        for it. The only one with any bytes always may: its frame has its own limit."""
+        """Return whether it may buffer `size` bytes before authentication.
+
+        Older connections of its address are closed to make room. If no other connection has bytes, it always may,
+        because its frame has a limit.
+        """
         cdef object shares = self.io.unknown_byte_shares
         cdef str network = network_of(self.client_host)
         cdef Connection oldest
@@ -184,7 +188,7 @@ cdef class SaslConnection(Connection):
         return True
 
     cdef int count_bytes(self, Py_ssize_t size) except -1:
-        """Count its `size` buffered bytes before authentication."""
+        """Set the number of its bytes that count towards the limit for unauthenticated clients."""
         cdef object shares
         if size != self.counted_bytes:
             shares = self.io.unknown_byte_shares

@@ -1,4 +1,4 @@
-"""The throttle time of one connection whose client exceeds a quota."""
+"""Decide how long one connection waits, because its client exceeds a quota (KIP-219)."""
 
 from libc.stdint cimport int32_t
 

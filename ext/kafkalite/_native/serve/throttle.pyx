@@ -4,10 +4,10 @@
                       ├─ OVER_QUOTA ─▶ delay_ms ─▶ served with a throttle time, muted
                       └─ HELD_BACK ─▶ muted ─▶ served
 
-Bytes are counted as of the time at which the turn of the worker's loop began. If a client is over a quota as of that
-time, the clock is read, and the throttle time is computed as of now.
+To save reading the clock, bytes are counted at the time when the turn of the worker's loop began. Only for a client
+that is over a quota at that time is the clock read, and the throttle time computed.
 
-Thread rule: the connection's worker only.
+Thread rule: only the connection's worker.
 """
 
 cimport cython
@@ -22,21 +22,21 @@ from kafkalite._native.wire.cursor cimport load_i16
 
 @cython.final
 cdef class Throttle:
-    """The throttle of one connection, which has none until a quota counts or it is muted."""
+    """The throttle of one connection. A connection gets it when a quota applies or it is muted."""
 
     def __cinit__(self):
         self.client = BoundClient()
 
     def of_request(self):
-        """Return the current request's throttle time in milliseconds, and the Meter of its time; None: not counted."""
+        """Return (throttle time in ms, Meter of request time or None) of the current request."""
         return self.ms, self.client.quota.request if self.counts() else None
 
     cdef bint counts(self) noexcept:
-        """Whether quotas count the current request."""
+        """Return whether quotas apply to the current request."""
         return self.bounded and self.client.quota is not None
 
     cdef QuotaVerdict judge(self, WorkerParts io, object principal, unsigned char* frame, Py_ssize_t size) except *:
-        """Count a request before it is served, and decide how it is served."""
+        """Count a request before it is served, and decide how to serve it."""
         cdef BoundClient client = self.client
         cdef int16_t key = load_i16(frame)
         cdef bint over = False
@@ -65,7 +65,7 @@ cdef class Throttle:
         return OVER_QUOTA if over else WITHIN_QUOTA
 
     cdef int32_t delay_ms(self, WorkerParts io, unsigned char* frame, Py_ssize_t size) except -1:
-        """Return the throttle time of a request whose client may be over a quota, by the clock."""
+        """Return the throttle time in ms of a request whose client may be over a quota. Reads the clock."""
         cdef int16_t key = load_i16(frame)
         cdef Meter bytes_of = None
         cdef bint answered = True

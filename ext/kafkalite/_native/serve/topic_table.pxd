@@ -1,4 +1,4 @@
-"""Look up topics by name and id from a request's bytes, without creating a str."""
+"""Look up topics by name or id from a request's bytes, without creating a str."""
 
 from libc.stdint cimport int32_t, int64_t
 

@@ -1,7 +1,10 @@
-"""Look up topics by name and id from a request's bytes, without creating a str.
+"""Look up topics by name or id from a request's bytes, without creating a str.
 
-Topics are immutable: a change of settings or partitions publishes a new Topic, and the table replaces its dicts as a
-whole, so readers need no lock. Only the LogManager publishes.
+Topics are immutable: a change of settings or partitions creates a new Topic, and the LogManager publishes the whole
+table again.
+
+Thread rule: any thread reads without a lock, because the table's dicts are replaced as a whole. Only the LogManager
+publishes.
 """
 
 cimport cython
@@ -16,7 +19,7 @@ cdef int64_t topics_made = 0
 
 
 cdef class Topic:
-    """One incarnation of a topic with its settings and partitions."""
+    """A topic with its settings and partitions. A topic that is deleted and recreated is a new one with another id."""
 
     def __init__(self, str name, bytes topic_id, partitions, config, overrides, *, bint internal=False):
         global topics_made
@@ -53,7 +56,7 @@ cdef class TopicTable:
         return self.by_id.get(PyBytes_FromStringAndSize(<const char*>topic_id, TOPIC_ID_SIZE))
 
     def publish(self, topics):
-        """Replace the whole contents."""
+        """Replace all topics."""
         by_name = {}
         by_id = {}
         for topic in topics:
@@ -81,11 +84,11 @@ cdef class TopicTable:
 @cython.final
 @cython.freelist(64)
 cdef class TopicRef:
-    """A topic in a request, by name or id, and its last look-up.
+    """A topic in a request, by name or id, with the result of its last look-up.
 
-    An id belongs to one incarnation of a topic. An id that the table does not know is UNKNOWN_TOPIC_ID. An id that this
-    object has found before is UNKNOWN_TOPIC_OR_PARTITION after the topic is deleted, and INCONSISTENT_TOPIC_ID when
-    another topic has its name (KIP-516).
+    A deleted topic's id is never reused (KIP-516). So an id that the table does not know gives one of three errors.
+    UNKNOWN_TOPIC_ID: this object has never found it. UNKNOWN_TOPIC_OR_PARTITION: found before, but the topic is
+    deleted. INCONSISTENT_TOPIC_ID: found before, but another topic has its name now.
     """
 
     def __init__(self):
@@ -100,7 +103,7 @@ cdef class TopicRef:
         return ref
 
     cdef Topic resolve(self, TopicTable table):
-        """Return the topic now, or None; then error_of() returns the reason."""
+        """Look up the topic again; return it, or None. Then error_of() returns the reason."""
         cdef Topic namesake
         cdef Topic _before                  # its end may run any code: not until the fields agree again
         if self.seen == table.generation:

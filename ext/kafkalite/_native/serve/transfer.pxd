@@ -1,4 +1,4 @@
-"""Send responses: a growable buffer, one Answer per request, and the mailbox that wakes a worker."""
+"""Send responses from the broker's memory and from segment files to sockets."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 
@@ -9,7 +9,7 @@ from kafkalite._native.tls.tls_session cimport TlsSession
 
 
 cdef class OutBuffer:
-    """A growable C buffer. Owner: one thread. `data[:size]` is what was written."""
+    """A growable C buffer, whose contents are `data[:size]`. It belongs to one thread."""
     cdef unsigned char* data
     cdef Py_ssize_t size
     cdef Py_ssize_t capacity
@@ -38,7 +38,7 @@ cdef int copy_records(OutBuffer out, LogSlice piece) except -1
 
 
 cdef class Mailbox:
-    """Items that other threads leave for one network worker. See the class comment in transfer.pyx."""
+    """Items that other threads leave for one network worker; transfer.pyx explains the wake-up."""
     cdef object items            # collections.deque
     cdef bint sleeping
     cdef public Turns turns      # None if turns are not timed
@@ -48,7 +48,7 @@ cdef class Mailbox:
 
 
 cdef class Answer:
-    """One response frame, or its reserved place in the connection's order."""
+    """One response frame, or the place of one in the connection's order."""
     cdef object connection       # the Connection that sends it; None once sent or dropped
     cdef Mailbox mailbox
     cdef bint ready

@@ -1,14 +1,17 @@
-"""Send responses from the broker's memory and segment files to sockets.
+"""Send responses from the broker's memory and from segment files to sockets.
 
-An Answer is either one bytes object or bytes with file ranges between them: `data[:cuts[0]] slices[0]
-data[cuts[0]:cuts[1]] slices[1] ... data[cuts[-1]:]`. Bytes before a file range are sent with MSG_MORE, so that header
-and first batch share a packet; ranges are sent by sendfile(2) and never enter user space. With TLS both are collected
-in the worker's buffer and encrypted; long ranges are encrypted directly from the map.
+An Answer is one response: bytes, possibly with file ranges between them.
 
-If a file is shorter than its log's metadata or cannot be read, its log goes offline. If the records are copied, the
-response can still contain an error. If its header is already sent, the connection is closed.
+    data[:cuts[0]]  slices[0]  data[cuts[0]:cuts[1]]  slices[1]  ...  data[cuts[-1]:]
 
-Thread rule: an Answer is filled once, by any thread, and from then on belongs to its connection's worker.
+Bytes before a file range are sent with MSG_MORE, so that the header and the first batch share a packet. File ranges are
+sent by sendfile(2), and never enter user space. With TLS, both are collected in the worker's buffer and encrypted; long
+ranges are encrypted directly from the map.
+
+If a file is unreadable or too short, its log goes offline. A response with copied records can still report an error. If
+the header is already sent, the connection is closed.
+
+Thread rule: any thread fills an Answer, once. From then on it belongs to its connection's worker.
 """
 
 cimport cython
@@ -68,7 +71,7 @@ cdef enum:
 
 
 cdef Py_ssize_t doubled_to_fit(Py_ssize_t capacity, Py_ssize_t wanted) noexcept:
-    """Return the capacity, doubled until it holds `wanted` bytes."""
+    """Return the capacity, doubled until `wanted` bytes fit."""
     while capacity < wanted:
         capacity *= 2
     return capacity
@@ -90,7 +93,7 @@ cdef class OutBuffer:
             let_go(self.holding)
 
     cdef int use_holding(self, Holding* holding) except -1:
-        """Charge the buffer to this holding from now on."""
+        """Charge the buffer to this memory account from now on."""
         if self.holding != NULL:
             charge(self.holding, ANSWERS, -self.capacity)
             let_go(self.holding)
@@ -109,7 +112,7 @@ cdef class OutBuffer:
         return 0
 
     cdef int shrink(self) except -1:
-        """Free the memory that a long response took."""
+        """Free the memory that a long response needed."""
         if self.size == 0 and self.capacity > KEPT_CAPACITY:
             self.grow(KEPT_CAPACITY)
         return 0
@@ -157,7 +160,7 @@ cdef class OutBuffer:
         return 0
 
     cdef int put_string(self, const unsigned char* source, Py_ssize_t size, bint compact) except -1:
-        """Write a string: int16 length, or in flexible versions the length plus one as a varint."""
+        """Write a string: its length as int16, or in flexible versions as a varint of the length plus one."""
         kl_assert(0 <= size <= INT16_MAX)
         if compact:
             self.put_uvarint(<unsigned int>(size + 1))
@@ -172,7 +175,7 @@ cdef class OutBuffer:
         return self.put_i32(<int32_t>count)
 
     cdef Py_ssize_t begin_frame(self, int32_t correlation_id, bint flexible) except -1:
-        """Reserve the length field, write the response header (v1 if flexible), and return where the frame starts."""
+        """Reserve the length field and write the response header (v1 if flexible); return where the frame begins."""
         cdef Py_ssize_t start = self.size
         self.put_i32(0)
         self.put_i32(correlation_id)
@@ -188,8 +191,8 @@ cdef class OutBuffer:
 cpdef int32_t frame_length(int64_t size) except -1:
     """Return the length field of a frame of `size` bytes.
 
-    Raises OverflowError if it does not fit. The protocol has no error for that, so the connection is closed: after a
-    wrapped length the client would misread everything.
+    Raises OverflowError if it does not fit. The protocol has no error for this, so the connection must be closed: after
+    a wrapped length the client would misread everything.
     """
     if size < 0 or size > INT32_MAX:
         raise OverflowError(f"a response of {size} bytes does not fit into a frame")
@@ -197,13 +200,13 @@ cpdef int32_t frame_length(int64_t size) except -1:
 
 
 cdef inline bint is_of_file(int error) noexcept nogil:
-    """Return whether an error of sendfile is the file's. Any other may be the socket's and does not concern the log."""
+    """Return whether an error of sendfile comes from the file. Any other may come from the socket, not from the log."""
     return (error == EIO or error == ENXIO or error == ENODEV or error == ESTALE or error == EBADMSG
             or error == ENODATA or error == EUCLEAN or error == EREMOTEIO)
 
 
 cdef int copy_records(OutBuffer out, LogSlice piece) except -1:
-    """Copy a file range into a buffer without touching its map: a page fault there would stop every worker.
+    """Copy a file range into a buffer with pread. Reading its map could cause page faults, which stop every worker.
 
     Raises SegmentUnreadable, with the log offline, if the file cannot be read.
     """
@@ -235,8 +238,8 @@ cdef class Mailbox:
     """Items that other threads leave for one network worker, and the descriptor that wakes it.
 
     No wake-up is lost: the worker sets `sleeping` before it checks `items` for the last time, and a poster appends
-    before it checks `sleeping`. Both run under the GIL, so at least one of them sees the other. Posting to an awake
-    worker costs no system call.
+    before it checks `sleeping`. Both run under the GIL, so at least one of them sees the other's step. Posting to an
+    awake worker costs no system call.
     """
 
     def __cinit__(self):
@@ -260,11 +263,11 @@ cdef class Mailbox:
         return 0
 
     def put(self, item):
-        """Leave `item` for the worker and wake it if it sleeps. Any thread."""
+        """Leave an item for the worker, and wake it if it sleeps. Any thread."""
         self.post(item)
 
     def begin_sleep(self):
-        """Return whether the worker may block; if so, a post writes to `wake_fd` from now on."""
+        """Return whether the worker may block. If so, a post writes to `wake_fd` from now on."""
         self.sleeping = True
         if self.items:
             self.sleeping = False
@@ -274,7 +277,7 @@ cdef class Mailbox:
         return True
 
     def end_sleep(self):
-        """Note that the worker's selector has returned, whether it slept or not."""
+        """Note that the worker's selector has returned."""
         self.sleeping = False
         if self.turns is not None:
             self.turns.note_turn()
@@ -285,7 +288,7 @@ cdef class Mailbox:
         read(self.wake_fd, &value, 8)
 
     def take(self):
-        """Return everything posted so far, in order. If it raises MemoryError, nothing was taken."""
+        """Return all items in the order in which they were posted. If it raises MemoryError, none was taken."""
         cdef list taken = list(self.items)
         self.waiting = 0
         self.items.clear()
@@ -314,14 +317,14 @@ cdef class Answer:
             let_go(self.holding)
 
     cdef int hold_for(self, Holding* holding) except -1:
-        """Set the holder to charge."""
+        """Set the memory account to which the response is charged."""
         kl_assert(self.holding == NULL)
         self.holding = hold(holding)
         self.kind = ANSWERS
         return 0
 
     cdef int charge_waiting(self, int kind, int64_t size) except -1:
-        """Charge the `size` bytes of a kind that its request takes until it is ready."""
+        """Charge the `size` bytes that its request holds until the response is ready."""
         if self.holding != NULL and not self.ready:
             swap_kind(self.holding, self.kind, self.charged, kind, size)
             self.kind = kind
@@ -348,7 +351,7 @@ cdef class Answer:
         return 0
 
     def complete(self, bytes data not None):
-        """Set the response frame, from any thread; the connection's worker sends it in its turn."""
+        """Set the response frame. Any thread; the connection's worker sends it in order."""
         if self.ready:
             raise RuntimeError("a response can be completed only once")
         if (PyBytes_GET_SIZE(data) > SMALL_SIZE and self.holding != NULL
@@ -367,9 +370,7 @@ cdef class Answer:
         self.announce()
 
     def fail(self, str reason="a request failed, and its API has no error response", *values, bytes client_id=None):
-        """Close the connection, as the only possible response. The arguments are those of its `close`: None logs
-        nothing.
-        """
+        """Close the connection, because no response is possible. The arguments are those of its close()."""
         if self.connection is not None:
             try:
                 self.mailbox.post((self.connection, client_id, reason, *values))
@@ -377,7 +378,7 @@ cdef class Answer:
                 self.connection.answer_lost = True
 
     cdef int announce(self) except -1:
-        """Tell the worker that the answer is ready, unless the connection has closed meanwhile."""
+        """Notify the worker that the response is ready, unless the connection is closed."""
         if self.connection is not None:
             try:
                 self.mailbox.post(self)
@@ -386,7 +387,7 @@ cdef class Answer:
         return 0
 
     cdef int send_some(self, int fd, int64_t budget) except -2:
-        """Send up to about `budget` bytes. 1: all sent; 0: socket full or budget spent; -1: the peer is gone."""
+        """Send up to about `budget` bytes. Return 1: all sent; 0: socket full or budget used up; -1: failed."""
         cdef const char* base = PyBytes_AS_STRING(self.data)
         cdef Py_ssize_t total = PyBytes_GET_SIZE(self.data)
         cdef Py_ssize_t count = 0 if self.slices is None else len(self.slices)
@@ -444,7 +445,8 @@ cdef class Answer:
             self.part += 1
 
     cdef int send_sealed(self, int fd, int64_t budget, TlsSession tls) except -2:
-        """Send through TLS. 1: all sent or kept by `tls`; 0: socket full or budget spent; -1: the peer is gone."""
+        """Send up to about `budget` bytes with TLS. Return 1: all sent or kept in `tls`; 0: socket full or budget used
+        up; -1: failed."""
         cdef Py_ssize_t wanted, sent
         cdef LogSlice slice_
         cdef const unsigned char* start
@@ -472,7 +474,7 @@ cdef class Answer:
         return 1
 
     cdef LogSlice long_slice(self):
-        """Return the next file range if enough of it is left to encrypt it directly from the map, else None."""
+        """Return the next file range if it is long enough to be encrypted directly from the map, else None."""
         cdef LogSlice slice_
         if self.slices is None or self.part >= len(self.slices) or self.sent < <Py_ssize_t>self.cuts[self.part]:
             return None
@@ -480,7 +482,8 @@ cdef class Answer:
         return slice_ if slice_.size - self.slice_sent >= SEALED_IN_PLACE_MIN else None
 
     cdef Py_ssize_t collect(self, unsigned char* target, Py_ssize_t room) except -2:
-        """Copy the next bytes, up to `room` or a long slice. Returns -1 if a segment cannot be read."""
+        """Copy the next bytes, up to `room` or a long file range. Return their number, or -1 if a segment is
+        unreadable."""
         cdef Py_ssize_t part = self.part, done = self.sent, in_slice = <Py_ssize_t>self.slice_sent
         cdef Py_ssize_t count = 0 if self.slices is None else len(self.slices)
         cdef Py_ssize_t filled = 0, piece
@@ -521,7 +524,7 @@ cdef class Answer:
         return filled
 
     cdef void advance(self, Py_ssize_t size):
-        """Advance over `size` sent bytes, and release the file ranges that they complete."""
+        """Advance over `size` sent bytes, and release the file ranges that are complete."""
         cdef Py_ssize_t count = 0 if self.slices is None else len(self.slices)
         cdef Py_ssize_t piece
         cdef LogSlice slice_
@@ -544,9 +547,9 @@ cdef class Answer:
             self.part += 1
 
     def when_abandoned(self, function not None):
-        """Call `function` if the connection closes before the answer is ready, or now if it has closed.
+        """Call `function` if the connection closes before the response is ready, or now if it is already closed.
 
-        It runs on the worker, or on this thread if called now. A later call replaces the function.
+        It is called on the worker, or on this thread if called now. A later call replaces the function.
         """
         if self.connection is not None:
             self.abandoned = function

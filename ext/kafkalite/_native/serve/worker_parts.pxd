@@ -1,4 +1,4 @@
-"""Buffers, servers and limits that the connections of one worker share."""
+"""Share buffers, servers and limits among the connections of one worker."""
 
 from libc.stdint cimport int16_t, int32_t, int64_t
 from kafkalite._native.serve.access cimport AccessControl, AccessView
@@ -30,7 +30,8 @@ cdef struct NativeApi:
 
 
 cdef inline NativeApi native_api(tuple row, int flexible_from) except *:
-    """Return a row of the handler table; ValueError if it contradicts the code that reads the API's requests."""
+    """Return a row of the handler table. Raises ValueError if the code that parses this API's requests contradicts
+    it."""
     cdef NativeApi api
     api.key, api.oldest, api.newest, api.flexible_from = row
     if api.flexible_from != flexible_from:
@@ -46,7 +47,7 @@ cdef inline bint is_over(object waiting) noexcept:
 
 
 cdef class WorkerParts:
-    """Owner: the worker's thread."""
+    """Belongs to the worker's thread."""
     cdef readonly Mailbox mailbox
     cdef OutBuffer out                      # answers of the connection being served, until flushed
     cdef unsigned char* receive             # scratch: a request that arrives whole is served from here

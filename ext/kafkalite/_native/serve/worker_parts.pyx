@@ -1,6 +1,6 @@
-"""Share buffers, servers, limits and parked fetches among the connections of one worker.
+"""Share buffers, servers and limits among the connections of one worker, and run their waiting turns.
 
-Thread rule: everything here belongs to the worker, except `use_quotas`, which any thread may call with the GIL.
+Thread rule: everything belongs to the worker, except `use_quotas`, which any thread may call with the GIL.
 """
 
 from libc.math cimport INFINITY
@@ -51,7 +51,7 @@ cdef int64_t portions_from_ns = 0
 
 
 cdef class WorkerParts:
-    """Buffers, servers and limits that the connections of one worker share."""
+    """The buffers, servers and limits that the connections of one worker share."""
 
     def __cinit__(self, Mailbox mailbox not None, OutBuffer out not None, ProduceServer produce not None,
                   FetchServer fetch not None, dispatch, on_interest, on_close, apis, *, int request_size_max,
@@ -86,13 +86,13 @@ cdef class WorkerParts:
         free(self.receive)
 
     def use_tls(self):
-        """Prepare this worker for TLS connections; loads the library."""
+        """Prepare this worker for TLS connections. Loads OpenSSL."""
         self.tls = TlsBuffers()
         self.looks = Looks()
 
     def use_sign_in(self, *, double handshake_s_max, int handshake_count_max, double failing_s,
                     Py_ssize_t unknown_bytes_max, int handshake_count_small=_SMALL_COUNT):
-        """Prepare it for connections that authenticate by TLS, SASL or both."""
+        """Prepare this worker for connections that authenticate by TLS, SASL or both."""
         self.unknown_bytes_max = unknown_bytes_max
         self.unknown_byte_shares = Shares(unknown_bytes_max // 100)
         self.handshakes = OrderedDict()
@@ -105,28 +105,27 @@ cdef class WorkerParts:
         self.failing_s = failing_s
 
     def use_memory(self, MemoryCeiling memory not None):
-        """Charge clients' memory to this ceiling. Before the first connection."""
+        """Charge clients' memory to this limit. Call this before the first connection."""
         self.memory = memory
         self.ceiling = memory.ceiling
         self.out.use_holding(memory.own.holding)
 
     def memory_is_needed(self):
-        """Return whether a holder was refused memory within about the last second."""
+        """Return whether a client was refused memory within the last two seconds."""
         return self.now - self.ceiling.needed_at < 2.0
 
     def give_back(self):
-        """Free the memory of a long answer. Between two turns."""
+        """Free the memory that a long response needed. Call this between two turns."""
         self.out.shrink()
 
     def use_access(self, AccessControl access not None):
-        """Authorise clients' requests from now on."""
+        """Authorize clients' requests from now on."""
         self.access = access
         self.produce_asks = True
         self.views = weakref.WeakValueDictionary()
 
     def use_leaders(self, Leaders leaders not None, Meter limit not None):
-        """Send clients the current leaders from now on, and limit the replication of followers that are not in
-        sync."""
+        """Send the current leaders to clients from now on, and limit replication to followers that are not in sync."""
         self.produce.leaders = leaders
         self.fetch.leaders = leaders
         self.fetch.limit = limit
@@ -143,7 +142,7 @@ cdef class WorkerParts:
         self.fetch.counters = counters
 
     cdef AccessView view_of(self, object principal, str host):
-        """Return the view of a principal and host, which the connections of this worker share."""
+        """Return the cached permissions of a principal and host, which the worker's connections share."""
         cdef AccessView view = self.views.get((principal, host))
         if view is None:
             view = AccessView(self.access, principal, host)
@@ -151,7 +150,7 @@ cdef class WorkerParts:
         return view
 
     cdef bint may_step(self) except -1:
-        """Return whether one more handshake may continue in this loop turn; waiting ones come first."""
+        """Return whether one more handshake may continue in this loop turn. Those that already wait come first."""
         if self.steps and not self.stepping:
             return False
         if self.step_turn != self.now:
@@ -170,7 +169,7 @@ cdef class WorkerParts:
         return 0
 
     cdef int take_turns(self) except -1:
-        """Serve connections whose turn was over: one, and more if the loop turn has time for them."""
+        """Serve connections that wait for their next turn: one, and more if the loop turn has time for them."""
         cdef Py_ssize_t _
         for _ in range(len(self.giving_way)):
             connection = self.giving_way.popleft()
@@ -180,9 +179,10 @@ cdef class WorkerParts:
         return 0
 
     cdef int take_portion(self) except -1:
-        """Serve a portion of the next long run, unless the pause after the last portion lasts or an event arrives.
+        """Serve a portion of the next long run, unless the pause after the last portion has not ended.
 
-        The pause is spent without the GIL, so that the threads which wait for it get it.
+        The rest of the pause is spent without the GIL, so that waiting threads get it. An event of the selector ends
+        this early.
         """
         global portions_from_ns
         cdef pollfd selector
@@ -204,7 +204,7 @@ cdef class WorkerParts:
         return 0
 
     cdef int feed(self) except -1:
-        """Read again from connections whose holders hold less now."""
+        """Continue connections that waited for memory, if their clients hold less now."""
         cdef Py_ssize_t _
         self.starved_look_at = self.now + 1.0 / STARVED_LOOKS
         for _ in range(len(self.starved)):
@@ -215,7 +215,7 @@ cdef class WorkerParts:
         return 0
 
     cdef int take_turn(self, object connection, step, bint closed_too=False) except -1:
-        """Run a step for a connection without an event; close the connection if that fails."""
+        """Run a step of a connection outside of the selector. If the step fails, close the connection."""
         try:
             if closed_too or not connection.closed:
                 step()
