@@ -1,4 +1,4 @@
-"""Decode Avro to columns, and encode columns to Avro.
+"""Decode Avro messages to columns, and encode columns as Avro messages.
 
 Modules, from the bottom up:
 

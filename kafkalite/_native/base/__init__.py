@@ -1,4 +1,4 @@
-"""Native tools that are independent of Kafka: assertions, clocks, checksums, buffers, file operations, mapped files.
+"""Native tools that are independent of Kafka: assertions, clocks, checksums, buffers, file operations and mapped files.
 
 Modules, from the bottom up:
 

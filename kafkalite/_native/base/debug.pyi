@@ -1,2 +1,2 @@
 ENABLED: bool
-"""Whether this is the debug build, which checks invariants and aborts where one is broken."""
+"""Whether this is the debug build, which checks invariants and aborts if one is broken."""

@@ -1,4 +1,4 @@
-"""Kafka 0.7 in native code: message sets, log appends and reads, connections, and the loops of its consumers.
+"""Serve Kafka 0.7 in native code: its message sets, logs and connections, and the inner loops of its consumers.
 
 Modules, from the bottom up:
 

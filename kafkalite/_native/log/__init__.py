@@ -1,4 +1,4 @@
-"""A partition's log in native code: segments and their index, appends and reads, producer state, compaction.
+"""Keep a partition's log in native code: segments and indexes, appends and reads, producer state, compaction.
 
 Modules, from the bottom up:
 

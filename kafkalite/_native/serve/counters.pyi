@@ -4,7 +4,7 @@ from typing import TypeAlias, final
 from kafkalite._native.serve.connection import Connection
 
 Numbers: TypeAlias = tuple[int, tuple[int, ...]]
-"""As Histogram.numbers gives them."""
+"""As Histogram.numbers() returns them: (sum, counts of the buckets)."""
 ApiNumbers: TypeAlias = tuple[dict[int, int], dict[int, int], Numbers, Numbers, Numbers, Numbers, Numbers, Numbers]
 OnSlow: TypeAlias = Callable[[Connection, int, int, bytes | None, int, int, int, int], object]
 

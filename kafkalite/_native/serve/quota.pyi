@@ -2,9 +2,10 @@ from collections.abc import Callable
 from typing import TypeAlias, final
 
 Owner: TypeAlias = tuple[str, str | None, str | None]
-"""Key, user, client id."""
+"""(quota key, user, client id)."""
 Bounds: TypeAlias = Callable[[str, str], tuple[tuple[float, Owner] | None, ...]]
-"""(user, client id) → limit and owner of the four keys, in the order of ClientQuota's meters."""
+"""A function (user, client id) → limit and owner for each of the four quota keys, in the order of ClientQuota's
+meters."""
 
 @final
 class Meter:

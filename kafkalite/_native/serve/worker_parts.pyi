@@ -12,7 +12,7 @@ from kafkalite._native.serve.quota import Meter, QuotaControl
 from kafkalite._native.serve.transfer import Mailbox, OutBuffer
 
 NativeApi: TypeAlias = tuple[int, int, int, int]
-"""Key, oldest and newest version served, first flexible version."""
+"""(API key, oldest and newest supported version, first flexible version)."""
 
 class WorkerParts:
     now: float

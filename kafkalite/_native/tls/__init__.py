@@ -1,10 +1,10 @@
-"""TLS with OpenSSL: the certificates of a listener and the session of a connection.
+"""Encrypt connections with OpenSSL: certificates of a listener, and the session of a connection.
 
 Modules, from the bottom up:
 
     libssl · tls_context · tls_session
 
-The network thread encrypts records. Kernel TLS is not used, because only root can load its module, and because its
+Network threads encrypt and decrypt. Kernel TLS is not used, because only root can load its module, and because its
 handling of key updates depends on the kernel.
 """
 
