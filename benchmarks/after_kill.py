@@ -1,17 +1,21 @@
-"""How fast is a member after a kill? `python -m benchmarks.after_kill [--pairs 5] [--tree OLD] [--tree .] [--save]`
-What do three kills cost? `python -m benchmarks.after_kill --orders [--tree OLD] [--tree .] [--save]`
+"""Measure how fast a group member handles records after it was killed.
 
-    5,000 records ─▶ a member to the end                                          ─▶ records a second, plain
-    5,000 records ─▶ a member, killed in its 301st call ─▶ the same member again  ─▶ records a second, after the kill
+    python -m benchmarks.after_kill [--pairs 5] [--tree OLD] [--tree .] [--save]
+    python -m benchmarks.after_kill --orders [--tree OLD] [--tree .] [--save]
 
-For each of the four clients. A rate is counted from the first record that the life handles to the last. Both runs of a
-pair have a topic and a group of their own, on one broker, which is this tree's; the trees take turns. The handler only
-notes the time, with `--pause-ms` it takes so long: the less it takes, the more the notes in the ledger weigh.
+Each of the four clients is measured in pairs of runs:
 
-With `--orders`, a member of each client and each strategy handles 1,000 records, is killed in three lives and started
-again at once. A row has the seconds from the first start until the last commit, the calls of the handler, the records
-that were never handled, the dead letters, and the rate of the fourth life. `--client` runs one client, so that four
-processes, which mostly wait for sessions to end, can share a machine.
+    5,000 records ─▶ a member to the end                                          ─▶ records per second, plain
+    5,000 records ─▶ a member, killed in its 301st call ─▶ the same member again  ─▶ records per second, after the kill
+
+A rate counts from the first record that a process handles to its last. Both runs have a separate topic and group on one
+broker of this tree. The trees alternate. The handler only notes the time, and takes `--pause-ms` longer if given. The
+shorter it is, the more the ledger's notes weigh.
+
+With `--orders`, a member of each client and each strategy handles 1,000 records. It is killed in three lives, and
+restarted at once each time. A row has the seconds from the first start to the last commit, the handler's calls, the
+records that were never handled, the dead letters, and the rate of the fourth life. `--client` selects one client. So
+four processes can share a machine, because they mostly wait for sessions to end.
 """
 
 from __future__ import annotations
@@ -47,7 +51,7 @@ MEMBER: Final = harness.ROOT / "tests" / "kit" / "processes" / "killed_member.py
 def start(
     tree: Path, bootstrap: str, topic: str, client: str, log: Path, *more: str, strategy: str = "topics"
 ) -> subprocess.Popen[bytes]:
-    """A member, by the code of a checkout."""
+    """Start a member that runs the code of a checkout."""
     words = [str(tree / ".venv" / "bin" / "python"), str(MEMBER), bootstrap, topic, client, strategy, str(log), *more]
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONSAFEPATH": "1"}
     with log.with_suffix(".out").open("ab") as out:
@@ -55,7 +59,7 @@ def start(
 
 
 def rate(log: Path) -> tuple[float, int]:
-    """Records a second from the first call to the last, and how many there were."""
+    """Return records per second from the first call to the last, and the number of calls."""
     times = [float(line.split()[2]) for line in log.read_text().splitlines()]
     return (len(times) - 1) / (times[-1] - times[0]), len(times)
 
@@ -73,7 +77,8 @@ def until_done(client: Client, topic: str, member: subprocess.Popen[bytes], coun
 
 
 def life(tree: Path, bootstrap: str, directory: Path, name: str, *, kill: bool, pause_ms: float) -> dict[str, float]:
-    """A topic to its end: by a member that lives, or by the second life of one that was killed."""
+    """Let a member handle a whole topic, and measure its rate. With `kill`, a first member is killed, and the second
+    measured."""
     client_name = name.split("_", maxsplit=1)[0]
     log = directory / name
     more = ("--pause-ms", str(pause_ms))
@@ -108,7 +113,7 @@ def pair(tree: Path, bootstrap: str, directory: Path, client: str, number: int, 
 
 
 def three_kills(tree: Path, bootstrap: str, directory: Path, client_name: str, strategy: str) -> dict[str, float]:
-    """1,000 records, a member that is killed in three lives, and the life that handles the rest."""
+    """Kill a member in three lives over 1,000 records, and measure the life that handles the rest."""
     name = f"orders_{client_name}_{tree.name}_{strategy}"
     log = directory / name
     with Client(bootstrap) as client:
@@ -142,7 +147,7 @@ def three_kills(tree: Path, bootstrap: str, directory: Path, client_name: str, s
 
 
 def orders(trees: list[Path], bootstrap: str, directory: Path, clients: list[str]) -> dict[str, dict[str, object]]:
-    """The table of `--orders`: by tree, then by client and strategy."""
+    """Return the table of `--orders`: by tree, then by client and strategy."""
     rows: dict[str, dict[str, object]] = {tree.name: {} for tree in trees}
     for client in clients:
         for strategy in STRATEGIES:

@@ -1,10 +1,10 @@
-"""What do SASL and 1,000 rules cost? `python -m benchmarks.doors [--pairs 15] [--rules 1000]`: one tree, two brokers.
+"""Measure the cost of SASL and 1,000 ACLs: `python -m benchmarks.doors [--pairs 15] [--rules 1000]`.
 
     pair 1: open, closed   pair 2: closed, open   …   (both brokers stay up; one works, the other idles)
 
-The closed one has a listener with SASL (PLAIN), an authoriser and so many rules, three of which are about what the
-client does. Ratios and intervals are those of `benchmarks.pairs`; `benchmarks.instructions --rules` decides, since
-instructions do not depend on what else the machine does.
+Both brokers run this tree. The closed broker has a listener with SASL (PLAIN), an authorizer and many ACLs, three of
+which concern the client. Ratios and intervals are computed as in `benchmarks.pairs`. To decide, use
+`benchmarks.instructions --rules`, because instructions do not depend on the machine's other load.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SETTINGS = {"num.partitions": "8", "message.max.bytes": "4194304"}
 
 @dataclass
 class Door(TreeServer):
-    """A broker, open or closed, and the flags with which clients come in."""
+    """A broker, open or closed, and the client flags to reach it."""
 
     raw: list[str] = field(default_factory=list)
     librdkafka: list[str] = field(default_factory=list)
@@ -75,7 +75,7 @@ def produce(server: Door, turn: int, *, batch: int, count: int) -> Row:
 
 
 def consume(server: Door, turn: int, *, batch: int, count: int) -> Row:
-    """What the produce case of the same turn wrote."""
+    """Consume the messages of the produce case in the same turn."""
     target = ["--brokers", f"127.0.0.1:{server.port}", "--topic", f"doors-{batch}-{turn}", "--count", count]
     return client("rdk_bench", "consume", *target, *server.librdkafka)
 

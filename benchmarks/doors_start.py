@@ -1,9 +1,11 @@
-"""What do doors cost a start? `python -m benchmarks.doors_start [--rules 100000]`: CPU until the broker is ready.
+"""Measure the CPU time of a broker's start with TLS or an authorizer: `python -m benchmarks.doors_start [--rules
+100000]`.
 
-    plain, TLS, an authoriser, an authoriser with so many rules   in turns, the order turned round each time
+    plain, TLS, an authorizer, an authorizer with many ACLs   in turns, in reverse order each second time
 
-Each begins on a directory that it has used before. CPU seconds, not seconds: other programs matter less. Whether libssl
-is in the process is said, too: without a listener with TLS it must not be.
+Each start uses a data directory that was used before. CPU seconds are measured until the broker is ready, because other
+programs affect them less than elapsed time. It also reports whether libssl is in the process: without a TLS listener it
+must not be.
 """
 
 from __future__ import annotations

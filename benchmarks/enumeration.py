@@ -1,10 +1,12 @@
-"""Can a stranger tell by time who has a password? `python -m benchmarks.enumeration [--tries 10000]`
+"""Test whether response times reveal which user names exist: `python -m benchmarks.enumeration [--tries 10000]`.
 
-Half of the names are users, half are nobody's; all of the same length, in random order, each exchange by SCRAM-SHA-256
-with a wrong password on a connection of its own, in plain text and through TLS. A classifier learns from the first half
-of the tries: of either step's time, and of their sum, the threshold and the direction that are right most often. How
-often it is right about the second half is printed, with what guessing gives in 95 of 100 runs; answers of another size,
-or salts that change, are an error. After 10,000 tries it was right about half of the time.
+Half of the names belong to users, half do not; all have the same length, in random order. Each try is a SCRAM-SHA-256
+exchange with a wrong password on a new connection, in plaintext and through TLS.
+
+A classifier learns from the first half of the tries: for the time of each step and for their sum, the threshold and
+direction that are right most often. It then classifies the second half. Its accuracy is printed next to the range that
+guessing reaches in 95 of 100 runs. Responses of different size, or salts that change, are an error. After 10,000 tries
+it was right about half of the time.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ LISTENERS = ("SASL_PLAINTEXT", "SASL_SSL")
 
 
 class Try(NamedTuple):
-    """One exchange: whether there is such a user, and seconds of its two steps."""
+    """One exchange: whether the user exists, and the seconds of its two steps."""
 
     exists: bool
     first: float
@@ -63,7 +65,7 @@ FEATURES: dict[str, Callable[[Try], float]] = {
 
 
 class Stranger:
-    """Who tries names; what he is told beside times has to be the same for all."""
+    """A client that tries names. Apart from times, all its responses must be alike."""
 
     def __init__(self, ports: dict[str, int], context: ssl.SSLContext) -> None:
         self._ports, self._context = ports, context
@@ -111,7 +113,7 @@ def _ask(sock: socket.socket, data: bytes) -> bytes:
 
 
 def learn(tries: Sequence[Try], value: Callable[[Try], float]) -> tuple[float, bool, int]:
-    """(threshold, whether users are above it, how often that is right) of the best cut."""
+    """Return (threshold, whether users are above it, accuracy) of the best cut."""
     ordered = sorted(tries, key=value)
     users = sum(one.exists for one in ordered)
     best, users_below = (-math.inf, True, users), 0
@@ -126,7 +128,7 @@ def learn(tries: Sequence[Try], value: Callable[[Try], float]) -> tuple[float, b
 
 
 def accuracy(tries: Sequence[Try]) -> tuple[str, float]:
-    """(what it went by, how often it was right about the half that it had not seen)."""
+    """Return (the time used, the accuracy on the half that was not used for learning)."""
     half = len(tries) // 2
     seen, unseen = tries[:half], tries[half:]
     learnt = {name: learn(seen, value) for name, value in FEATURES.items()}

@@ -1,14 +1,16 @@
-"""How long can nobody write when a leader goes? kafkalite beside Apache Kafka, in one cluster.
+"""Measure how long a producer cannot write when a leader fails, for kafkalite and Apache Kafka in one cluster.
 
-`python -m benchmarks.failover [--rounds 7] [--replicas 3]`: a controller of Apache Kafka's, two brokers of kafkalite
-and two of Apache Kafka's on this machine. One topic is led by kafkalite and, when its leader goes, by kafkalite; a
-second one likewise by Apache Kafka. The third replica of each is at the other kind, or there is none (`--replicas 2`),
-and the new leader waits for nobody. A producer with one record in flight and acks=all, which asks for the leader again
-2 ms after a failure, writes to each. In turns its leader gets kill -9, or SIGTERM; the longest time between two
-acknowledgements is noted. Then it is started again, and leads again.
+`python -m benchmarks.failover [--rounds 7] [--replicas 3]` starts a controller of Apache Kafka, two kafkalite brokers
+and two Apache Kafka brokers on this machine. One topic is led by kafkalite, before and after the failure, and another
+by Apache Kafka. Its third replica is on a broker of the other kind. With `--replicas 2` there is none, and the new
+leader waits for no replica.
 
-After kill -9 the controllers have to find out first: that takes up to `broker.session.timeout.ms` (3 s here) from the
-last beat on (0.5 s). Results with three replicas go to benchmarks/results/failover.json.
+A producer writes to each topic with acks=all and one record in flight, and looks up the leader again 2 ms after an
+error. In turns, the leader gets kill -9 or SIGTERM. The result is the longest time between two acknowledgements. The
+broker is then restarted, and leads again.
+
+After kill -9 the controllers must first detect the failure. This takes up to `broker.session.timeout.ms` (3 s here)
+from the last heartbeat (every 0.5 s). Results with three replicas are written to benchmarks/results/failover.json.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ SETTINGS = {
 
 
 class Writer:
-    """Writes to one partition, whoever leads it, one record after the other; `broker` is asked who does."""
+    """Writes one record after the other to one partition, whichever broker leads it. It asks `broker` for the
+    leader."""
 
     def __init__(self, topic: str, port: int) -> None:
         self.acknowledged: list[float] = []
@@ -67,7 +70,7 @@ class Writer:
         self._thread.start()
 
     def stop(self) -> float:
-        """The longest time between two acknowledgements, s."""
+        """Stop; return the longest time between two acknowledgements in seconds."""
         self._stopping = True
         self._thread.join()
         times = self.acknowledged
@@ -80,7 +83,7 @@ class Writer:
             time.sleep(RETRY_S)
 
     def _write(self) -> None:
-        """Until something goes wrong."""
+        """Write until an error occurs."""
         found = metadata(self._port, self._topic)
         ports = {each.node_id: each.port for each in found.brokers}
         port, topic_id = ports[found.topics[0].partitions[0].leader_id], found.topics[0].topic_id
@@ -98,7 +101,7 @@ class Writer:
 
 @dataclass
 class Side:
-    """A kind of broker: `leader` is the one that goes, `asked` another one of the kind, which leads then."""
+    """Brokers of one kind: `leader` is the one that fails; `asked` is the other, which leads then."""
 
     name: str
     topic: str
@@ -107,17 +110,17 @@ class Side:
     times: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
 
     def leaders(self) -> set[int]:
-        """Of all partitions, where all have one."""
+        """Return the ids of the leaders of all partitions; -1 for none."""
         found = metadata(self.asked.port, self.topic).topics[0].partitions
         return {each.leader_id for each in found}
 
     def whole(self) -> bool:
-        """Whether all replicas are in sync."""
+        """Return whether all replicas are in sync."""
         found = metadata(self.asked.port, self.topic).topics[0].partitions
         return bool(found) and all(len(each.isr_nodes) == len(each.replica_nodes) for each in found)
 
     def round(self, kind: str, number: int) -> None:
-        """Its leader goes, and comes back."""
+        """Stop the leader and restart it."""
         writer = Writer(self.topic, self.asked.port)
         wait_until(lambda: len(writer.acknowledged) > 100, WAIT_S, "records are written")
         time.sleep(SETTLE_S)
@@ -148,7 +151,7 @@ def metadata(port: int, topic: str) -> MetadataResponse:
 
 
 def lead_again(port: int) -> None:
-    """Whoever is preferred leads, everywhere."""
+    """Wait until each partition is led by its preferred leader."""
     ask(port, api.ELECT_LEADERS, ElectLeadersRequest(election_type=0, topic_partitions=None))
 
 

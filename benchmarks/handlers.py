@@ -1,16 +1,19 @@
-"""What does `@failures.handler` cost where nothing fails? `python -m benchmarks.handlers [--pairs 3] [--save]`
+"""Measure what the decorator @failures.handler costs if no record fails.
 
-    records of one topic ─▶ a loop of the client, which calls the function for each record  ─▶ records a second, plain
-    records of one topic ─▶ the same function, decorated, with the same client              ─▶ records a second
+    python -m benchmarks.handlers [--pairs 3] [--save]
 
-For each of the four clients, with a function that uses 0, 200 µs and 1 ms of CPU. The function counts in Python up to a
-number that takes that long when nothing else runs: work that waits for the interpreter lock is not done meanwhile. A
-rate is counted from the first record to the last, so that neither joining the group nor the start of Python is in it.
-Both runs of a pair read the same topic with a group of their own, one after the other; the broker has its own process.
+    records of one topic ─▶ a loop of the client, which calls the function for each record  ─▶ records per second, plain
+    records of one topic ─▶ the same function, decorated, with the same client              ─▶ records per second
 
-The plain loops are those of the clients' own documentation, with their defaults: they commit automatically, every five
-seconds. A row also has the CPU time of the process for a record, in µs, which other load changes less.
-`aiokafka` awaits a coroutine function; its decorated one is served in the event loop of the program.
+Each of the four clients is measured with a function that uses 0, 200 µs and 1 ms of CPU. The function counts in Python
+to a number that takes this time when nothing else runs, so work that waits for the GIL is not hidden.
+
+A rate counts from the first record to the last, without joining the group or the start of Python. Both runs of a pair
+read the same topic with separate groups, one after the other; the broker is a separate process. The plain loops are
+those of the clients' documentation with their defaults, which commit automatically every five seconds. aiokafka awaits
+a coroutine function, and the decorated one runs in the program's event loop.
+
+A row also has the process's CPU time per record in µs, which other load affects less.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ Row = dict[str, float]
 
 
 class Work:
-    """The function: so many rounds of counting; and the times of the first and the last record."""
+    """The function: it counts for a number of rounds, and notes the times of the first and the last record."""
 
     def __init__(self, rounds: int, count: int, end: Callable[[], object]) -> None:
         self._rounds = range(rounds)
@@ -76,7 +79,7 @@ class Work:
 
 
 def plain(client: str, servers: str, group: str, rounds: int, count: int) -> Row:
-    """The client's own loop to the last record."""
+    """Run the client's own loop to the last record."""
     over: list[bool] = []
     work = Work(rounds, count, lambda: over.append(True))
     if client == "kafkalite":
@@ -110,7 +113,7 @@ def plain(client: str, servers: str, group: str, rounds: int, count: int) -> Row
 
 
 async def plain_aiokafka(servers: str, group: str, work: Work, over: list[bool]) -> None:
-    """The same, of a client for asyncio."""
+    """Run the own loop of a client for asyncio to the last record."""
     from aiokafka import AIOKafkaConsumer
 
     async def handle(record: object) -> None:
@@ -129,7 +132,7 @@ async def plain_aiokafka(servers: str, group: str, work: Work, over: list[bool])
 
 
 def decorated(client: str, servers: str, group: str, rounds: int, count: int) -> Row:
-    """The decorated function to the last record."""
+    """Run the decorated function to the last record."""
     stop = threading.Event()
     work = Work(rounds, count, stop.set)
     decorate = failures.handler(topics=TOPIC, group=group, retry=["1 s", "10 s"])
@@ -152,7 +155,7 @@ def decorated(client: str, servers: str, group: str, rounds: int, count: int) ->
 
 
 def rounds_of(microseconds: int) -> int:
-    """How many rounds take that long: the most that any of some tries made."""
+    """Return the number of rounds that take this long: the most of several tries."""
     if not microseconds:
         return 0
     tries = []
@@ -165,7 +168,7 @@ def rounds_of(microseconds: int) -> int:
 
 
 def measured(tree: Path, kind: str, client: str, servers: str, microseconds: int, rounds: int) -> Row:
-    """One run in a process of its own, by the code of a checkout."""
+    """Measure one run in a separate process, with the code of a checkout."""
     group = f"{kind}-{time.monotonic_ns()}"
     words = [sys.executable, str(Path(__file__).resolve()), "--run", kind, client, servers, group]
     words += [str(rounds), str(COUNTS[microseconds])]

@@ -1,19 +1,24 @@
-"""What a hostile client does to an honest one: `python -m benchmarks.hostile [--tree PATH] [--only DescribeConfigs]`.
+"""Measure what a hostile client does to an honest one: `python -m benchmarks.hostile [--tree PATH] [--only API]`.
 
     each API's broker ── each attack ── 4 s: attackers (127.0.0.2 and up) and the honest client (127.0.0.1)
                                      ── the attackers' connections close: when does the broker's work end?
                                      ── 2 s, the baseline: the honest client next to processes that burn as much CPU
                       ── at its end: SIGTERM during an attack
 
-Every list of every API is attacked with 90,000 names that exist, that do not, and that are one name, over four
-connections; with as many names as a network thread serves in 2 ms (by the table of APIs where it tells, or
-else by the broker's CPU clock) and 1,000 requests pipelined; and null and empty. The other families are in
-tests/kit/hostile/families.py. Rows go to a file, one JSON a line; a run that finds rows there leaves these out. A
-broker that takes more than `--guard` MiB is killed, and the row says so.
+Every list in every API is attacked in several ways:
 
-Goals: throughput at least 0.5 of the baseline, p99 at most 3 times, RssAnon at most 256 MiB above the ceiling, work
-that ends a second after its connection, SIGTERM in 2 s, no turn of a network thread above 20 ms of CPU (where the
-broker counts them).
+    large     90,000 names that exist, that do not, or that are all the same, over four connections
+    medium    as many names as a network thread serves in 2 ms, in 1,000 pipelined requests. The table of APIs gives
+              this number, or else the broker's CPU clock
+    special   a null list and an empty list
+
+The other families of attacks are in tests/kit/hostile/families.py. Rows are written to a file, one JSON object per
+line; rows that are already in the file are skipped. A broker that uses more than `--guard` MiB is killed, and its row
+says so.
+
+Goals: throughput at least 0.5 of the baseline; p99 at most 3 times the baseline; RssAnon at most 256 MiB above the
+memory limit; work ends a second after its connection; SIGTERM within 2 s; no turn of a network thread above 20 ms of
+CPU, if the broker counts them.
 """
 
 from __future__ import annotations
@@ -80,13 +85,13 @@ MEMORY_ABOVE = 256 * MIB
 
 
 def ceiling() -> int:
-    """The default of broker.memory.max: the smaller of 512 MiB and a quarter of the machine's memory."""
+    """Return the default of broker.memory.max: the smaller of 512 MiB and a quarter of the machine's memory."""
     return min(CEILING_MAX, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4)
 
 
 @dataclass
 class Side:
-    """One broker with the populace, its honest client, and what an idle one costs."""
+    """One broker with topics and groups, its honest client, and its idle cost."""
 
     world: World
     options: argparse.Namespace
@@ -113,12 +118,12 @@ class Side:
         self.world.forget(self.broker)
 
     def fresh(self) -> None:
-        """Another broker, as it was at first."""
+        """Replace the broker by a new one in the initial state."""
         self.close()
         self.start()
 
     def measure(self, flood: Flood, seconds: float, requests: int = 0) -> Row:
-        """The honest client during an attack, what the attack costs, and the baseline at that cost."""
+        """Measure the honest client during an attack, the attack's cost, and the baseline at this cost."""
         began_memory, began_turns = rss_anon(self.broker.pid), turns(self.metrics_port)
         with flood, Watch(self.broker.pid, self.options.guard * MIB) as watch:
             flood.begin_run(seconds, requests)
@@ -151,7 +156,7 @@ class Side:
         return row
 
     def stop_during(self, flood: Flood) -> float | None:
-        """Seconds that SIGTERM takes during an attack; None when it takes longer than STOP_MAX_S."""
+        """Return the seconds that SIGTERM takes during an attack, or None if it takes longer than STOP_MAX_S."""
         with flood:
             flood.begin_run(STOP_MAX_S + SETTLE_S)
             time.sleep(SETTLE_S)
@@ -161,7 +166,7 @@ class Side:
                 return None
 
     def inline_items(self, attack: ListAttack) -> int:
-        """How many names a network thread serves in one request: by this tree's table, or by what an item costs."""
+        """Return how many names a network thread serves in one request, by this tree's table or by an item's cost."""
         if self.options.tree.resolve() == ROOT:
             return inline_items(attack, self.world.populace)
         frame = attack.frame(EXISTING, CALIBRATION, self.world.populace)
@@ -173,7 +178,7 @@ class Side:
 
 
 def attacked(side: Side, attack: ListAttack, case: str) -> Row:
-    """One row of one list."""
+    """Measure one attack on one list; return its row."""
     populace, port = side.world.populace, side.broker.port
     in_flight, count, names = 1, side.options.items, case
     if case == PIPELINE:
@@ -197,7 +202,7 @@ def settings_of(attack: ListAttack, options: argparse.Namespace) -> Mapping[str,
 
 
 def run_lists(world: World, options: argparse.Namespace, done: set[tuple[str, str]]) -> Iterator[Row]:
-    """Every list, API by API, each with a broker of its own."""
+    """Attack every list, API by API, each with a separate broker."""
     attacks = attacks_named(options.only)
     for key in dict.fromkeys(attack.key for attack in attacks):
         mine = [attack for attack in attacks if attack.key == key]
@@ -222,7 +227,7 @@ def run_lists(world: World, options: argparse.Namespace, done: set[tuple[str, st
 
 
 def run_whole(world: World, options: argparse.Namespace, done: set[tuple[str, str]]) -> Iterator[Row]:
-    """Requests without a list that ask for everything."""
+    """Attack with requests that have no list and ask for everything."""
     for name, frame in whole_requests().items():
         if (f"{name}.(all)", PIPELINE) in done or not wanted(name, options):
             continue
@@ -236,7 +241,7 @@ def run_whole(world: World, options: argparse.Namespace, done: set[tuple[str, st
 
 
 def run_families(world: World, options: argparse.Namespace, done: set[tuple[str, str]]) -> Iterator[Row]:
-    """Joins, parked fetches, unfinished frames and so on, each with a broker of its own."""
+    """Attack with joins, parked fetches, unfinished frames and so on, each with a separate broker."""
     for family in FAMILIES:
         if (family.name, "family") not in done and wanted(family.name, options):
             yield {"attack": family.name, "case": "family", **run_family(world, options, family)}
@@ -262,7 +267,7 @@ def wanted(name: str, options: argparse.Namespace) -> bool:
 
 
 def failures(row: Mapping[str, object]) -> list[str]:
-    """Goals that a row misses."""
+    """Return the goals that a row misses."""
     goals = [
         ("throughput", lambda value: value >= THROUGHPUT_MIN),
         ("p99", lambda value: value <= P99_MAX),
@@ -282,7 +287,7 @@ COLUMNS = (
 
 
 def cells(row: Row) -> list[str]:
-    """A row of the table."""
+    """Return the cells of a table row."""
 
     def number(key: str, form: str, scale: float = 1.0) -> str:
         if key not in row:
@@ -307,7 +312,7 @@ def cells(row: Row) -> list[str]:
 
 
 def table(rows: Iterable[Row], before: Iterable[Row] = ()) -> str:
-    """Markdown, with what an earlier run had, where there is one."""
+    """Return the table in Markdown, with an earlier run's figures if there are any."""
     older = {(row["attack"], row["case"]): row for row in before}
     columns = COLUMNS + tuple(f"{name} before" for name in BEFORE) if older else COLUMNS
     lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]

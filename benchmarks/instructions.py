@@ -1,20 +1,22 @@
-"""How many instructions does the broker execute for a request? `python -m benchmarks.instructions [TREE]...`
+"""Count the instructions that the broker executes per request: `python -m benchmarks.instructions [TREE]...`
 
-The broker runs under callgrind; a C client sends a case's requests twice, and those of the second time are counted,
-whatever else the machine does; but a broker's own threads execute some 150,000 a second, so that a busy machine, which
-takes longer, adds to each request. `--workers` leaves out all threads but the network workers: what to look at when a
-few percent count, and nothing is done elsewhere. With several trees (checkouts with a built `.venv`) each figure is
-printed with its ratio to the first tree's. Two runs of one tree differ by 0.3 %; with acks=all by 10 %, since the clock
-decides how many requests share a flush.
+The broker runs under callgrind. A C client sends the requests of a case twice, and the second time is counted. So other
+load on the machine has little effect, except that the broker's own threads execute some 150,000 instructions per
+second; a slower run adds more of them to each request. `--workers` counts only the network workers. Use it when a few
+percent matter and no other thread does the work.
 
-`--rules 1000` counts each tree a second time, with an authoriser and so many rules, three of which are about what the
-client does; the ratio is to the same tree without. `--metrics` counts each tree a second time with a metrics listener,
-`--quotas` with quotas of bytes and time for any user that no client reaches.
+With several trees (checkouts with a built `.venv`), each figure is printed with its ratio to the first tree's. Two runs
+of one tree differ by 0.3 %; with acks=all by 10 %, because the clock decides how many requests share a flush.
 
-A fetch is one of many on its connection: what a connection costs, with the Metadata request that comes first as much
-as a dozen fetches, is taken off by a shorter load, or else a change of it would look like one of fetch.
+    --rules 1000    counts each tree a second time, with an authorizer and 1,000 ACLs, three of which concern the client
+    --metrics       the same with a metrics listener
+    --quotas        the same with quotas of bytes and time for any user, which no client reaches
 
-Requests are five in flight: a worker that waits for the only one in flight turns as often as the clock decides.
+The ratio is then to the same tree without the option.
+
+A fetch is one of many on its connection. The cost of the connection and its first Metadata request, which is that of a
+dozen fetches, is subtracted by a shorter load. Five requests are in flight: with only one, the clock would decide how
+often a worker's loop turns.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ Load = Callable[[int, int], None]  # (port, count of requests)
 
 
 def produce(records: int, acks: int = 1) -> Load:
-    """Requests of one batch of so many records of 200 bytes."""
+    """Return a load of requests with one batch of this many records of 200 bytes."""
 
     def load(port: int, count: int) -> None:
         options = ["--count", count, "--size", 200, "--records", records, "--in-flight", IN_FLIGHT, "--acks", acks]
@@ -71,20 +73,20 @@ def produce(records: int, acks: int = 1) -> Load:
 
 
 def fetch(port: int, count: int) -> None:
-    """Answers of up to 1 MiB, of what the produce case with 500 records wrote: the same bytes, read twice."""
+    """Fetch responses of up to 1 MiB, written by the produce case with 500 records. The same bytes are read twice."""
     for _ in range(2):
         options = ["--topic", "counted-500-2", "--count", count // 2 * (RESPONSE_SIZE - BATCH_SIZE_MAX)]
         client("raw_bench", "fetch", "--port", port, *options)
 
 
 def fetch_little(port: int, count: int) -> None:
-    """Answers of one record each, of what the produce case with one record wrote."""
+    """Fetch responses of one record each, written by the produce case with one record."""
     options = ["--topic", "counted-1-2", "--max-bytes", 1, "--count", count * ONE_RECORD_BATCH_SIZE]
     client("raw_bench", "fetch", "--port", port, *options)
 
 
 def fetch_nothing(port: int, count: int) -> None:
-    """A session over SESSION_PARTITIONS partitions without records, which is asked, as clients do, what is new."""
+    """Ask a session over SESSION_PARTITIONS empty partitions for news, as clients do."""
     with wire.Connection(port) as connection:
         assert connection.create_topic(SESSION_TOPIC, SESSION_PARTITIONS) in (0, TOPIC_ALREADY_EXISTS)
 
@@ -109,7 +111,7 @@ def fetch_nothing(port: int, count: int) -> None:
 
 
 def metadata(port: int, count: int) -> None:
-    """The one partition of a topic, as a producer asks for it."""
+    """Ask for the only partition of a topic, as a producer does."""
     body = wire.array([wire.string(ASKED_TOPIC)]) + wire.i8(0) + wire.i8(0) + wire.i8(0)
     with wire.Connection(port) as connection:
         assert connection.create_topic(ASKED_TOPIC, 1) in (0, TOPIC_ALREADY_EXISTS)
@@ -117,7 +119,7 @@ def metadata(port: int, count: int) -> None:
 
 
 def offset_commit(port: int, count: int) -> None:
-    """One partition's offset, of a group without members."""
+    """Commit one partition's offset for a group without members."""
     body = wire.offset_commit_body("counted", ASKED_TOPIC, [(0, 0)])
     with wire.Connection(port) as connection:
         assert connection.create_topic(ASKED_TOPIC, 1) in (0, TOPIC_ALREADY_EXISTS)
@@ -125,7 +127,7 @@ def offset_commit(port: int, count: int) -> None:
 
 
 def pipeline(connection: wire.Connection, api_key: int, version: int, body: bytes, count: int) -> None:
-    """Sends a request `count` times, IN_FLIGHT at a time; the answers have no error, or this fails."""
+    """Send a request `count` times, IN_FLIGHT at a time. Fails if a response has an error."""
     answers: set[bytes] = set()
     for sent in range(count + IN_FLIGHT):
         if sent < count:
@@ -137,7 +139,7 @@ def pipeline(connection: wire.Connection, api_key: int, version: int, body: byte
 
 
 def connect(port: int, count: int) -> None:
-    """Connections that come, are served, and go: the next one when the broker has closed its side of the last."""
+    """Open and close connections, each after the broker has closed its side of the previous one."""
     for _ in range(count):
         with socket.create_connection(("127.0.0.1", port)) as connection:
             connection.shutdown(socket.SHUT_WR)
@@ -202,11 +204,11 @@ class Counted:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> float:
-        """Instructions of all threads until the broker was ready, with what it did until this is called."""
+        """Return the instructions of all threads until the broker was ready, and of its work until this call."""
         return float(self._dumped(everything=True))
 
     def per_request(self, case: Case) -> float:
-        """Instructions of a case whose requests were sent once before."""
+        """Return the instructions per request of a case, whose requests were sent once before."""
         case.load(self.broker.port, case.count)
         counted = self._counted(case.load, case.count)
         if case.without:
@@ -214,7 +216,7 @@ class Counted:
         return counted / (case.count - case.without)
 
     def _counted(self, load: Load, count: int) -> int:
-        """Instructions of all threads, or of the workers alone, during a load."""
+        """Return the instructions of all threads, or only of the workers, during a load."""
         self._control("--zero")
         load(self.broker.port, count)
         return self._dumped()
@@ -238,7 +240,7 @@ class Counted:
 
 
 def write_rules(data_dir: Path, count: int, asker: str = ANONYMOUS, topics: str = "counted-") -> None:
-    """Rules in a data directory that is not used yet: of the asker's topics, which begin so, and of others'."""
+    """Write ACLs to an unused data directory: for the client's topics, by prefix, and for other users' topics."""
 
     def rule(name: str, who: str, operation: AclOperation, pattern: PatternType = PatternType.LITERAL) -> Acl:
         return Acl(ResourceType.TOPIC, name, pattern, who, "*", operation, AclPermission.ALLOW)
@@ -251,14 +253,14 @@ def write_rules(data_dir: Path, count: int, asker: str = ANONYMOUS, topics: str 
 
 
 def write_quotas(data_dir: Path) -> None:
-    """Quotas of any user, which no client reaches, in a data directory that is not used yet."""
+    """Write quotas of any user, which no client reaches, to an unused data directory."""
     keys = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
     with open_journal(str(data_dir), make=True) as journal:
         journal.record(quotas_change([Change(((USER, None),), key, UNREACHED) for key in keys]))
 
 
 def counts_of(tree: Path, names: list[str], scale: float, **options: Any) -> dict[str, float]:
-    """Instructions a request of each case; the options are those of `Counted`."""
+    """Return the instructions per request of each case. `options` are those of `Counted`."""
     counted = Counted(tree, **options)
     try:
         return {
@@ -274,7 +276,7 @@ def scaled(case: Case, scale: float) -> Case:
 
 
 def variants(arguments: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What each tree is counted with, beside nothing: (what it is called, options of `Counted`)."""
+    """Yield the variants in which each tree is counted again: (name, options of `Counted`)."""
     if arguments.rules:
         yield f"{arguments.rules} rules", {"rules": arguments.rules}
     if arguments.metrics:

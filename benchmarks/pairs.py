@@ -1,13 +1,13 @@
-"""Is this tree slower than an older one? `python -m benchmarks.pairs OLD_TREE [--pairs 15] [--only CASE] [--new TREE]`
+"""Compare the speed of this tree with an older one: `python -m benchmarks.pairs OLD_TREE [--pairs 15] [--only CASE]`.
 
     pair 1: old, new   pair 2: new, old   …   (both brokers stay up; one works, the other idles)
 
-Each pair gives the ratio new / old of a case's rate, and of the broker's CPU seconds a message. Of all pairs the
-geometric mean is printed with its 95 % interval (Student's t on the logarithms): the machine's drift hits both halves
-of a pair, so it leaves the ratio alone. A tree is a checkout with a built `.venv`. A bar closer than 10 % needs
-`benchmarks.instructions` beside this.
+Each pair gives the ratio new / old of a case's rate, and of the broker's CPU seconds per message. The geometric mean
+over all pairs is printed with its 95 % interval (Student's t on the logarithms). A drift of the machine's speed affects
+both halves of a pair, so it does not change the ratio. A tree is a checkout with a built `.venv`; `--new` names another
+one than this. For a limit closer than 10 %, use `benchmarks.instructions` too.
 
-`start` measures a process from its beginning to its first acknowledged message, so brokers of its own are started.
+The case `start` measures a process from its beginning to its first acknowledged message, with its own brokers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Work = Callable[["TreeServer", int], Row]
 
 
 def broker_of(tree: Path, directory: Path, settings: dict[str, str] | None = None) -> BrokerProcess:
-    """A broker that runs the code of a checkout with the checkout's own environment."""
+    """Return a broker that runs the code of a checkout in that checkout's environment."""
     return BrokerProcess(
         directory,
         settings or {},
@@ -60,7 +60,7 @@ class TreeServer(Kafkalite):
 
 @dataclass(frozen=True)
 class PairCase:
-    """One question; `work` returns a row with `rate_per_s` and `count`."""
+    """One case. `work` returns a row with `rate_per_s` and `count`."""
 
     name: str
     work: Work
@@ -71,13 +71,13 @@ def produce(server: Server, turn: int, *, batch: int, count: int) -> Row:
 
 
 def consume(server: Server, turn: int, *, batch: int, count: int) -> Row:
-    """What the produce case of the same turn wrote."""
+    """Consume the messages of the produce case in the same turn."""
     target = ["--brokers", f"127.0.0.1:{server.port}", "--topic", f"pairs-{batch}-{turn}", "--count", count]
     return client("rdk_bench", "consume", *target)
 
 
 def requests(server: Server, turn: int, *, in_flight: int, acks: int, connections: int, count: int) -> Row:
-    """Single-message requests on bare sockets."""
+    """Send requests of a single message over bare sockets."""
     return latency.case(in_flight, connections, acks, count).run(server, turn)
 
 
@@ -90,7 +90,7 @@ def transactions(server: TreeServer, turn: int, *, size: int, count: int) -> Row
 
 
 def start(server: TreeServer, turn: int) -> Row:
-    """Empty directory to first acknowledged message, as a rate: starts a second."""
+    """Return starts per second, from an empty directory to the first acknowledged message."""
     folder = server.directory.parent / f"start-{server.name}-{turn}"
     broker = broker_of(server.tree, folder)
     try:
@@ -101,7 +101,7 @@ def start(server: TreeServer, turn: int) -> Row:
 
 
 def cases(scale: float) -> list[PairCase]:
-    """`scale` 1: a half takes one to five seconds on a machine of two cores."""
+    """Return the cases. With `scale` 1, a half takes one to five seconds on a machine with two cores."""
 
     def count(full: int) -> int:
         return max(int(full * scale), 2_000)
@@ -118,14 +118,14 @@ def cases(scale: float) -> list[PairCase]:
 
 
 def half(case: PairCase, server: TreeServer, turn: int) -> tuple[float, float]:
-    """(rate, broker's CPU seconds a unit) of one run."""
+    """Return (rate, broker's CPU seconds per unit) of one run."""
     before = cpu_seconds(server.pid)
     row = case.work(server, turn)
     return row["rate_per_s"], (cpu_seconds(server.pid) - before) / row["count"]
 
 
 def mean_interval(values: list[float]) -> tuple[float, float, float]:
-    """(mean, lower, upper end of its 95 % interval), by Student's t."""
+    """Return (mean, lower end, upper end of its 95 % interval) by Student's t."""
     mean = statistics.fmean(values)
     if len(values) < 2:
         return mean, -math.inf, math.inf
@@ -136,13 +136,13 @@ def mean_interval(values: list[float]) -> tuple[float, float, float]:
 
 
 def interval(ratios: list[float]) -> tuple[float, float, float]:
-    """(geometric mean, lower, upper end of the 95 % interval) of ratios of pairs."""
+    """Return (geometric mean, lower end, upper end of its 95 % interval) of the pairs' ratios."""
     mean, low, high = mean_interval([math.log(ratio) for ratio in ratios])
     return math.exp(mean), math.exp(low), math.exp(high)
 
 
 def compare(chosen: list[PairCase], old: TreeServer, new: TreeServer, pair_count: int) -> list[Row]:
-    """Runs all pairs of all cases, a pair of each case after the other."""
+    """Run all pairs of all cases, one pair of each case after the other."""
     rates: dict[str, list[float]] = {case.name: [] for case in chosen}
     costs: dict[str, list[float]] = {case.name: [] for case in chosen}
     for turn in range(pair_count):

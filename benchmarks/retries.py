@@ -1,16 +1,21 @@
-"""Do retries hold the others up, and are they late? `python -m benchmarks.retries [--pairs 5] [--tree OLD] [--tree .]`
+"""Measure whether retries delay other records, and how late retries are.
+
+    python -m benchmarks.retries [--pairs 5] [--tree OLD] [--tree .]
 
     10,000 records that fail once, then good ones ─▶ a member, RetryTopics(["10 s"]), a handler that only notes the time
     pair 1: calm, storm of each tree   pair 2: the trees the other way round   …   (the broker is this tree's)
 
-`calm` has the good records alone; a storm is held against the calm of the same pair. Of a storm are told: the good
-records a second while others are tried again ("retrying": from the first retry to the last), and from the first failure
-to the last retry ("meanwhile"; "topic": with those that fail, which are records of the topic, too), as shares of the
-calm rate; and how late retries were beyond ten seconds: "late" by the clock, "net" less the member's CPU time for the
-retries that were handled while the record was due, since all are due at once and somebody has to be the last.
+A `calm` run has only the good records. A `storm` run is compared with the calm run of its pair:
 
-Without `--rate` the member works as fast as it can, on nothing: every instruction that a retry costs is then missing to
-the others. With `--rate N` good records come N a second, at the same time as the others.
+    retrying      good records per second from the first retry to the last, as a fraction of the calm rate
+    meanwhile     the same, from the first failure to the last retry
+    topic         the same, with the failing records, which belong to the topic too
+    late          how much later than ten seconds retries were
+    net           the same, less the CPU time of the retries handled while the record was due: all are due at once, so
+                  some must be last
+
+Without `--rate` the member works as fast as it can, so each instruction of a retry is missing elsewhere. With `--rate
+N`, N good records per second are written while the others are retried.
 """
 
 from __future__ import annotations
@@ -48,7 +53,7 @@ Row = dict[str, float]
 
 
 class Handler:
-    """Notes when it was called; a record with the key `bad` fails the first time."""
+    """Notes when it is called. A record with the key `bad` fails the first time."""
 
     def __init__(self, topic: str, good: int, bad: int, stop: threading.Event) -> None:
         self._topic = topic
@@ -75,17 +80,17 @@ class Handler:
             self._stop.set()
 
     def rate(self, begin: float, end: float) -> float:
-        """Good records a second, between these; 0 where they came to an end before."""
+        """Return the good records per second between two times; 0 if they ended before."""
         end = min(end, self.main[-1])
         return sum(begin <= at < end for at in self.main) / (end - begin) if begin < end else 0.0
 
     def each_s(self) -> float:
-        """CPU seconds of the member for each record, while retries came."""
+        """Return the member's CPU seconds per record during the retries."""
         begin, end = self.retried[0], self.retried[-1]
         return (self.cpu[-1] - self.cpu[0]) / (len(self.retried) + sum(begin <= at < end for at in self.main))
 
     def net(self) -> list[float]:
-        """How late each was, less the handling of the retries before it."""
+        """Return how late each retry was, less the handling of the retries before it."""
         each_s = self.each_s()
         before = [
             place - bisect.bisect_left(self.retried, at - late)
@@ -119,7 +124,7 @@ class Handler:
 
 
 def member(bootstrap: str, topic: str, good: int, bad: int) -> None:
-    """Handles all of a topic, and prints its figures."""
+    """Handle a whole topic, and print the figures."""
     stop = threading.Event()
     handler = Handler(topic, good, bad, stop)
     policy = Policy(group=topic, topics=[topic], strategy=RetryTopics([f"{DELAY_S:g} s"], jitter=0.0))
@@ -132,7 +137,7 @@ def member(bootstrap: str, topic: str, good: int, bad: int) -> None:
 
 
 def storm(bootstrap: str, tree: Path, topic: str, good: int, bad: int, rate: int) -> Row:
-    """One run of a tree's member over a topic of its own."""
+    """Run a tree's member over a new topic."""
     with Client(bootstrap) as client:
         client.admin.create_topic(topic, 1)
         client.produce(topic, 0, [Record(-1, -1, BAD, b"%d" % number) for number in range(bad)] or [b""][:0])
@@ -155,7 +160,7 @@ def storm(bootstrap: str, tree: Path, topic: str, good: int, bad: int, rate: int
 
 
 def pour(client: Client, topic: str, good: int, rate: int) -> None:
-    """Writes good records at this rate a second."""
+    """Write good records at this rate per second."""
     begin, written = time.monotonic(), 0
     while written < good:
         due = min(int((time.monotonic() - begin) * rate), good)
@@ -166,7 +171,7 @@ def pour(client: Client, topic: str, good: int, rate: int) -> None:
 
 
 def pair(bootstrap: str, tree: Path, number: int, arguments: argparse.Namespace) -> Row:
-    """Calm, then storm, and what they come to."""
+    """Run calm, then storm; return the figures of both."""
     name = f"retries-{tree.resolve().name}-{number}"
     calm = {"rate": float(arguments.rate)}
     if not arguments.rate:

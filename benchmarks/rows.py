@@ -1,4 +1,4 @@
-"""The rows that benchmarks of the columnar client and of Spark send and read: text-like bytes, the same at each run."""
+"""Make the rows for the benchmarks of the columnar client and of Spark: text-like bytes, the same in each run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KEY_SIZE, VALUE_SIZE = 16, 200
 
 
 def portion(rows: int) -> Any:
-    """A record batch of so many keys and values."""
+    """Return a record batch with this many keys and values."""
     import pyarrow as pa
 
     letters = np.frombuffer(b"abcdefghijklmnop", np.uint8)

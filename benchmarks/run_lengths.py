@@ -1,15 +1,17 @@
-"""How many records of one partition does a consumer get in a row? `python -m benchmarks.run_lengths [--tree TREE]...`
+"""Measure how many records of one partition a consumer gets in a row: `python -m benchmarks.run_lengths [--tree
+TREE]...`
 
     12,288 requests of one record, acks=all, to partitions 0 1 2 0 1 2 … over one connection, none of which waits for an
     answer ─▶ broker ─▶ a consumer of all three (librdkafka), which reads meanwhile
 
-A run is the records of one partition between two records of others, in the order in which the consumer gets them. A
-client that hands partitions to workers keeps one of them busy for a run, while the others wait. Each tree (a checkout
-with a built .venv) is measured with and without the flush of acks=all; Apache Kafka 4.1, which does not flush, comes
-last (`--no-kafka`: not at all).
+A run is the records of one partition between two records of others, as the consumer gets them. A client that hands
+partitions to parallel workers keeps only one of them busy during a run.
 
-"bulk" is what bounds on an answer would cost: 3 × 50,000 batches of one record that are there, read by a new consumer,
-in records a second. Results go to benchmarks/results/run-lengths.json.
+Each tree (a checkout with a built .venv) is measured with and without the flush of acks=all. Apache Kafka 4.1, which
+does not flush, comes last, unless `--no-kafka` is given.
+
+The figure "bulk" shows what a limit on responses would cost: a new consumer's records per second over 3 × 50,000
+batches of one record. Results are written to benchmarks/results/run-lengths.json.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ Server = BrokerProcess | ApacheKafka
 
 
 class Producer:
-    """Writes requests of one record, to each partition in turn, and takes their answers."""
+    """Writes requests of one record to each partition in turn, and reads the responses."""
 
     def __init__(self, port: int, topic: str, count: int) -> None:
         self._frames = b"".join(self._frame(topic, number) for number in range(count))
@@ -50,7 +52,7 @@ class Producer:
         self._connection = wire.Connection(port, timeout_s=WAIT_S)
 
     def run(self) -> float:
-        """Seconds until the last answer."""
+        """Write all; return the seconds until the last response."""
         began = time.perf_counter()
         sender = threading.Thread(target=self._connection.send_bytes, args=(self._frames,), daemon=True)
         sender.start()
@@ -70,7 +72,7 @@ class Producer:
 
 
 class Reader:
-    """A consumer of all partitions, from the start, on its own thread."""
+    """A consumer of all partitions from the beginning, on a separate thread."""
 
     def __init__(self, bootstrap: str, topic: str, count: int, *, first: int = 0) -> None:
         self.partitions: list[int] = []
@@ -104,7 +106,7 @@ def run_lengths(partitions: list[int]) -> list[int]:
 
 
 def measure_runs(server: Server, round_number: int) -> Row:
-    """The runs of one round."""
+    """Return the runs of one round."""
     topic = f"runs-{round_number}"
     with wire.Connection(server.port) as connection:
         connection.create_topic(topic, PARTITIONS)
@@ -117,7 +119,7 @@ def measure_runs(server: Server, round_number: int) -> Row:
 
 
 def measure_bulk(server: Server) -> list[float]:
-    """Records a second of consumers that find all records there."""
+    """Return the records per second of consumers that find all records stored."""
     with wire.Connection(server.port) as connection:
         connection.create_topic("bulk", PARTITIONS)
     Producer(server.port, "bulk", BULK_COUNT).run()
@@ -143,7 +145,7 @@ def summary(rows: list[Row]) -> Row:
 
 
 def measure(name: str, server: Server, rounds: int, *, bulk: bool) -> Row:
-    """A line of the table."""
+    """Return a row of the table."""
     server.start()
     try:
         measure_runs(server, rounds)  # a round before any counts: Java compiles what it runs often

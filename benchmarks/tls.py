@@ -1,17 +1,18 @@
-"""What does TLS cost? `python -m benchmarks.tls [--kafka]`: two listeners of one broker, one with TLS, in turns.
+"""Measure the cost of TLS, with two listeners of one broker in turns: `python -m benchmarks.tls [--kafka]`.
 
-Every case writes or reads the same records by both listeners; medians of the rounds are compared. Clients seal and open
-on the same machine, so the CPU of broker and client is counted apart, and beside the ratio of the rates stands what it
-can be at best: where broker and client keep all cores busy, the ratio of their CPU in all, since a core that seals
-does nothing else. librdkafka seals and opens in one thread for each broker; how much of the time it is busy is told,
-since no broker makes it faster. AES by itself, as OpenSSL times it, is printed before and after. With `--kafka` Apache
-Kafka, as its own scripts start it, does the same in the same rounds. Cases:
+Each case writes or reads the same records over both listeners, and medians of the rounds are compared. Clients encrypt
+and decrypt on the same machine. So CPU is counted separately for broker and client, and each ratio of rates is printed
+next to the best possible ratio. If broker and client keep all cores busy, this is the ratio of their total CPU.
 
-    librdkafka   does not copy records together: it seals each value by itself, and each record's header by itself
-    java         Kafka's own producer program, which seals records of TLS that are full (16 KB)
-    bare         ready requests over bare sockets, five in flight: full records too, and next to no client
+librdkafka encrypts and decrypts in one thread per broker. The output says how busy this thread is, because no broker
+can speed it up. AES alone, timed by OpenSSL, is printed before and after. With `--kafka`, Apache Kafka from its own
+start scripts does the same in the same rounds.
 
-Topics are deleted after each case, so that the machine's fresh memory is not what is measured.
+    librdkafka   does not combine records: it encrypts each value separately, and each record's header too
+    java         Kafka's own producer program, which encrypts full TLS records (16 KB)
+    bare         prepared requests over bare sockets, five in flight: full records, and almost no client work
+
+Topics are deleted after each case, so that allocating new memory is not measured.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ LISTENERS = ("PLAINTEXT", "SSL")
 
 
 class Server:
-    """A broker with both listeners, and what clients need to reach them."""
+    """A broker with both listeners, and the client settings to reach them."""
 
     def __init__(self, name: str, folder: Path, pid: int, ports: dict[str, int]) -> None:
         self.name = name
@@ -60,7 +61,7 @@ class Server:
         self.admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{ports['PLAINTEXT']}"})
 
     def properties(self, listener: str) -> dict[str, object]:
-        """librdkafka's."""
+        """Return the settings for librdkafka."""
         found: dict[str, object] = {"bootstrap.servers": f"127.0.0.1:{self.ports[listener]}"}
         if listener == "SSL":
             found |= {"security.protocol": "SSL", "ssl.ca.location": str(self.folder / "authority.pem")}
@@ -84,7 +85,7 @@ class Server:
 
 
 class Took(NamedTuple):
-    """Seconds of a run, and of CPU of the client's one thread that speaks with the broker, where there is one."""
+    """Seconds of a run, and CPU seconds of the client's thread that talks to the broker, if it has one."""
 
     wall: float
     thread: float = math.nan
@@ -95,7 +96,7 @@ Case = Callable[[Server, str, str, int], Took]
 
 
 def speaking_seconds() -> float:
-    """CPU of the busiest of librdkafka's threads that speak with a broker, as long as its client lives."""
+    """Return the CPU seconds of the busiest librdkafka thread that talks to a broker. Its client must be alive."""
     found = [0.0]
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):
@@ -228,7 +229,7 @@ class Round(NamedTuple):
 
 
 def own_seconds() -> float:
-    """CPU of this process and of those that it has started and seen end."""
+    """Return the CPU seconds of this process and its ended children."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
@@ -236,7 +237,7 @@ def own_seconds() -> float:
 def measure(
     servers: list[Server], cases: dict[str, Case], count: int, rounds: int
 ) -> dict[tuple[str, str, str], list[Round]]:
-    """(case, server, listener) -> each round but the first, which warms up."""
+    """Return (case, server, listener) -> rounds. The first round only warms up and is dropped."""
     took: dict[tuple[str, str, str], list[Round]] = defaultdict(list)
     for number in range(rounds + 1):
         for name, case in cases.items():
@@ -256,7 +257,7 @@ def measure(
 
 
 def report(took: dict[tuple[str, str, str], list[Round]]) -> None:
-    """Lines for each case and server. "at best": plain over TLS, of the CPU of broker and client together."""
+    """Return lines for each case and server. "at best": CPU of broker and client together, plain divided by TLS."""
     print(f"{ROOT.name:46} {'MB/s: plain':>11} {'TLS':>6} {'ratio':>6} {'at best':>7}", end="")
     print(f" {'CPU s/GB, broker: plain':>24} {'TLS':>6} {'more':>6} {'client: plain':>14} {'TLS':>6}")
     for what, server in dict.fromkeys((what, server) for what, server, _ in took):
@@ -285,7 +286,7 @@ def report(took: dict[tuple[str, str, str], list[Round]]) -> None:
 
 
 def report_aes() -> None:
-    """What a GB costs in AES alone, by `openssl speed`: in full records, and in those of about one value."""
+    """Return the cost of a GB in AES alone, by `openssl speed`, in full records and in records of about one value."""
     if shutil.which("openssl") is None:
         return
     for size in (16384, 1024):

@@ -1,14 +1,14 @@
-"""Many TLS connections: `python -m benchmarks.tls_crowd`. What each costs, and what a storm of them does to others.
+"""Measure the cost of many TLS connections, and of a storm of them to others: `python -m benchmarks.tls_crowd`.
 
-    handshakes   the broker's CPU seconds of full handshakes, one after the other, with each kind of key, and resumed;
-                 and of many at a time, where it does not fall asleep between two of their steps, each round of them
-                 just after some of OpenSSL's server alone, in memory, the least that a broker can take at that moment
-    idle         memory of connections that have shaken hands and asked one thing
-    half-open    latency of a client in plain text, one request in flight, while so many begin a handshake (every second
-                 one with a whole hello, which the broker answers) and none goes on
+    handshakes   the broker's CPU seconds of full and resumed handshakes, one after the other, for each kind of key;
+                 and of many at a time, so that it does not sleep between their steps. Just before each such round,
+                 OpenSSL's server alone is measured in memory: the least that a broker can take at that moment
+    idle         memory of connections that have completed a handshake and one request
+    half-open    latency of a plaintext client, one request in flight, while many connections begin a handshake and do
+                 not continue; every second one has sent a whole hello, which the broker answers
 
-Clients come from several addresses of the loopback, those of the storm from several processes; how many the broker may
-keep at once is limited by its descriptors (`ulimit -Hn`).
+Clients use several loopback addresses, and the storm several processes. The number of connections is limited by the
+broker's descriptors (`ulimit -Hn`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ IN_MEMORY = 200
 
 @contextlib.contextmanager
 def broker(folder: Path, authority: Authority, bits: int, **settings: str) -> Iterator[tuple[BrokerProcess, int]]:
-    """A broker with a listener in plain text and one with TLS; the port of the latter."""
+    """Start a broker with a plaintext and a TLS listener; yield it and the port of the latter."""
     folder.mkdir()
     authority.issue("server", bits=bits).write_pem(folder / "server.pem")
     plain, sealed = free_port(), free_port()
@@ -59,7 +59,7 @@ def broker(folder: Path, authority: Authority, bits: int, **settings: str) -> It
 
 
 def settle(process: BrokerProcess) -> None:
-    """Waits until what a broker loads beside its first requests is loaded: it would count as theirs."""
+    """Wait until the broker has loaded what it loads after its start, so that this does not count for the requests."""
     spent = -1.0
     while (now := process.usage().cpu_s) > spent:
         spent = now
@@ -67,7 +67,7 @@ def settle(process: BrokerProcess) -> None:
 
 
 def connect(port: int, number: int = 0) -> socket.socket:
-    """From an address of its own for each PER_ADDRESS of them."""
+    """Connect from a different address for each PER_ADDRESS connections."""
     return socket.create_connection(("127.0.0.1", port), 60, (f"127.0.0.{2 + number // PER_ADDRESS}", 0))
 
 
@@ -105,7 +105,7 @@ def handshakes(folder: Path, authority: Authority, context: ssl.SSLContext, coun
 
 
 def openssl_alone(context: ssl.SSLContext, identity: Path, *, ticket: bool) -> float:
-    """CPU seconds of a handshake at the server's side, between two buffers in memory."""
+    """Return the CPU seconds of a handshake at the server, between two buffers in memory."""
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(identity)
     serving.num_tickets = int(ticket)
@@ -129,7 +129,7 @@ def openssl_alone(context: ssl.SSLContext, identity: Path, *, ticket: bool) -> f
 
 
 def shake(context: ssl.SSLContext, port: int, count: int) -> None:
-    """So many handshakes at a time."""
+    """Complete this many handshakes at a time."""
     with selectors.DefaultSelector() as selector:
         for _ in range(count):
             sock = context.wrap_socket(connect(port), server_hostname="localhost", do_handshake_on_connect=False)
@@ -170,12 +170,12 @@ def client_hello(context: ssl.SSLContext) -> bytes:
 
 
 def latency(port: int, topic: str, count: int) -> float:
-    """p99 of requests, one in flight, in µs."""
+    """Return the p99 of requests in µs, with one in flight."""
     return float(client("raw_bench", "produce", "--port", port, "--topic", topic, "--count", count)["p99_us"])
 
 
 def crowd(end: Connection, port: int, first: int, count: int, hello: bytes) -> None:
-    """A process that begins so many handshakes, says so, and holds them until it is told."""
+    """Begin this many handshakes in a separate process, report it, and keep them open until asked to end."""
     held = []
     for number in range(first, first + count):
         held.append(connect(port, number))
@@ -186,7 +186,8 @@ def crowd(end: Connection, port: int, first: int, count: int, hello: bytes) -> N
 
 
 def half_open(folder: Path, authority: Authority, context: ssl.SSLContext, count: int, limit: int) -> None:
-    """`limit` is of connections of which it is not known who they are: the oldest go beyond it."""
+    """Measure the latency during a storm. `limit` is the number of unauthenticated connections: the oldest are closed
+    above it."""
     hello = client_hello(context)
     with broker(folder / f"half-{limit}", authority, 0, connection_authentication_max=str(limit)) as (process, port):
         latency(process.port, "warm", 5000)

@@ -1,12 +1,13 @@
-"""Kafka 0.7 with our own classes: produce in batches, or consume; one JSON line says how fast.
+"""Produce or consume with kafkalite's Kafka 0.7 classes, and print the rate as one line of JSON.
 
     python -m benchmarks.clients.classic_bench produce --port 9072 --topic t --count 1000000 --batch 50
     python -m benchmarks.clients.classic_bench consume --port 9072 --topic t --count 1000000 --how stream
 
-`produce` sends with Producer (sync, a list of brokers, partition 0 only) and ends when every message is visible, but
-for `--tail` messages at most: those behind the last flush by number wait for the one by time, which nobody hurries.
-`consume` ends after `count` messages: `stream` by the fetch thread, queue and KafkaStream of a ConsumerConnector,
-without its ZooKeeper; `simple` by SimpleConsumer.
+`produce` uses Producer (sync, a list of brokers, partition 0 only), and ends when all but the last `--tail` messages
+are visible. Those wait for the flush by time, which this program does not wait for.
+
+`consume` ends after `count` messages. `--how stream` uses the fetch thread, queue and KafkaStream of a
+ConsumerConnector, without its ZooKeeper. `--how simple` uses SimpleConsumer.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ VISIBLE_S = 60.0
 
 
 def payloads(size: int, batch: int, count: int) -> Iterator[list[bytes]]:
-    """Lists of a batch each; a few thousand different payloads, over and over."""
+    """Yield lists of one batch each, from a few thousand different payloads in turn."""
     pool = [(b"%010d" % number * (size // 10 + 1))[:size] for number in range(batch * max(1, 5000 // batch))]
     lists = [pool[first : first + batch] for first in range(0, len(pool), batch)]
     for number in range(count // batch):
@@ -39,7 +40,7 @@ def payloads(size: int, batch: int, count: int) -> Iterator[list[bytes]]:
 
 
 def produce(arguments: argparse.Namespace) -> int:
-    """Sends the messages; returns how many, once all are visible."""
+    """Send the messages, and wait until they are visible; return their number."""
     config = ProducerConfig(broker_list=f"0:127.0.0.1:{arguments.port}", compression_codec=arguments.codec)
     sent = 0
     with Producer(config) as producer:
@@ -57,7 +58,7 @@ def produce(arguments: argparse.Namespace) -> int:
 
 
 def consume_stream(arguments: argparse.Namespace) -> tuple[int, int]:
-    """Messages and bytes that a stream gave."""
+    """Return the messages and bytes that a stream returned."""
     queue = ChunkQueue(10)
     position = ConsumedPosition(arguments.topic, BrokerPartition(0, 0), 0, queue)
     config = ConsumerConfig(groupid="bench", fetch_size=FETCH_SIZE)
@@ -75,7 +76,7 @@ def consume_stream(arguments: argparse.Namespace) -> tuple[int, int]:
 
 
 def consume_simple(arguments: argparse.Namespace) -> tuple[int, int]:
-    """Messages and bytes that fetches gave."""
+    """Return the messages and bytes that fetches returned."""
     count = size = offset = 0
     with SimpleConsumer("127.0.0.1", arguments.port) as consumer:
         while count < arguments.count:

@@ -1,4 +1,7 @@
-"""`python -m benchmarks.cluster [--small] [--repeats N] [NAME]...`: clusters; results go to benchmarks/results."""
+"""Run the benchmarks of clusters: `python -m benchmarks.cluster [--small] [--repeats N] [NAME]...`
+
+Results are written to benchmarks/results.
+"""
 
 from __future__ import annotations
 

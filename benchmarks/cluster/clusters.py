@@ -1,4 +1,4 @@
-"""Clusters that are measured: a controller of Apache Kafka's, and brokers of either kind, on 127.0.0.1."""
+"""Start a cluster to measure: a controller of Apache Kafka, and kafkalite or Java brokers, on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ virtual machine more than all else that a broker does."""
 
 @dataclass
 class Counted:
-    """CPU seconds and bytes of memory, now."""
+    """CPU seconds and bytes of memory at one time."""
 
     brokers_cpu_s: float
     controller_cpu_s: float
@@ -42,7 +42,7 @@ class Counted:
 
 
 class Cluster:
-    """`with Cluster(kind, …) as cluster:` all brokers serve; their ids count from 1."""
+    """A cluster whose brokers all serve inside its `with` block. Their ids count from 1."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Gone, whatever state they are in."""
+        """Stop brokers and controller in any state."""
         for broker in self.brokers:
             broker.close()
         self.controller.close()
@@ -105,7 +105,7 @@ class Cluster:
         return process.pid
 
     def counted(self) -> Counted:
-        """Of all brokers together, and of the controller."""
+        """Return CPU seconds of all brokers together and of the controller, and the memory of each broker."""
         assert self.controller.process is not None
         pids = [self.pid(index) for index in range(len(self.brokers))]
         return Counted(
@@ -115,7 +115,7 @@ class Cluster:
         )
 
     def create(self, names: Iterable[str], partitions: int, replicas: int) -> None:
-        """Topics, and waits until all of their replicas are in sync."""
+        """Create topics, and wait until all their replicas are in sync."""
         names = list(names)
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         for name in names:
@@ -125,7 +125,7 @@ class Cluster:
         self.wait_in_sync(0, len(names) * partitions, replicas)
 
     def delete(self, name: str) -> None:
-        """A topic, and waits until its files are gone from all brokers: its memory is free then."""
+        """Delete a topic, and wait until its files are gone from all brokers, so that its memory is free."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         for future in admin.delete_topics([name]).values():
             future.result(WAIT_S)
@@ -136,11 +136,11 @@ class Cluster:
             time.sleep(LOOK_S)
 
     def wait_in_sync(self, index: int, partitions: int, replicas: int) -> None:
-        """Until a broker tells of so many partitions with so many replicas in sync."""
+        """Wait until a broker reports that this many partitions have this many replicas in sync."""
         self._wait(index, lambda leader, in_sync: leader >= 0 and len(in_sync) == replicas, partitions)
 
     def wait_led(self, index: int, partitions: int, gone: int) -> None:
-        """Until a broker tells of so many partitions that somebody but broker `gone` leads."""
+        """Wait until a broker reports that this many partitions are led by another broker than `gone`."""
         self._wait(index, lambda leader, _in_sync: leader not in (-1, gone), partitions)
 
     def _wait(self, index: int, good: Callable[[int, list[int]], bool], count: int) -> None:

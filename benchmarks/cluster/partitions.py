@@ -1,8 +1,10 @@
-"""2,000 partitions with three replicas over three brokers, of either kind: what they cost idle, and how long it takes
-until all are led and in sync again when a broker is killed, comes back, stops and comes back.
+"""Measure 2,000 partitions with three replicas on three brokers: the cost when idle, and the recovery after failures.
 
-    idle_cpu_percent     of one core, all three brokers together, while nobody writes
-    kill_led_s           from kill -9 until another broker tells a leader of every partition; 9 s of it is the session
+A broker is killed, restarted, stopped and restarted, and each time all partitions must be led and in sync again. Both
+kinds of broker are measured: kafkalite and Java.
+
+    idle_cpu_percent     of one core, all three brokers together, without clients
+    kill_led_s           from kill -9 until another broker reports a leader of every partition; 9 s of it is the session
     back_ready_s         from the start of the process until it serves; back_in_sync_s: until all replicas are in sync
     stop_s               of a stop by SIGTERM, which moves leadership away first
 """
@@ -45,7 +47,7 @@ def main(*, small: bool, repeats: int) -> list[Path]:
 
 
 def measured(kind: str, folder: Path, topics: int, idle_s: float) -> Row:
-    """A cluster's life."""
+    """Measure the life of one cluster."""
     count = topics * PER_TOPIC
     row: Row = {}
     with Cluster(kind, folder) as cluster:
@@ -82,7 +84,7 @@ def measured(kind: str, folder: Path, topics: int, idle_s: float) -> Row:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """The seconds that it takes."""
+    """Return the seconds that a function takes."""
     began = time.monotonic()
     work()
     return time.monotonic() - began

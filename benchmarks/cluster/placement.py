@@ -1,13 +1,15 @@
-"""What is lost when brokers of a thousand die: 100,000 partitions with three replicas, placed in four ways; and how
-long a broker's data takes to be whole again. A simulation with drawn numbers of a fixed seed, beside formulas.
+"""Simulate what is lost when several of a thousand brokers die, for four ways to place replicas.
+
+There are 100,000 partitions with three replicas. Formulas check the simulation, whose random numbers have a fixed seed.
+Another formula gives the time until a dead broker's data is fully replicated again.
 
     striped      Kafka's controller without racks: each topic's partitions along a shuffled list of brokers
-    racks        Kafka's controller with racks: neighbours in the list are of different racks
+    racks        Kafka's controller with racks: neighbors in the list are in different racks
     random       three brokers drawn for each partition
     groups       fixed groups of three brokers that have the same partitions (copysets of the smallest size)
 
-The model: a broker that dies takes its disk with it; brokers die together, k drawn from all, or a rack at once. What
-makes two die together in a way that is neither (a release, a switch, a batch of disks) is not in it.
+In the model, a broker loses its disk when it dies. Either k brokers drawn from all die together, or one rack. Other
+common causes (a release, a switch, a batch of disks) are not modeled.
 
 Source: StripedReplicaPlacer of Kafka 4.1; Cidon et al., Copysets, USENIX ATC 2013.
 """
@@ -58,7 +60,8 @@ def striped(draw: Generator, brokers: int, partitions: int) -> Placement:
 
 
 def racks(draw: Generator, brokers: int, partitions: int) -> Placement:
-    """Broker b is in rack b % RACKS; a partition takes the next broker of each of the next racks."""
+    """Place by racks: broker b is in rack b % RACKS, and a partition takes the next broker of each of the next
+    racks."""
     placed = np.empty((partitions, REPLICAS), dtype=np.int32)
     for partition in range(partitions):
         if partition % PER_TOPIC == 0:
@@ -89,7 +92,7 @@ POLICIES: Final = {"striped": striped, "racks": racks, "random": random, "groups
 
 
 def by_broker(placed: Placement, brokers: int) -> list[np.ndarray[Any, Any]]:
-    """The partitions that each broker has."""
+    """Return the partitions of each broker."""
     flat = placed.ravel()
     order = np.argsort(flat, kind="stable")
     ends = np.searchsorted(flat[order], np.arange(1, brokers))
@@ -97,19 +100,19 @@ def by_broker(placed: Placement, brokers: int) -> list[np.ndarray[Any, Any]]:
 
 
 def losses(held: list[np.ndarray[Any, Any]], dead: Iterable[int]) -> tuple[int, int]:
-    """(partitions of which no replica lives, those of which one does: below min.insync.replicas of 2)"""
+    """Return (partitions without a live replica, partitions with one: below min.insync.replicas of 2)."""
     _, count = np.unique(np.concatenate([held[broker] for broker in dead]), return_counts=True)
     return int((count == REPLICAS).sum()), int((count == REPLICAS - 1).sum())
 
 
 def formula(brokers: int, partitions: int, dying: int) -> float:
-    """The chance that some partition is lost, of random placement."""
+    """Return the probability that at least one partition is lost, for random placement."""
     one = math.comb(brokers - REPLICAS, dying - REPLICAS) / math.comb(brokers, dying)
     return 1 - (1 - one) ** partitions
 
 
 def measured(draw: Generator, brokers: int, partitions: int, trials: int) -> Row:
-    """Each policy under each way to die."""
+    """Simulate each placement with each number of dead brokers."""
     result: Row = {}
     for name, place in POLICIES.items():
         placed = place(draw, brokers, partitions)
@@ -126,23 +129,23 @@ def measured(draw: Generator, brokers: int, partitions: int, trials: int) -> Row
 
 
 def summed(found: Iterable[tuple[int, int]]) -> Row:
-    """Means over trials."""
+    """Return means over the trials."""
     lost, below = map(np.array, zip(*found, strict=True))
     return {"any_lost": float((lost > 0).mean()), "lost": float(lost.mean()), "below_min_isr": float(below.mean())}
 
 
 def partners(placed: Placement, broker: int) -> int:
-    """How many other brokers have a replica of something that this one has."""
+    """Return how many other brokers share at least one partition with a broker."""
     rows = placed[(placed == broker).any(axis=1)]
     return len(np.unique(rows)) - 1 if len(rows) else 0
 
 
 def repair() -> Row:
-    """How long a dead broker's data has a replica less, and partitions lost in a year for that, by formulas.
+    """Compute, by formulas, how long a dead broker's data lacks a replica, and the partitions lost per year.
 
-    A new broker under the old id copies all of it over its own link (nothing else does in Kafka by itself). Moving the
-    partitions to all others takes a share of each one's link. Lost: three replicas fail independently and the third
-    does so while the two others are away: 3 λ³ T² a partition and year.
+    A new broker with the old id copies all data over its own link; Kafka does nothing else by itself. Moving the
+    partitions to all other brokers takes a fraction of each broker's link. A partition is lost if its three replicas
+    fail independently, the third while the other two are missing: 3 λ³ T² per partition and year.
     """
     result: Row = {}
     for name, seconds in {
@@ -159,7 +162,7 @@ def repair() -> Row:
 
 
 def main(*, small: bool, repeats: int) -> list[Path]:
-    """`repeats` is of no use here: the seed is fixed."""
+    """Run the simulation. `repeats` is ignored, because the seed is fixed."""
     del repeats
     brokers, partitions, trials = (60, 2000, 20) if small else (BROKERS, PARTITIONS, TRIALS)
     result: Row = {

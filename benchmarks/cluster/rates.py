@@ -1,9 +1,10 @@
-"""What three brokers take when each record is on all of them, beside three of Apache Kafka's, in turns.
+"""Compare the produce rates of three kafkalite brokers and three Apache Kafka brokers, in turns, with three replicas.
 
-One librdkafka producer, idempotent, acks=all, messages of 200 bytes to twelve partitions with three replicas, in
-batches of 50 or of up to 10,000, to a topic of its own each time (GONE_AT_ONCE). Neither side waits for its disks;
-kafkalite as it is without further settings, which does where acks=all is asked, stands beside it. All clusters are up
-all the time, and idle while another works. CPU is that of the three brokers.
+One librdkafka producer, idempotent with acks=all, writes messages of 200 bytes to twelve partitions, in batches of 50
+or of up to 10,000. Each turn has a new topic (GONE_AT_ONCE). Neither side waits for its disks. A third row is kafkalite
+with its defaults, which does wait for them with acks=all.
+
+All clusters run all the time, and the others are idle while one works. CPU is that of the three brokers.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def main(*, small: bool, repeats: int) -> list[Path]:
 
 
 def turn(cluster: Cluster, batch: int, count: int) -> Row:
-    """One producer's messages."""
+    """Let one producer write its messages."""
     wanted = (*PRODUCER, f"batch.num.messages={batch}", f"linger.ms={LINGER_MS[batch]}")
     options = [word for pair in wanted for word in ("-X", pair)]
     topic = f"batch-{batch}"
@@ -82,7 +83,7 @@ def turn(cluster: Cluster, batch: int, count: int) -> Row:
 
 
 def medians_of(turns: Turns) -> dict[str, Row]:
-    """By side and batch; ratios are to Java's turn of the same round, with their 95 % interval."""
+    """Return medians by side and batch. Ratios are to Java's turn of the same round, with their 95 % interval."""
     found = {}
     for (side, batch), rows in turns.items():
         row: Row = {key: statistics.median(each[key] for each in rows) for key in rows[0]}

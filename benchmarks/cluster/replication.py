@@ -1,8 +1,8 @@
-"""What replication costs: brokers' CPU seconds a GB of messages, by brokers (1 to 3, all on this machine) and replicas.
+"""Measure the CPU seconds that replication costs per GB of messages, with 1 to 3 brokers on one machine.
 
-The model has two numbers: what a GB costs the leader, and what it costs for each follower, who takes it and to whom it
-is given. They are found in the runs with one replica and those of two brokers with two; what the model says of three
-brokers is compared with what those took.
+The results are explained by a model with two numbers: the cost of a GB on the leader, and the additional cost of each
+follower, at the follower and at the leader. The runs with one replica, and with two brokers and two replicas, determine
+these numbers. The model's prediction for three brokers is compared with the measurement.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main(*, small: bool, repeats: int) -> list[Path]:
 
 
 def measured(brokers: int, folder: Path, count: int) -> dict[tuple[int, int], Row]:
-    """The shapes of so many brokers, one after the other, by one producer of acks=all."""
+    """Measure each number of replicas on this many brokers, with one producer and acks=all."""
     found = {}
     with Cluster("kafkalite", folder, brokers, replicas=min(3, brokers), settings=GONE_AT_ONCE) as cluster:
         for replicas in [replicas for number, replicas in SHAPES if number == brokers]:
@@ -75,7 +75,7 @@ def measured(brokers: int, folder: Path, count: int) -> dict[tuple[int, int], Ro
 
 
 def model_of(cpu_s_per_gb: dict[tuple[int, int], float]) -> Row:
-    """The two numbers, and what they say beside what was measured."""
+    """Return the model's two numbers, and its predictions next to the measurements."""
     leader = statistics.mean(cpu_s_per_gb[shape] for shape in ((1, 1), (2, 1)))
     follower = cpu_s_per_gb[2, 2] - leader
     told = {shape: leader + follower * (shape[1] - 1) for shape in ((3, 1), (3, 2), (3, 3))}

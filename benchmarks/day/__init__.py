@@ -1,1 +1,1 @@
-"""The paper's day: a pipeline under load for as long as it is told, audited all the while; see `__main__`."""
+"""Run a pipeline under load for hours, audited all the time, like the day in the Kafka paper; see `__main__`."""

@@ -1,13 +1,15 @@
-"""The paper's day: producer, live broker, mirror, offline broker, load and a group of readers, audited all the while.
+"""Run a pipeline for hours, audited all the time: producer, live broker, mirror, offline broker, loader and consumers.
 
-  python -m benchmarks.day --minutes 120 --folder /data/day             as many of 1,000,000,000 messages as fit
-  python -m benchmarks.day --minutes 5 --folder /data/day --rate 20000  no faster than that
-  python -m benchmarks.day --folder /data/day                           goes on after Ctrl-C, where it was
+  python -m benchmarks.day --minutes 120 --folder /data/day             up to 1,000,000,000 messages in 120 minutes
+  python -m benchmarks.day --minutes 5 --folder /data/day --rate 20000  at most 20,000 messages per second
+  python -m benchmarks.day --folder /data/day                           continue after Ctrl-C
 
-Messages have 200 bytes and the audit's mark beside them. Retention bounds the disk: of each broker's log, and of the
-loaded files, --keep bytes stay. When a stage is --lag messages behind, the producer waits for it, so that nothing ages
-out before it was copied, loaded and counted. One line a minute; at the end FOLDER/day.json says how many messages, what
-the audit found, and what memory each process had. Ctrl-C ends it in order.
+This is the pipeline of the Kafka paper. Messages have 200 bytes and the audit's mark. Each broker's log and the loaded
+files are limited to --keep bytes. When a stage is --lag messages behind, the producer waits, so that no message expires
+before it was copied, loaded and counted.
+
+A line is printed every minute. At the end, FOLDER/day.json has the number of messages, the audit's findings, and the
+memory of each process. Ctrl-C ends the run in order.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ PARTS: Final = ("producer", "readers", "loader", "mirror", "audit", "offline", "
 
 @dataclass
 class State:
-    """What one run tells the next: ports stay, and what was done before."""
+    """What one run passes to the next: its ports, settings and progress."""
 
     ports: dict[str, int]
     count: int
@@ -67,7 +69,7 @@ class State:
 
 
 class Day:
-    """One run of it."""
+    """One run of the pipeline."""
 
     def __init__(self, folder: Path, state: State) -> None:
         self.folder = folder
@@ -78,7 +80,7 @@ class Day:
     # --- processes ----------------------------------------------------------------------------------------------------
 
     def start(self, name: str, *words: str) -> None:
-        """A part, whose output goes to a file."""
+        """Start a process whose output goes to a file."""
         path = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH", "")]))
         with (self.folder / f"{name}.log").open("ab") as log:
             self.parts[name] = subprocess.Popen(
@@ -86,7 +88,7 @@ class Day:
             )
 
     def start_broker(self, name: str) -> None:
-        """Ready when this returns."""
+        """Start a broker, and wait until it is ready."""
         ready = self.folder / f"{name}.ready"
         ready.unlink(missing_ok=True)
         settings = {
@@ -106,7 +108,7 @@ class Day:
         return f"127.0.0.1:{self.state.ports[name]}"
 
     def require(self, *names: str) -> None:
-        """SystemExit when one of these has ended by itself."""
+        """Raise SystemExit if one of these processes has ended."""
         for name in names:
             if (status := self.parts[name].poll()) is not None:
                 sys.exit(f"{name} exited with status {status}; see {self.folder / name}.log")
@@ -157,7 +159,7 @@ class Day:
     # --- what is seen -------------------------------------------------------------------------------------------------
 
     def samples(self) -> dict[tuple[str, str], float]:
-        """The audit's page: (name, its one label's value) → number; nothing while it does not answer."""
+        """Return the audit's metrics: (name, value of its only label) → number. Empty while it does not respond."""
         try:
             with urllib.request.urlopen(f"http://{self.address('metrics')}/metrics", timeout=10) as answer:
                 text = answer.read().decode()
@@ -166,7 +168,7 @@ class Day:
         return {(name, value): float(number) for name, _, value, number in SAMPLE.findall(text)}
 
     def sent(self) -> int:
-        """Acknowledged in this run."""
+        """Return the number of messages acknowledged in this run."""
         try:
             found: int = json.loads((self.folder / "sent.json").read_text())["sent"]
         except FileNotFoundError:
@@ -174,7 +176,7 @@ class Day:
         return found
 
     def memory(self) -> dict[str, dict[str, int]]:
-        """Bytes of each process: all that is resident, and what of it is its own."""
+        """Return the resident and the private bytes of each process."""
         found = {}
         for name, part in self.parts.items():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -185,7 +187,7 @@ class Day:
         return found
 
     def disk(self) -> int:
-        """Bytes of everything below the folder."""
+        """Return the bytes of all files below the folder."""
         total = 0
         for place, _, files in os.walk(self.folder):
             for name in files:
@@ -194,7 +196,7 @@ class Day:
         return total
 
     def tell_minute(self, seconds: float, samples: dict[tuple[str, str], float]) -> None:
-        """One line, and one row of the record; `seconds` are those of producing."""
+        """Print one line and add one row to the record. `seconds` is the time spent producing."""
         records = {stage: int(samples.get(("kafkalite_audit_records_total", stage), 0)) for stage in STAGES}
         memory = self.memory()
         sent = self.state.sent + self.sent()
@@ -216,7 +218,7 @@ class Day:
     # --- the run ------------------------------------------------------------------------------------------------------
 
     def run(self) -> bool:
-        """Whether it came to its end, and the audit found every message everywhere, once."""
+        """Run all; return whether it was completed, and the audit found every message exactly once everywhere."""
         (self.folder / "sent.json").unlink(missing_ok=True)
         (self.folder / "hold").unlink(missing_ok=True)
         began = time.monotonic()
@@ -245,7 +247,7 @@ class Day:
         return complete
 
     def produce(self, began: float) -> None:
-        """Until the count is reached or the time is over; who is behind holds the producer up."""
+        """Wait until the count or the time is reached. A stage that is too far behind makes the producer wait."""
         next_line = began + MINUTE_S
         hold = self.folder / "hold"
         limit_s = self.state.minutes * 60 - self.state.seconds
@@ -265,7 +267,7 @@ class Day:
             self.stop.wait(STEP_S)
 
     def drain(self) -> bool:
-        """Whether every stage has every message, and every window was judged complete."""
+        """Wait until each stage has all messages; return whether every window was judged complete."""
         total = self.state.sent + self.sent()
         deadline, next_line = time.monotonic() + DRAIN_S, time.monotonic() + MINUTE_S
         while not self.stop.is_set() and time.monotonic() < deadline:
@@ -285,13 +287,13 @@ class Day:
         return False
 
     def keep(self) -> None:
-        """The state, for the next run."""
+        """Save the state for the next run."""
         temporary = self.folder / "state.tmp"
         temporary.write_text(json.dumps(asdict(self.state)))
         temporary.rename(self.folder / "state.json")
 
     def verdicts(self) -> dict[str, Any]:
-        """What the audit told: messages of windows that were complete at last, and lines about what was wrong."""
+        """Return the audit's verdicts: messages of complete windows, and the number of reported errors."""
         last: dict[int, dict[str, Any]] = {}
         wrong = []
         for line in (self.folder / "audit.log").read_text(errors="replace").splitlines():
@@ -312,7 +314,7 @@ class Day:
 
 
 def flat(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Each process's own memory: highest of the second quarter of the minutes, and of the last; whether it is flat."""
+    """Return each process's private memory: highest in the second and the last quarter, and whether it is flat."""
     found = {}
     for name in PARTS:
         sizes = [row["memory"][name] for row in rows if name in row["memory"]]
@@ -329,7 +331,7 @@ def flat(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def report(day: Day, *, complete: bool) -> None:
-    """FOLDER/day.json and a line."""
+    """Write FOLDER/day.json, and print a summary."""
     state = day.state
     memory = flat(state.minutes_told)
     document = {
@@ -352,7 +354,7 @@ def report(day: Day, *, complete: bool) -> None:
 
 
 def free_ports() -> dict[str, int]:
-    """Ports that stay the same over runs, since the audit knows its brokers by them."""
+    """Return free ports. They stay the same in later runs, because the audit knows its brokers by them."""
     held = [socket.socket() for _ in range(3)]
     for one in held:
         one.bind(("127.0.0.1", 0))

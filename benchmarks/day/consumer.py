@@ -1,4 +1,4 @@
-"""Reads the topic as a group that reports what it took, and does nothing with it.
+"""Read the topic as a consumer group that reports its progress, and discard the messages.
 
 python -m benchmarks.day.consumer --bootstrap HOST:PORT
 """

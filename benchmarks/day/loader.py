@@ -1,9 +1,9 @@
-"""Loads the topic into Parquet files, each record once, and removes the oldest files beyond a size: without Spark.
+"""Load the topic into Parquet files, each record once, without Spark, and delete the oldest files above a total size.
 
   python -m benchmarks.day.loader --bootstrap HOST:PORT --to DIR --keep BYTES
 
-What a task and the driver of `kafkalite load` do, in one process: positions are those of the manifests, files and
-positions are published by one rename. Ends by SIGTERM, between two changes.
+This does in one process what the driver and tasks of `kafkalite load` do. Positions are those of the manifests; files
+and positions are published together, by one rename. SIGTERM ends it between two changes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def load(client: Client, target: Target) -> int:
-    """One change; how many records it has."""
+    """Load one change; return its number of records."""
     with target.writing() as staging:
         state = target.state
         reached: dict[TopicPartition, int] = {}
@@ -81,7 +81,7 @@ def load(client: Client, target: Target) -> int:
 
 
 def remove_oldest(target: Target, keep: int) -> None:
-    """Files beyond `keep` bytes, the oldest first; the audit has counted them long before."""
+    """Delete the oldest files above `keep` bytes. The audit counted them long before."""
     files = list(target.state.files.values())
     excess = sum(file.size for file in files) - keep
     removed = []

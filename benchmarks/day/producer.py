@@ -1,9 +1,9 @@
-"""Messages as fast as they are taken, marked and counted: the product's own producer, in a process of its own.
+"""Send messages as fast as the broker accepts them, marked for the audit and counted, with kafkalite's producer.
 
   python -m benchmarks.day.producer --bootstrap HOST:PORT --count N --rate N --folder DIR
 
-While DIR/hold is there nothing is sent. DIR/sent.json says how many are acknowledged, and is right at the end, which
-comes after N messages or by SIGTERM.
+It pauses while the file DIR/hold exists. DIR/sent.json has the number of acknowledged messages, which is exact at the
+end. The end comes after N messages or by SIGTERM.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PATHS: Final = ("/", "/about", "/jobs", "/search?q=kafka", "/profile/view", "/in
 
 
 def values(chance: np.random.Generator) -> BytesColumn:
-    """Lines of a web server's log, 200 bytes each."""
+    """Return lines of a web server's log, 200 bytes each."""
     pages, visitors, took = (chance.integers(0, high, BATCH).tolist() for high in (len(PATHS), 10**7, 2000))
     lines = [
         f'{{"visitor": {visitor:08d}, "page": "{PATHS[page]}", "status": 200, "took_ms": {ms}, "agent": "Mozilla/5.0 '

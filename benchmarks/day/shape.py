@@ -1,4 +1,4 @@
-"""What a day's messages are."""
+"""Constants of the benchmark's messages."""
 
 from typing import Final
 
