@@ -1,10 +1,10 @@
-"""Kafkalite beside what one would otherwise run, each started from its usual package and driven by its fastest client.
+"""Compare kafkalite with the brokers that one would otherwise run, each from its usual package with its fastest client.
 
     plan.py     what is measured: cases, the drivers of each system, profiles
-    system.py   what a system is to a run: start, ready, process, ports, stop
+    system.py   the interface of a system: start, ready, processes, ports, stop
     kafkas.py   kafkalite, Apache Kafka and the null broker
     queues.py   RabbitMQ, ActiveMQ, NATS JetStream, Redis Streams
-    drivers/    load programs, one command line and one line of JSON for all
+    drivers/    load programs, with the same command line and one line of JSON
     run.py      sessions, interleaved repeats, rows written as they come
     report.py   medians, spread, ratios; the table in the terminal and in docs/benchmarks.md
     plots.py    the paper's figures, latency and CPU

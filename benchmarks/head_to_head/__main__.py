@@ -1,4 +1,4 @@
-"""`python -m benchmarks.head_to_head OPTION...`: what `kafkalite bench OPTION...` runs."""
+"""Run what `kafkalite bench OPTION...` runs: `python -m benchmarks.head_to_head OPTION...`"""
 
 import sys
 

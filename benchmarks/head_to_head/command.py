@@ -1,6 +1,6 @@
-"""What `kafkalite bench` does with its options: checks them, runs, prints the tables, draws the plots.
+"""Run `kafkalite bench`: check its options, measure, print the tables and draw the plots.
 
-The options themselves are in `kafkalite/cli/bench.py`, which an installed kafkalite has too.
+The options are defined in `kafkalite/cli/bench.py`, which an installed kafkalite has too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CONNECT_TIMEOUT_S = 5.0
 
 
 class Remote(System):
-    """A system that somebody else started: nothing of its machine can be read, and nothing is started or stopped."""
+    """A system that runs elsewhere. It is neither started nor stopped, and nothing is measured on its machine."""
 
     def __init__(self, kind: type[System], host: str, port: int) -> None:
         super().__init__(Path())
@@ -46,11 +46,11 @@ class Remote(System):
             raise DidNotStart(f"cannot connect to {self._host}:{self.port}: {error.strerror or error}") from error
 
     def stop(self) -> None:
-        """It is not ours."""
+        """Do nothing, because the system was not started here."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Exit status 1 when a measurement failed."""
+    """Run the command. Returns exit status 1 if a measurement failed."""
     if arguments.show:
         return show(arguments.show)
     store = Store((arguments.out or DEFAULT_OUT).resolve())
@@ -78,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def make_runner(arguments: argparse.Namespace, store: Store) -> Runner:
-    """Raises UsageError for options that make no sense together."""
+    """Return the runner for these options. Raises UsageError if they contradict each other."""
     chosen = profile(arguments.profile)
     if arguments.repeats is not None:
         if arguments.repeats < 1:
@@ -105,7 +105,7 @@ def make_runner(arguments: argparse.Namespace, store: Store) -> Runner:
 
 
 def parse_systems(text: str | None) -> list[str]:
-    """Names in the order of the tables."""
+    """Return the systems' names in the order of the tables."""
     if text is None:
         return []
     names = {name.strip() for name in text.split(",") if name.strip()}
@@ -117,7 +117,7 @@ def parse_systems(text: str | None) -> list[str]:
 
 
 def parse_remote(text: str, default_port: int) -> tuple[str, int]:
-    """HOST, HOST:PORT or [IPV6]:PORT."""
+    """Parse HOST, HOST:PORT or [IPV6]:PORT."""
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(default_port)
@@ -128,7 +128,7 @@ def parse_remote(text: str, default_port: int) -> tuple[str, int]:
 
 
 def show(folder: Path) -> int:
-    """The tables of a run that is there."""
+    """Print the tables of an existing run."""
     try:
         print(report.render(report.Results.load(folder), report.text))
     except (OSError, ValueError, KeyError) as error:

@@ -1,8 +1,8 @@
-"""Calls load programs: arguments in, rows out, and what the machine spent on it meanwhile.
+"""Run load programs and measure what the machine spends on them.
 
-A driver prints one JSON line (`drivers/README.md`). `Meter` stands around a call and adds what the driver cannot know:
-CPU seconds and storage writes of the server's processes, and what went over the loopback interface, headers and the
-answers of TCP included. A server that goes on working when the driver is done is waited for, and that is counted too.
+A driver prints one line of JSON (`drivers/README.md`). `Meter` adds what the driver cannot know: CPU seconds and
+storage writes of the server's processes, and the loopback traffic, including headers and TCP acknowledgements. If the
+server still works when the driver has ended, the meter waits and counts this too.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ PERCENTILES = {"p50_us": 0.5, "p90_us": 0.9, "p99_us": 0.99, "p999_us": 0.999}
 
 
 class DriverFailed(RuntimeError):
-    """A driver ended with a status other than 0, or not in time; the text is one sentence."""
+    """A driver failed or timed out. The text is one sentence."""
 
 
 @cache
 def first_driver(names: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Name and command of the first driver that can be had; raises drivers.Missing with the reasons of all."""
+    """Return the name and command of the first driver that is available. Raises drivers.Missing with all reasons."""
     reasons = []
     for name in names:
         if name not in drivers.DRIVERS:
@@ -48,7 +48,7 @@ def first_driver(names: Sequence[str]) -> tuple[str, Sequence[str]]:
 
 
 def call(commands: Sequence[Sequence[object]], timeout_s: float) -> list[Row]:
-    """Runs these at once; their rows in the same order. None outlives the call."""
+    """Run several drivers at once; return their rows in this order. All have ended when this returns."""
     processes = [
         subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for command in commands
@@ -79,7 +79,7 @@ def _row_of(process: subprocess.Popen[str], command: Sequence[object], deadline:
 
 
 class Meter:
-    """What the server's processes and the loopback interface did between `begin` and `end`."""
+    """Measures the server's processes and the loopback interface between `begin` and `end`."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         self._pids = pids
@@ -88,7 +88,7 @@ class Meter:
         self._cpu_s, self._written, self._wire = self._cpu(), self._writes(), loopback_bytes()
 
     def end(self) -> Row:
-        """server_cpu_s, write_bytes and wire_bytes; without processes of ours (a remote system) nothing."""
+        """Return server_cpu_s, write_bytes and wire_bytes; nothing for a remote system."""
         wire = loopback_bytes() - self._wire
         if not self._pids:
             return {}
@@ -118,13 +118,14 @@ class Meter:
 
 
 def written_bytes(pid: int) -> int:
-    """What a process caused to be written to storage, counted when it dirties a page (proc(5), `write_bytes`)."""
+    """Return the bytes that a process caused to be written to storage, counted when pages are dirtied (proc(5),
+    `write_bytes`)."""
     fields = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
     return int(fields["write_bytes"])
 
 
 def memory(pids: Sequence[int]) -> int:
-    """Resident bytes of these processes."""
+    """Return the resident bytes of these processes."""
     found = 0
     for pid in pids:
         status = Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -133,7 +134,7 @@ def memory(pids: Sequence[int]) -> int:
 
 
 def loopback_bytes() -> int:
-    """Bytes that the loopback interface has received."""
+    """Return the bytes that the loopback interface has received."""
     for line in Path("/proc/net/dev").read_text().splitlines():
         name, _, numbers = line.partition(":")
         if name.strip() == "lo":
@@ -142,7 +143,7 @@ def loopback_bytes() -> int:
 
 
 def throughput(rows: Sequence[Row]) -> Row:
-    """One row of drivers that ran at once: what they did together, over the longest of their times."""
+    """Combine the rows of drivers that ran at once: their total, over the longest of their times."""
     messages, seconds = sum(row["messages"] for row in rows), max(row["seconds"] for row in rows)
     return {
         "client": rows[0].get("client", ""),
@@ -156,7 +157,7 @@ def throughput(rows: Sequence[Row]) -> Row:
 
 
 def latency(row: Row) -> Row:
-    """Percentiles of a driver's histogram, and the histogram in fewer buckets."""
+    """Return percentiles of a driver's histogram, and the histogram with fewer buckets."""
     histogram = [(float(bound), int(count)) for bound, count in row["histogram_us"] if count]
     found = {name: percentile(histogram, share) for name, share in PERCENTILES.items()}
     return {
@@ -169,7 +170,7 @@ def latency(row: Row) -> Row:
 
 
 def percentile(histogram: Sequence[tuple[float, int]], share: float) -> float:
-    """The upper bound of the bucket in which this share of all counts is reached; rising bounds."""
+    """Return the upper bound of the bucket that reaches this fraction of all counts. Bounds must be rising."""
     wanted, seen = share * sum(count for _, count in histogram), 0
     for bound, count in histogram:
         seen += count
@@ -179,14 +180,14 @@ def percentile(histogram: Sequence[tuple[float, int]], share: float) -> float:
 
 
 def _coarse(histogram: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
-    """Neighbours joined until there are few."""
+    """Join neighboring buckets until only a few are left."""
     step = -(-len(histogram) // HISTOGRAM_BUCKETS_MAX) or 1
     groups = [histogram[start : start + step] for start in range(0, len(histogram), step)]
     return [(group[-1][0], sum(count for _, count in group)) for group in groups]
 
 
 def _thinned(points: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Every so-manieth point, and the last."""
+    """Keep every n-th point and the last, so that only a few are left."""
     step = -(-len(points) // PROGRESS_POINTS_MAX) or 1
     kept = [*points[::step], *([points[-1]] if points and (len(points) - 1) % step else [])]
     return [[round(elapsed_s, 5), int(count)] for elapsed_s, count in kept]

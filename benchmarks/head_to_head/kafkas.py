@@ -1,8 +1,8 @@
-"""The systems that speak Kafka's protocol: kafkalite, Apache Kafka in KRaft mode, and the null broker as the ceiling.
+"""Start the systems with Kafka's protocol: kafkalite, Apache Kafka in KRaft mode, and the null broker as the ceiling.
 
-Apache Kafka runs from its published jars with the JVM options of its own start script, one node, everything else at its
-default. The null broker does what a broker cannot leave out and nothing else (`benchmarks/null_broker/`): what a client
-reaches there is what that client can reach.
+Apache Kafka runs from its published jars, with the JVM options of its start script, as one node with its defaults. The
+null broker does only what a broker cannot omit (`benchmarks/null_broker/`). So its rate is the most that a client can
+reach.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MESSAGE_MAX_BYTES = 4_194_304
 
 
 def knows_a_broker(port: int) -> bool:
-    """Whether a Metadata answer names one: a KRaft node accepts connections before it may serve them."""
+    """Return whether a Metadata response names a broker. A KRaft node accepts connections before it can serve them."""
     answer = ask(port, struct.pack(">i", len(METADATA_REQUEST)) + METADATA_REQUEST)
     if len(answer) < BROKER_COUNT_AT + BROKER_COUNT.size:
         return False
@@ -36,7 +36,7 @@ def knows_a_broker(port: int) -> bool:
 
 
 class Kafkalite(System):
-    """This repository's broker, today's protocol and 0.7's."""
+    """This repository's broker, with the current protocol and that of Kafka 0.7."""
 
     name = "kafkalite"
     title = "kafkalite"
@@ -80,7 +80,8 @@ class Kafkalite(System):
 
 
 class NullBroker(System):
-    """Checks the CRC, patches the offset, appends with pwrite; with acks=all an fdatasync a batch."""
+    """A broker that checks the CRC, patches the offset and appends with pwrite; acks=all adds an fdatasync per
+    batch."""
 
     name = "null-broker"
     title = "null broker (C)"
@@ -112,7 +113,7 @@ class NullBroker(System):
 
 
 class Kafka(System):
-    """Apache Kafka, one node that is controller and broker."""
+    """Apache Kafka with one node, which is controller and broker."""
 
     name = "apache-kafka"
     title = "Apache Kafka"

@@ -54,7 +54,7 @@ SOCKET: tuple[Column, ...] = (
 
 
 def rates(results: Results, title: str, columns: Sequence[Column]) -> Table:
-    """Return the table of messages per second, with kafkalite's rate as a multiple of each other one."""
+    """Return the table of messages per second, with the ratio of kafkalite's rate to each other rate."""
     table = Table(title, ["messages/s (kafkalite ×)", *(heading for heading, _, _ in columns)])
     for system in results.systems:
         cells = [_rate(results, system, case, mode) for _, case, mode in columns]

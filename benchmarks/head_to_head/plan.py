@@ -1,10 +1,12 @@
-"""What is measured: the cases, the driver of each system in each series, and how much of it a profile does.
+"""Define what is measured: the cases, the driver of each system in each series, and the size of each profile.
 
     profile ─▶ sessions of each repeat (system, synchronous or not) ─▶ cases (kind, acknowledgement, batch, size, ...)
 
-A *session* is one start of one system: warm-up, then its cases in order. A *case* is one call of a driver, or several
-at once. A consume case reads what the case named in `after` stored. Counts of messages are not here: the first repeat
-finds out how many a system takes in the profile's seconds, and every later repeat sends as many.
+A *session* is one start of one system: a warm-up, then its cases in order. A *case* is one call of a driver, or several
+at once. A consume case reads what the case named in `after` stored.
+
+Message counts are not defined here. The first repeat determines how many messages a system handles in the profile's
+seconds, and later repeats send as many.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ BATCH_SIZE_MAX = 1_000_000
 
 @dataclass(frozen=True)
 class Case:
-    """One question to one system. `count_max` of 0 is the profile's."""
+    """One measurement of one system. A `count_max` of 0 means the profile's."""
 
     name: str
     kind: str
@@ -86,7 +88,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Profile:
-    """How much is done. `seconds` is how long one case should take; `latency_s` one rate of the latency test."""
+    """How much is measured. `seconds` is the target duration of a case; `latency_s` of one rate in the latency test."""
 
     name: str
     repeat_count: int
@@ -103,13 +105,14 @@ class Profile:
 
 
 def produce(ack: str, batch: int, **more: object) -> Case:
-    """One batch in flight where it is a single message: the paper's first setting, and a caller who waits."""
+    """Return a produce case. A batch of one message is sent alone in flight, as in the paper and by a caller that
+    waits."""
     case = Case(f"produce-{ack}-{batch}", "produce", ack=ack, batch=batch, in_flight=1 if batch == 1 else WINDOW)
     return replace(case, **more)  # type: ignore[arg-type]
 
 
 def paper_cases() -> list[Case]:
-    """The paper's producer test, the same acknowledged, and its consumer test."""
+    """Return the paper's producer test, the same with acknowledgements, and its consumer test."""
     cases = [produce(ack, batch) for ack in ("none", "one") for batch in PAPER_BATCHES]
     cases.append(Case("consume", "consume", after="produce-one-50"))
     for series in ("classic", "classic-python"):
@@ -121,13 +124,13 @@ def paper_cases() -> list[Case]:
 
 
 def bare_cases() -> list[Case]:
-    """The acknowledged producer test and the consumer test without a client library."""
+    """Return the acknowledged producer test and the consumer test without a client library."""
     cases = [produce("one", batch, name=f"produce-one-{batch}-bare", series="bare") for batch in PAPER_BATCHES]
     return [*cases, Case("consume-bare", "consume", series="bare", after="produce-one-50-bare")]
 
 
 def python_cases() -> list[Case]:
-    """The same with the client of a Python user, acknowledged."""
+    """Return the acknowledged tests with the client of a Python user."""
     cases = [produce("one", 50, name="produce-one-50-python", series="python")]
     return [*cases, Case("consume-python", "consume", series="python", after="produce-one-50-python")]
 
@@ -137,13 +140,14 @@ def latency_cases(rates: Sequence[int] = LATENCY_RATES) -> list[Case]:
 
 
 def synchronous_cases() -> list[Case]:
-    """An acknowledgement comes from the disk: one message, a batch, and eight producers who could share a flush."""
+    """Return cases acknowledged from the disk: one message, a batch, and eight producers that could share a flush."""
     eight = produce("disk", 1, name="produce-disk-1-of-8", clients=8)
     return [produce("disk", 1), produce("disk", 50), eight]
 
 
 def full_cases() -> list[Case]:
-    """Sizes, more clients, both at once, far behind, a growing backlog."""
+    """Return cases with other sizes, more clients, produce and consume at once, a lagging consumer, and a growing
+    backlog."""
     cases = []
     for size in SIZES:
         batch = max(1, min(50, BATCH_SIZE_MAX // size // 2))
@@ -160,7 +164,7 @@ def full_cases() -> list[Case]:
 
 
 def profile(name: str) -> Profile:
-    """quick, default, full or paper."""
+    """Return the profile quick, default, full or paper."""
     paper, python = paper_cases(), python_cases()
     if name == "quick":
         quick = [case for case in paper if case.name in {"produce-one-1", "produce-one-50", "consume"}]
@@ -177,7 +181,8 @@ def profile(name: str) -> Profile:
 
 
 def only(chosen: Profile, names: Sequence[str]) -> Profile:
-    """The profile with these cases alone, and those that store what they read; ValueError for a name it has not."""
+    """Return a profile with only these cases, and those that store what they read. Raises ValueError for an unknown
+    one."""
     every = [*chosen.cases, *chosen.synchronous_cases]
     if unknown := sorted(set(names) - {case.name for case in every}):
         raise ValueError(

@@ -1,7 +1,7 @@
-"""Plots of a run, each as PNG and SVG: the paper's two figures, latency, CPU. Needs matplotlib (extra `bench`).
+"""Draw the plots of a run as PNG and SVG: the paper's two figures, latency and CPU. Needs matplotlib (extra `bench`).
 
-producer.*   rate over the data sent, one line a system and batch size, as in the paper's figure 4
-consumer.*   rate of one consumer, a bar a system, as in its figure 5
+producer.*   rate over the data sent, one line per system and batch size, as in the paper's figure 4
+consumer.*   rate of one consumer, one bar per system, as in the paper's figure 5
 latency.*    percentiles at each rate
 cpu.*        CPU seconds per million messages, broker and client
 """
@@ -36,7 +36,7 @@ class NoMatplotlib(RuntimeError):
 
 
 def draw(results: Results, folder: Path) -> list[Path]:
-    """Every plot that has data; raises NoMatplotlib."""
+    """Draw every plot that has data. Raises NoMatplotlib."""
     try:
         import matplotlib as mpl
     except ImportError as error:
@@ -68,7 +68,7 @@ def _save(name: str, plot: Callable[[Results, Any], bool], results: Results, fol
 
 
 def producer(results: Results, axes: Any) -> bool:  # matplotlib's own type is loaded late
-    """Messages a second over megabytes sent, acknowledged by the broker; the repeat with the median rate."""
+    """Plot messages per second over megabytes sent, acknowledged by the broker, for the repeat with the median rate."""
     drawn = False
     for system in results.systems:
         for batch, style in BATCH_STYLES.items():
@@ -96,13 +96,13 @@ def producer(results: Results, axes: Any) -> bool:  # matplotlib's own type is l
 
 
 def thinned(points: Sequence[Sequence[float]]) -> list[Sequence[float]]:
-    """So few points that the rate between two of them says more than the moment at which they were taken."""
+    """Return fewer points, so that their exact times do not affect the rate between two of them."""
     step = -(-len(points) // SEGMENT_COUNT_MAX) or 1
     return [*points[::step], *([points[-1]] if points and (len(points) - 1) % step else [])]
 
 
 def consumer(results: Results, axes: Any) -> bool:
-    """Messages a second of one consumer, everything stored before."""
+    """Plot messages per second of one consumer that reads stored messages."""
     found = [(system, results.figure(system, "consume", "rate_per_s")) for system in results.systems]
     bars = [(system, figure) for system, figure in found if figure]
     if not bars:
@@ -123,7 +123,7 @@ def consumer(results: Results, axes: Any) -> bool:
 
 
 def latency(results: Results, axes: Any) -> bool:
-    """p50, p99 and p99.9 of each system at each rate it can keep up with."""
+    """Plot p50, p99 and p99.9 of each system at each rate that it can sustain."""
     rates = (1_000, 10_000, 50_000)
     places: list[str] = []
     for system in results.systems:
@@ -147,7 +147,7 @@ def latency(results: Results, axes: Any) -> bool:
 
 
 def cpu(results: Results, axes: Any) -> bool:
-    """CPU seconds per million messages, producing in batches of 50 and consuming; broker below, client on top."""
+    """Plot CPU seconds per million messages, producing in batches of 50 and consuming; broker below, client on top."""
     bars: list[tuple[str, str, float, float]] = []
     for case, said in (("produce-one-50", "produce"), ("consume", "consume")):
         for system in results.systems:

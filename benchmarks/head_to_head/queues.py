@@ -1,7 +1,7 @@
-"""RabbitMQ, ActiveMQ, NATS JetStream and Redis Streams as Debian packages them, persistent, in a folder of ours.
+"""Start RabbitMQ, ActiveMQ, NATS JetStream and Redis Streams from their Debian packages, persistent, in one folder.
 
-None runs as a service or under the package's user: each program is started directly, with every path, port and node
-name given. What `synchronous` can mean differs and is said in `settings`:
+None runs as a service or under its package's user: each program is started directly, with all paths, ports and node
+names given. The meaning of `synchronous` differs, and is reported in `settings`:
 
     RabbitMQ    a confirm of a persistent message on a durable queue comes after an fsync, which several may share
     ActiveMQ    KahaDB's own default: an fsync before each answer, shared by those who wait; else once a second
@@ -27,7 +27,7 @@ EPMD_START_S = 20.0
 
 
 class RabbitMQ(System):
-    """A node of its own with its own port mapper, so that it meets no other Erlang on the machine."""
+    """RabbitMQ as a separate node with its own port mapper, so that it finds no other Erlang on the machine."""
 
     name = "rabbitmq"
     title = "RabbitMQ"

@@ -1,9 +1,10 @@
-"""From rows to tables: medians of the repeats with their spread, kafkalite beside each, and what is not comparable.
+"""Turn rows into tables: medians of the repeats with their spread, and kafkalite's ratio to each system.
 
     rows ─▶ Results (figure of system, mode, case, key) ─▶ tables ─▶ text for the terminal, Markdown for a page
 
 A figure is `median (lowest–highest)` of the repeats. `kafkalite ×` is kafkalite's median divided by the system's: above
-1 kafkalite is ahead. Nothing is computed from what was not measured: such a cell is a dash, and a failed one says so.
+1 kafkalite is faster. A figure that was not measured is a dash, and a failed one is marked. Notes say what is not
+comparable.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ STALLED_US = 1e6
 
 @dataclass(frozen=True)
 class Figure:
-    """Median of the repeats, with the lowest and the highest."""
+    """The median of the repeats, with the lowest and the highest."""
 
     median: float
     low: float
@@ -35,7 +36,7 @@ class Figure:
 
 @dataclass
 class Table:
-    """A title, a head, rows of text, and what has to be said beside them."""
+    """A title, column heads, rows of text, and notes."""
 
     title: str
     head: Sequence[str]
@@ -47,7 +48,7 @@ class Table:
 
 
 class Results:
-    """The rows of one folder, by what they are about."""
+    """The rows of one results folder, by system, mode and case."""
 
     def __init__(self, run: Row, rows: Iterable[Row]) -> None:
         self.run = run
@@ -68,34 +69,34 @@ class Results:
 
     @property
     def systems(self) -> list[str]:
-        """Those that were measured, in the order of every table."""
+        """Return the measured systems in the order of the tables."""
         return [name for name in ORDER if name in self.run["systems"]]
 
     def title(self, system: str) -> str:
         return str(self.run["systems"][system]["title"])
 
     def rows(self, system: str, case: str, mode: str = "asynchronous") -> list[Row]:
-        """The repeats that did not fail."""
+        """Return the repeats that did not fail."""
         return [row for row in self.by_case.get((system, mode, case), []) if "failed" not in row]
 
     def figure(self, system: str, case: str, key: str, mode: str = "asynchronous") -> Figure | None:
-        """None where it was not measured."""
+        """Return a figure, or None if it was not measured."""
         values = [row[key] for row in self.rows(system, case, mode) if key in row]
         return Figure(statistics.median(values), min(values), max(values)) if values else None
 
     def ratio(self, system: str, case: str, key: str, mode: str = "asynchronous") -> float | None:
-        """Kafkalite's median divided by the system's."""
+        """Return kafkalite's median divided by the system's."""
         ours, theirs = self.figure(US, case, key, mode), self.figure(system, case, key, mode)
         return ours.median / theirs.median if ours and theirs and theirs.median else None
 
     def meaning(self, system: str, case: str, ack: str, mode: str = "asynchronous") -> str:
-        """What the driver of a case says that this acknowledgement is."""
+        """Return what this acknowledgement means for the case's driver."""
         for row in self.rows(system, case, mode):
             return str(self.run.get("drivers", {}).get(row["driver"], {}).get("acks", {}).get(ack, DASH))
         return DASH
 
     def failures(self) -> list[str]:
-        """One sentence each, once."""
+        """Return one sentence for each different failure."""
         found = {}
         for (system, mode, case), rows in self.by_case.items():
             for row in rows:
@@ -105,7 +106,7 @@ class Results:
 
 
 def _derived(row: Row) -> Row:
-    """Adds what follows from a row: per message, per second, last quarter by first."""
+    """Add derived figures to a row: per message, per second, last quarter divided by first."""
     found = dict(row)
     messages = row.get("messages")
     if messages:
@@ -123,7 +124,7 @@ def _derived(row: Row) -> Row:
 
 
 def _slope(points: Sequence[Sequence[float]]) -> float:
-    """Messages a second between the first and the last point."""
+    """Return the messages per second between the first and the last point."""
     elapsed_s = points[-1][0] - points[0][0]
     return (points[-1][1] - points[0][1]) / elapsed_s if elapsed_s > 0 else float("nan")
 
@@ -132,14 +133,14 @@ def _slope(points: Sequence[Sequence[float]]) -> float:
 
 
 def number(value: float) -> str:
-    """Three figures, thousands apart."""
+    """Format a number with three significant digits and thousands separators."""
     if value >= 1000:
         return f"{round(value, 3 - len(str(int(value)))):,.0f}"
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def spread(figure: Figure | None) -> str:
-    """The median, and the range where there was more than one repeat."""
+    """Format a median, with its range if there are several repeats."""
     if figure is None:
         return DASH
     if figure.low == figure.high:
@@ -163,7 +164,7 @@ VARIANTS = {"": "", "-classic": ", 0.7's protocol from C", "-classic-python": ",
 
 
 def producer_table(results: Results, ack: str, title: str) -> Table:
-    """Batch 1 and 50, the gain, kafkalite beside each, CPU of both sides at 50, what an acknowledgement means."""
+    """Return the producer table: batch 1 and 50, their ratio, kafkalite's ratio, CPU of both sides, acknowledgement."""
     first, second = f"produce-{ack}-1", f"produce-{ack}-50"
     head = ["", "batch 1, messages/s", "kafkalite ×", "batch 50, messages/s", "kafkalite ×", "gain"]
     head += ["broker CPU s/million", "client CPU s/million", "acknowledged means"]
@@ -195,7 +196,7 @@ def producer_table(results: Results, ack: str, title: str) -> Table:
 
 
 def consumer_table(results: Results, title: str) -> Table:
-    """Everything stored before; what the broker wrote to storage meanwhile."""
+    """Return the consumer table of stored messages, with the broker's storage writes."""
     head = ["", "messages/s", "kafkalite ×", "broker CPU s/million", "client CPU s/million", "broker writes MB/s"]
     table = Table(title, head)
     for system in results.systems:
@@ -222,7 +223,7 @@ BARE = "-bare"
 
 
 def bare_table(results: Results) -> Table:
-    """Kafka's protocol from a bare socket; the others with their fastest client, as in the tables before."""
+    """Return the table of Kafka's protocol over a bare socket. Other systems have their fastest client."""
     cases = ("produce-one-1", "produce-one-50", "consume")
     head = ["", "client", "batch 1, messages/s", "kafkalite ×", "batch 50, messages/s", "kafkalite ×"]
     head += ["consume, messages/s", "kafkalite ×", "broker CPU s/million: batch 50", "consume"]
@@ -245,7 +246,7 @@ def bare_table(results: Results) -> Table:
 
 
 def python_table(results: Results) -> Table:
-    """The clients that Python users take."""
+    """Return the table with the clients of Python users."""
     head = ["", "client", "produce, batch 50, messages/s", "kafkalite ×", "consume, messages/s", "kafkalite ×"]
     table = Table("With the client of a Python user, acknowledged", head)
     for system in results.systems:
@@ -261,7 +262,7 @@ def python_table(results: Results) -> Table:
 
 
 def latency_table(results: Results, rates: Sequence[int] = (1_000, 10_000, 50_000)) -> Table:
-    """From the time a message was due to the time it was received."""
+    """Return the latency table, from a message's due time to its receipt."""
     found = [rate for rate in rates if any(results.rows(system, f"latency-{rate}") for system in results.systems)]
     title = "Latency from the time a message was due, at fixed rates: p50 / p99 / p99.9 in ms"
     table = Table(title, ["", *(f"{rate:,}/s" for rate in found), *(["broker CPU s/million"] if found else [])])
@@ -287,7 +288,7 @@ def latency_table(results: Results, rates: Sequence[int] = (1_000, 10_000, 50_00
 
 
 def synchronous_table(results: Results) -> Table:
-    """Acknowledged from the disk."""
+    """Return the table of messages acknowledged from the disk."""
     cases = ("produce-disk-1", "produce-disk-50", "produce-disk-1-of-8")
     head = [
         "",
@@ -313,7 +314,7 @@ def synchronous_table(results: Results) -> Table:
 
 
 def footprint_table(results: Results) -> Table:
-    """Start, memory, bytes a message."""
+    """Return the table of start time, memory, and bytes per message."""
     head = ["", "ready after, s", "kafkalite needs ×", "idle memory, MB", "kafkalite needs ×"]
     table = Table("Start, memory, bytes", [*head, "disk writes a message, B", "on the wire a message, B"])
     for system in results.systems:
@@ -332,7 +333,7 @@ def footprint_table(results: Results) -> Table:
 
 
 def cost_table(results: Results) -> Table:
-    """What each guarantee costs: the same load with no answer, an answer, an answer from the disk."""
+    """Return the cost of each guarantee: the same load without response, with one, and with one from the disk."""
     head = ["", "no answer", "answered by the broker", "answered from the disk"]
     table = Table("The cost of each guarantee, batches of 50, messages/s", head)
     for system in results.systems:
@@ -345,7 +346,7 @@ def cost_table(results: Results) -> Table:
 
 
 def sweep_table(results: Results, title: str, cases: Sequence[tuple[str, str, str]], scale: float = 1.0) -> Table:
-    """One column a (heading, case, key): sizes, clients, both at once."""
+    """Return a table with a column for each (heading, case, key)."""
     table = Table(title, ["", *(heading for heading, _, _ in cases)])
     for system in results.systems:
         cells = [plain(results.figure(system, case, key), scale) for _, case, key in cases]
@@ -355,7 +356,7 @@ def sweep_table(results: Results, title: str, cases: Sequence[tuple[str, str, st
 
 
 def sweeps(results: Results) -> list[Table]:
-    """What --full adds."""
+    """Return the tables that --full adds."""
     sizes = (100, 1_000, 10_000, 100_000)
     tables = [
         sweep_table(
@@ -391,7 +392,7 @@ def sweeps(results: Results) -> list[Table]:
 
 
 def all_tables(results: Results) -> list[Table]:
-    """Every table that has a row."""
+    """Return all tables that have a row."""
     tables = [
         producer_table(results, "none", "Producer test, as in the paper: 200-byte messages, nothing acknowledged"),
         producer_table(results, "one", "Producer test, acknowledged by the broker"),
@@ -408,7 +409,7 @@ def all_tables(results: Results) -> list[Table]:
 
 
 def small_table(results: Results) -> Table:
-    """Return the table of the README: the middle case of each experiment, without the null broker."""
+    """Return the README's table: the middle case of each experiment, without the null broker."""
     head = ["", "produce/s", "kafkalite ×", "consume/s", "kafkalite ×", "p99 at 10,000/s, ms"]
     table = Table("In short", [*head, "broker CPU s per million produced", "start, s", "idle, MB"])
     for system in results.systems:
@@ -427,7 +428,7 @@ def small_table(results: Results) -> Table:
 
 
 def about(results: Results) -> Table:
-    """Versions, settings and clients of what was measured."""
+    """Return versions, settings and clients of the measured systems."""
     table = Table("What was measured", ["", "version", "asynchronous", "synchronous", "fastest client"], words=True)
     for system in results.systems:
         known = results.run["systems"][system]
@@ -445,7 +446,7 @@ def about(results: Results) -> Table:
 
 
 def text(table: Table) -> str:
-    """For the terminal: words to the left, figures to the right; a table of words as a list."""
+    """Format a table for the terminal: words to the left, figures to the right; a table of words as a list."""
     lines = [f"{table.title}:", ""]
     if table.words:
         for row in table.rows:
@@ -465,18 +466,18 @@ def text(table: Table) -> str:
 
 
 def markdown_rows(table: Table) -> list[str]:
-    """The table alone."""
+    """Format only the table in Markdown."""
     lines = ["| " + " | ".join(table.head) + " |", "|" + " --- |" * len(table.head)]
     return [*lines, *("| " + " | ".join(cell.replace("|", "/") for cell in row) + " |" for row in table.rows)]
 
 
 def markdown(table: Table) -> str:
-    """For a page: heading, table, notes."""
+    """Format heading, table and notes in Markdown."""
     return "\n".join([f"### {table.title}", "", *markdown_rows(table), "", *(f"{note}\n" for note in table.notes)])
 
 
 def render(results: Results, form: Callable[[Table], str]) -> str:
-    """All tables, then what was skipped, then what failed."""
+    """Return all tables, then skipped and failed measurements."""
     tables = [about(results), *all_tables(results)]
     parts = [form(table) for table in tables]
     skipped = [f"- {name}: {reason}" for name, reason in sorted(results.run["skipped"].items())]
@@ -488,7 +489,7 @@ def render(results: Results, form: Callable[[Table], str]) -> str:
 
 
 def facts(results: Results) -> str:
-    """Machine, commit, time, how busy it was, in one paragraph."""
+    """Return one paragraph with machine, commit, time and load."""
     machine, run = results.run["machine"], results.run
     loads = [
         row["load_average"]

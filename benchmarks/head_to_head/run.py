@@ -1,11 +1,11 @@
-"""Runs a profile: sessions of all systems in turn within each repeat, the order turned by one each time.
+"""Run a profile: in each repeat, sessions of all systems in turn, in an order that rotates by one.
 
     repeat 1:  kafkalite · null broker · Apache Kafka · ...       each: start, idle, warm up, cases, stop
     repeat 2:  null broker · Apache Kafka · ... · kafkalite
                then the same for the synchronous sessions
 
-One system runs at a time, so that no other one's idle threads are in a figure; a fresh process and an empty folder each
-time. A failed case is a row that says why, and the run goes on.
+One system runs at a time, so that another system's idle threads affect no figure. Each session has a new process and an
+empty folder. A failed case becomes a row with the reason, and the run continues.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Session:
 
 @dataclass
 class Runner:
-    """One run. `make` builds a system in a folder: another one for a remote host."""
+    """One run. `make` creates a system in a folder, or one on a remote host."""
 
     profile: Profile
     names: Sequence[str]
@@ -79,7 +79,7 @@ class Runner:
     _began: float = 0.0
 
     def run(self) -> None:
-        """Everything; what is missing is in run.json's `skipped` by name."""
+        """Run all sessions. What is missing is recorded by name in `skipped` of run.json."""
         started = time.time()
         sessions = self.plan()
         head = {
@@ -107,7 +107,7 @@ class Runner:
         self.store.save()
 
     def plan(self) -> list[Session]:
-        """Sessions in order; fills `skipped` with systems, series and modes that cannot be."""
+        """Return the sessions in order. Record impossible systems, series and modes in `skipped`."""
         self._skipped: dict[str, str] = {}
         self._drivers: dict[str, Row] = {}
         present = []
@@ -130,7 +130,7 @@ class Runner:
         return sorted(sessions, key=lambda session: session.repeat)
 
     def _possible(self, system: type[System], cases: Sequence[Case], *, synchronous: bool) -> list[Case]:
-        """The cases for which the system has the mode and a driver."""
+        """Return the cases for which the system has the mode and a driver."""
         if synchronous and system.synchronous_missing:
             self._skipped[f"{system.name}, synchronous"] = system.synchronous_missing
             return []
@@ -190,7 +190,8 @@ class Runner:
         return {**load, "start_s": system.start_s, "idle_rss_bytes": drive.memory(system.pids)}
 
     def _warm_up(self, session: Session, system: System) -> None:
-        """Produces at batch 50 for a while and reads that: a JVM compiles, a file system has its pages."""
+        """Produce in batches of 50 for a while and read this back, so that a JVM compiles and the file system has its
+        pages."""
         ack = "disk" if session.synchronous else "one"
         case = Case("warm-up", "produce", ack=ack)
         key = f"{session.system.name}/{'synchronous' if session.synchronous else 'asynchronous'}/warm-up"
@@ -239,7 +240,7 @@ class Runner:
         return self._count(system, case, key, self.profile.seconds * case.factor)
 
     def _count(self, system: System, case: Case, key: str, seconds: float) -> int:
-        """Messages that take about so long: of the first repeat, kept for the others."""
+        """Return the message count of a case. The first repeat determines it from the target duration."""
         counts = self.store.run["counts"]
         if key not in counts:
             step = case.batch * case.clients
@@ -255,7 +256,7 @@ class Runner:
         return count
 
     def _pilot(self, system: System, case: Case, key: str) -> float:
-        """Messages a second of short runs, each longer than the one before until one is long enough to tell."""
+        """Measure messages per second in short runs, each longer than the last, until one is long enough."""
         waits = case.ack == "disk" or (case.in_flight == 1 and case.batch == 1 and case.ack != "none")
         count = max(PILOT_WAITING_COUNT if waits else PILOT_COUNT, case.batch * case.clients)
         rate = 0.0
@@ -277,7 +278,7 @@ class Runner:
 
     @property
     def _prefix(self) -> str:
-        """On a host that keeps its topics a name must not come twice."""
+        """Return a prefix for topic names, because a remote host may keep topics of earlier runs."""
         return f"bench-{int(self._began * 1000):x}-" if self.remote else ""
 
     def _add(self, session: Session, row: Row) -> None:
@@ -300,7 +301,7 @@ class Runner:
 
 @dataclass
 class Call:
-    """One case on one system: the drivers' arguments."""
+    """One case on one system, with the drivers' arguments."""
 
     system: System
     case: Case
@@ -315,11 +316,11 @@ class Call:
         self.driver, self.command = drive.first_driver(tuple(names))
 
     def produce(self) -> Row:
-        """All producers at once, each with its share."""
+        """Run all producers at once, each with its part of the messages."""
         return drive.throughput(drive.call(list(self._producers(self.count)), self.timeout_s))
 
     def consume(self) -> Row:
-        """All consumers at once, each reads everything."""
+        """Run all consumers at once; each reads everything."""
         commands = [self._consumer(self.count) for _ in range(self.case.clients)]
         return drive.throughput(drive.call(commands, self.timeout_s))
 
@@ -329,7 +330,7 @@ class Call:
         return drive.latency(row)
 
     def store_backlog(self) -> int:
-        """What is there before both sides begin: a tenth of the messages, or several times as many."""
+        """Store the backlog before both sides begin: a tenth of the messages, or several times as many."""
         count = self.count // 10 if self.case.backlog == 1 else self.count * self.case.backlog
         count = max(self.case.batch, count // self.case.batch * self.case.batch)
         drive.call(list(self._producers(count)), self.timeout_s)
@@ -337,7 +338,7 @@ class Call:
         return count
 
     def both(self) -> Row:
-        """One producer, and one consumer who begins at the first message of the backlog."""
+        """Run one producer, and one consumer that begins at the first message of the backlog."""
         commands = [*self._producers(self.count), self._consumer(self.count + self._backlog)]
         produced, consumed = drive.call(commands, self.timeout_s)
         row = drive.throughput([produced])
@@ -359,7 +360,7 @@ class Call:
 
 
 def describe(driver: str) -> Row:
-    """What is to be said beside a driver's figures."""
+    """Return the note for a driver's figures."""
     found = drivers.DRIVERS.get(driver)
     if found is None:
         return {"acks": {}, "not_comparable": ""}
@@ -367,7 +368,7 @@ def describe(driver: str) -> Row:
 
 
 def figures(row: Row) -> str:
-    """What the terminal shows of a row."""
+    """Return the figures of a row that the terminal shows."""
     if "failed" in row:
         return f"failed: {row['failed'][:200]}"
     if "start_s" in row:
@@ -388,11 +389,11 @@ def figures(row: Row) -> str:
 
 
 def clock(seconds: float) -> str:
-    """m:ss"""
+    """Format seconds as m:ss."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 def say(text: str) -> None:
-    """Progress; the tables are on stdout."""
+    """Print progress to stderr; the tables go to stdout."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()

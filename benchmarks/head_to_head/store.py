@@ -1,10 +1,10 @@
-"""Where a run's results are: written as they come, so that a run that ends early has them, and can go on.
+"""Store a run's results as they come, so that an interrupted run has them and can continue.
 
     OUT/run.json            profile, machine, versions, settings, what was skipped and why, counts of messages
-    OUT/rows/SYSTEM.jsonl   one line a measurement; a line {"end": true} closes each session
+    OUT/rows/SYSTEM.jsonl   one line per measurement; a line {"end": true} ends each session
     OUT/*.png, OUT/*.svg    plots
 
-`--resume` keeps the sessions that were closed and drops the rest: a consumer test needs what its own session produced.
+`--resume` keeps complete sessions and drops the others, because a consumer test needs what its own session produced.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ PLOT_SUFFIXES = frozenset({".png", ".svg"})
 
 
 class OtherRun(RuntimeError):
-    """The folder holds a run of another kind: it cannot be gone on with."""
+    """The folder has a run with other options, which this run cannot continue."""
 
 
 class Store:
-    """One folder of results; one thread."""
+    """One folder of results. One thread."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -31,7 +31,7 @@ class Store:
         self._closed: set[str] = set()
 
     def begin(self, run: Row) -> None:
-        """A new run: removes the last one's files."""
+        """Begin a new run; delete the files of the last one."""
         if (self.folder / "rows").is_dir():
             for path in (self.folder / "rows").glob("*.jsonl"):
                 path.unlink()
@@ -42,7 +42,7 @@ class Store:
         self.save()
 
     def resume(self, run: Row) -> None:
-        """Takes up the run that is here, or begins; raises OtherRun when it asked another question."""
+        """Continue the run in this folder, or begin one. Raises OtherRun if its options differ."""
         if not (self.folder / "run.json").exists():
             self.begin(run)
             return
@@ -63,7 +63,7 @@ class Store:
         return session in self._closed
 
     def add(self, system: str, row: Row) -> None:
-        """Appends and flushes a row."""
+        """Append a row and flush it."""
         path = self.folder / "rows" / f"{system}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a") as file:
@@ -75,7 +75,7 @@ class Store:
         self.save()
 
     def save(self) -> None:
-        """Writes run.json, whole or not at all."""
+        """Write run.json atomically."""
         self.folder.mkdir(parents=True, exist_ok=True)
         fresh = self.folder / "run.json.new"
         fresh.write_text(json.dumps(self.run, indent=1, sort_keys=True) + "\n")
@@ -83,18 +83,18 @@ class Store:
 
 
 def load_run(folder: Path) -> Row:
-    """What run.json says."""
+    """Return the contents of run.json."""
     run: Row = json.loads((folder / "run.json").read_text())
     return run
 
 
 def load_rows(folder: Path) -> list[Row]:
-    """Every measurement of a folder, in the order of its systems' names, then of time."""
+    """Return all measurements of a folder, ordered by system name, then by time."""
     return [row for path in sorted((folder / "rows").glob("*.jsonl")) for row in _lines(path) if not row.get("end")]
 
 
 def _lines(path: Path) -> Iterator[Row]:
-    """A last line that was cut off is none."""
+    """Return the rows of a file, without an incomplete last line."""
     for text in path.read_text().splitlines():
         try:
             yield json.loads(text)

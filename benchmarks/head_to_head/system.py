@@ -1,13 +1,13 @@
-"""What a system is to a run: it can be missing, starts in an empty folder, says when it is ready, and goes away by pid.
+"""Define the interface of a measured system: what it misses, how it starts, when it is ready, and how it stops.
 
-    missing() ──▶ a sentence: skipped by that sentence          None ──▶ start() ─▶ pids, port_for(driver) ─▶ stop()
+    missing() ──▶ a sentence: skipped with this sentence          None ──▶ start() ─▶ pids, port_for(driver) ─▶ stop()
 
-`start()` returns when the system has answered the first question of its own protocol, and `start_s` is how long that
-took from before its process was made. Every process is a child of ours with its death tied to ours, listens on
-127.0.0.1 at ports that were free, and keeps everything it writes below its folder. `synchronous` asks for the settings
-under which an acknowledgement comes after the disk has the message; `settings` says in the reader's words what was set.
+`start()` returns when the system has answered the first request of its own protocol. `start_s` is this duration, from
+before the process was created. Each process is a child that dies with this one, listens on free ports of 127.0.0.1, and
+writes only below its folder. With `synchronous`, the settings make acknowledgements wait for the disk. `settings`
+describes them to the reader of the tables.
 
-One thread.
+Thread rule: one thread.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ PR_SET_PDEATHSIG = 1
 
 
 class DidNotStart(RuntimeError):
-    """The system ended or stayed silent; the text quotes the end of its log."""
+    """The system ended or did not respond. The text quotes the end of its log."""
 
 
 class System:
-    """One server process in a folder of its own."""
+    """One server process in a separate folder."""
 
     name: ClassVar[str]
     title: ClassVar[str]
@@ -54,7 +54,7 @@ class System:
 
     @classmethod
     def missing(cls) -> str:
-        """What has to be installed before it can run; empty when nothing has."""
+        """Return what must be installed before it can run; empty if nothing is missing."""
         return ""
 
     @classmethod
@@ -63,7 +63,7 @@ class System:
 
     @property
     def settings(self) -> str:
-        """One line for the reader: what makes it comparable in this mode."""
+        """Return one line with the settings that make it comparable in this mode."""
         raise LookupError(self.name)
 
     @property
@@ -72,15 +72,15 @@ class System:
 
     @property
     def pids(self) -> Sequence[int]:
-        """The processes whose CPU and memory are the system's."""
+        """Return the processes whose CPU and memory count."""
         return [self._process.pid] if self._process else []
 
     def port_for(self, driver: str) -> int:  # noqa: ARG002  # most systems speak one protocol
-        """Where a driver finds it."""
+        """Return the port for a driver."""
         return self.port
 
     def start(self) -> None:
-        """Raises DidNotStart."""
+        """Start the system. Raises DidNotStart."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
         self.prepare()
@@ -90,14 +90,14 @@ class System:
         self.start_s = time.monotonic() - began
 
     def prepare(self) -> None:
-        """Writes what the process needs, outside of the start time."""
+        """Write the files that the process needs, before the start time is measured."""
 
     def launch(self) -> None:
-        """Makes the process."""
+        """Create the process."""
         raise LookupError(self.name)
 
     def answers(self) -> bool:
-        """Whether it talks its protocol by now; any OSError means that it does not."""
+        """Return whether it speaks its protocol by now. An OSError means no."""
         raise LookupError(self.name)
 
     def wait_ready(self, deadline: float) -> None:
@@ -116,24 +116,24 @@ class System:
         return self._process is not None and self._process.poll() is None
 
     def stop(self) -> None:
-        """Gone afterwards, with everything it wrote."""
+        """Stop it, and delete everything that it wrote."""
         if self._process is not None:
             end(self._process)
             self._process = None
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def run_program(self, *command: str | Path, environment: Mapping[str, str] | None = None) -> None:
-        """Starts the system's process in its folder, output to `log` there."""
+        """Start the system's process in its folder, with output to the file `log` there."""
         self._process = spawn([str(part) for part in command], self.folder, self.folder / "log", environment)
 
     def log_end(self) -> str:
-        """The last lines of the log, on one line."""
+        """Return the last lines of the log as one line."""
         path = self.folder / "log"
         return " ".join(path.read_text(errors="replace").split())[-1500:] if path.exists() else "no log"
 
 
 def spawn(command: Sequence[str], folder: Path, log: Path, environment: Mapping[str, str] | None) -> subprocess.Popen:
-    """A child that dies with us."""
+    """Start a child process that dies with this one."""
     with log.open("ab") as output:
         return subprocess.Popen(
             command,
@@ -148,7 +148,7 @@ def spawn(command: Sequence[str], folder: Path, log: Path, environment: Mapping[
 
 
 def end(process: subprocess.Popen) -> None:
-    """SIGTERM, and SIGKILL when that does not end it in time."""
+    """End a process by SIGTERM, or by SIGKILL if it does not end in time."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -159,7 +159,7 @@ def end(process: subprocess.Popen) -> None:
 
 
 def ask(port: int, question: bytes, host: str = "127.0.0.1", size: int = 4096) -> bytes:
-    """The first bytes a server says after this question; OSError when it does not."""
+    """Send a request; return the first bytes of the response. Raises OSError without one."""
     with socket.create_connection((host, port), timeout=2.0) as connection:
         if question:
             connection.sendall(question)
@@ -167,7 +167,7 @@ def ask(port: int, question: bytes, host: str = "127.0.0.1", size: int = 4096) -
 
 
 def package_version(package: str) -> str:
-    """The version of an installed Debian package, "unknown" elsewhere."""
+    """Return the version of an installed Debian package, or "unknown"."""
     with contextlib.suppress(OSError):
         done = subprocess.run(
             ["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True, check=False
@@ -178,7 +178,7 @@ def package_version(package: str) -> str:
 
 
 def java_version() -> str:
-    """As the JVM says it, "" without one."""
+    """Return the JVM's version, or "" without one."""
     with contextlib.suppress(OSError, IndexError):
         done = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False)
         return "Java " + (done.stdout + done.stderr).split('"')[1]
@@ -186,7 +186,7 @@ def java_version() -> str:
 
 
 def which(program: str) -> str | None:
-    """A program, system ones included: a user's PATH leaves sbin out."""
+    """Find a program, also in sbin directories, which a user's PATH may lack."""
     return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin:/sbin")
 
 

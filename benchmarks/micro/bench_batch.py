@@ -1,4 +1,4 @@
-"""What does it cost to check a produced batch: header and CRC, then every record?"""
+"""Measure the check of a produced batch: header and CRC, then every record."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_check_every_record(benchmark: Callable[..., object], make_batch: Callab
 def test_stamp_offset_and_epoch(
     benchmark: Callable[..., object], make_batch: Callable[..., bytearray], count: int
 ) -> None:
-    """Must not depend on the size: it stays outside of the CRC."""
+    """The time must not depend on the size, because the CRC does not cover these two fields."""
     data = make_batch(count, 200)
     benchmark(native.stamp, data, 12345, 7)
     assert native.read_info(data).base_offset == 12345

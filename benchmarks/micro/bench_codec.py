@@ -1,4 +1,4 @@
-"""What does each codec cost for a batch of 5,000 text-like records of 200 bytes, both ways?"""
+"""Measure each codec with a batch of 5,000 text-like records of 200 bytes, in both directions."""
 
 from __future__ import annotations
 

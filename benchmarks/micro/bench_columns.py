@@ -1,4 +1,4 @@
-"""How many records a second become columns, and columns records? (What the client, Spark and the tools stand on.)"""
+"""Measure how many records per second become columns, and the reverse. The client, Spark and the tools rely on this."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def test_decode_batch_to_columns(
 
 @pytest.mark.parametrize("columns", ["all", "offset,value", "offset"])
 def test_decode_to_arrow(benchmark: Callable[..., object], make_batch: Callable[..., bytearray], columns: str) -> None:
-    """10,000 records of 200 bytes in batches of 2,500, CRCs checked, to a record batch. Target: 2 ms on one core."""
+    """Decode 10,000 records of 200 bytes in batches of 2,500 to a record batch, with CRC checks. Target: 2 ms on one
+    core."""
     chosen = COLUMNS if columns == "all" else tuple(columns.split(","))
     raw = bytearray()
     for number in range(4):
@@ -48,7 +49,7 @@ def test_decode_to_arrow(benchmark: Callable[..., object], make_batch: Callable[
 def test_encode_columns_to_a_batch(
     benchmark: Callable[..., object], make_batch: Callable[..., bytearray], codec: str
 ) -> None:
-    """Records of 200 bytes, 1 MiB of them a batch: what a producer spends before the network."""
+    """Encode records of 200 bytes in batches of 1 MiB: the cost for a producer before the network."""
     columns = batches.decode(bytes(make_batch(4000, 200)))
     raw, count = benchmark(batches.encode_batch, columns, codec=Codec.named(codec))
     assert count == 4000
@@ -56,14 +57,14 @@ def test_encode_columns_to_a_batch(
 
 
 def test_split_lines(benchmark: Callable[..., object]) -> None:
-    """Where are the lines of 4 MiB of text? The command line does this to all it sends."""
+    """Find the lines in 4 MiB of text, as the command line does with everything that it sends."""
     text = b"a line of a log, about as long as they are, 1234567890\n" * 80_000
     starts, _, consumed = benchmark(lines.split_lines, text, b"\n")
     assert (len(starts), consumed) == (80_000, len(text))
 
 
 def test_render_values(benchmark: Callable[..., object], make_batch: Callable[..., bytearray]) -> None:
-    """Values and line ends, as `kafkalite consume` prints them."""
+    """Render values and line ends, as `kafkalite consume` prints them."""
     columns = batches.decode(bytes(make_batch(5000, 200)))
     steps = [(lines.OPERATIONS["value"], b""), (lines.OPERATIONS["literal"], b"\n")]
     assert len(benchmark(lines.render, columns, steps, b"")) >= 5000 * 200
@@ -71,7 +72,7 @@ def test_render_values(benchmark: Callable[..., object], make_batch: Callable[..
 
 @pytest.mark.parametrize("isolation", ["uncommitted", "committed"])
 def test_decode_transactions_of_one_record(benchmark: Callable[..., object], isolation: str) -> None:
-    """10,000 transactions of one record, each third aborted: what dropping them costs a batch."""
+    """Decode 10,000 transactions of one record, of which every third is aborted: the cost of dropping a batch."""
     columns = RecordColumns.from_records([Record(-1, 0, b"key", bytes(200))])
     raw, aborted = bytearray(), []
     for number in range(10_000):
@@ -91,7 +92,7 @@ def test_decode_transactions_of_one_record(benchmark: Callable[..., object], iso
 
 
 def marker(offset: int, producer_id: int, *, commit: bool) -> bytearray:
-    """A control batch."""
+    """Return a control batch."""
     key = bytes([0, 0, 0, commit])
     columns = RecordColumns.from_records([Record(-1, 0, key, bytes(6))])
     raw = batches.encode_batch(columns, base_offset=offset, producer=batches.Producer(producer_id, 0, -1))[0]

@@ -1,8 +1,9 @@
-"""What does a fetch cost the broker, from bytes in to bytes out, by partitions asked and with or without a session?
+"""Measure the broker's cost of a fetch, from bytes in to bytes out, by number of partitions, with and without a
+session.
 
-One connection on a socket pair, driven by hand. `idle`: nothing new, answered at once. `tail`: the fetch waits, one
-batch is appended to one of its partitions, the answer is read; the client then asks on from there. Requests are made
-while the clock is stopped.
+One connection on a socket pair is driven directly. `idle`: nothing is new, and the response comes at once. `tail`: the
+fetch waits, one batch is appended to one of its partitions, and the response is read; the client then fetches from
+there. The clock is stopped while requests are built.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long does a look-up in a segment's index take, against numpy's searchsorted on the same column?"""
+"""Compare a look-up in a segment's index with numpy's searchsorted on the same column."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does a key cost in compaction's key map? (A whole compaction: benchmarks/path/compaction.py.)"""
+"""Measure the cost of a key in compaction's key map. (benchmarks/path/compaction.py measures a whole compaction.)"""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from kafkalite._native.log.key_map import KeyMap
 
 @pytest.mark.parametrize("fill_share", [0.5, 0.9])
 def test_key_map_put(benchmark: Callable[..., object], fill_share: float) -> None:
-    """One look-up and replacement in a map of 100,000 slots filled to a share, from Python (so mostly the call)."""
+    """Look up and replace a key in a map of 100,000 slots, partly filled. It is called from Python, which takes most of
+    the time."""
     keys = KeyMap(24 * 100_000, 0.95)
     count = int(100_000 * fill_share)
     for number in range(count):

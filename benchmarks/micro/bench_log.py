@@ -1,4 +1,4 @@
-"""What does one append and one read cost in the log, without network: batches of 1 and of 50 records of 200 bytes?"""
+"""Measure one append and one read of a log without network, in batches of 1 and 50 records of 200 bytes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_append(
 def test_read_slice(
     benchmark: Callable[..., object], make_batch: Callable[..., bytearray], log: PartitionLog, count: int
 ) -> None:
-    """Locating 64 KiB of whole batches in the middle of 1,000; no byte is copied."""
+    """Locate 64 KiB of whole batches in the middle of 1,000, without copying a byte."""
     data = bytes(make_batch(count, 200))
     for _ in range(1000):
         append_batch(log.core, bytearray(data))

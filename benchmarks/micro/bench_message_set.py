@@ -1,8 +1,10 @@
-"""How fast are 0.7's message sets of 200-byte payloads made, checked and read, in a cache and out of it?
+"""Measure how fast Kafka 0.7's message sets of 200-byte payloads are built, checked and read.
 
-A set has 500 messages; what no cache holds is 500,000 payloads, in sets of 50 or 500, or in one of 105 MB. Beside each
-time stands `messages_per_second`. The checksum alone is compared with zlib's on the same payloads: a call from Python
-for each, and, to take off what a call costs, the same calls for no bytes.
+A set has 500 messages, which fit into a cache. The other input fits into no cache: 500,000 payloads, in sets of 50 or
+500, or in one set of 105 MB. `messages_per_second` is printed next to each time.
+
+The checksum alone is compared with zlib's on the same payloads, with a Python call for each. The same calls with no
+bytes show the cost of a call.
 """
 
 from __future__ import annotations
@@ -38,12 +40,12 @@ def rate(benchmark: Any, count: int = COUNT) -> None:
 
 @functools.cache
 def many_payloads(count: int) -> list[bytes]:
-    """Different ones, each in memory of its own."""
+    """Return different payloads, each in its own memory."""
     return [PAYLOADS[i % COUNT][:-8] + i.to_bytes(8, "big") for i in range(count)]
 
 
 def large_count(benchmark: Any) -> int:
-    """All of them, or a few where the benchmark is only seen to run."""
+    """Return the number of large inputs, or a few if the benchmark is only tried."""
     return LARGE_COUNT if benchmark.enabled else COUNT
 
 

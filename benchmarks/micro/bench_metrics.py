@@ -1,4 +1,4 @@
-"""What does a scrape cost with 60,000 samples: processor time, as text and compressed?"""
+"""Measure the processor time of a metrics scrape with 60,000 samples, as text and compressed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does the codec cost for a Metadata answer of many partitions, and for small requests, there and back?"""
+"""Measure the message codec in both directions: a Metadata response with many partitions, and small requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs shared by the micro benchmarks: batches made by the tests' own encoder, the same bytes each run."""
+"""Inputs shared by the micro benchmarks: batches from the tests' own encoder, with the same bytes in each run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TIMESTAMP_MS = 1_700_000_000_000
 
 @pytest.fixture(scope="session")
 def make_batch() -> Callable[..., bytearray]:
-    """`make_batch(count, size, codec)`: one sealed batch of `count` records of `size` text-like bytes."""
+    """Return `make_batch(count, size, codec)`, which returns a batch of `count` records of `size` text-like bytes."""
 
     def make(count: int, size: int, codec: int = 0) -> bytearray:
         from kafkalite.wire.record.compression import compress

@@ -1,1 +1,1 @@
-"""Benchmarks of a whole broker process against a yardstick in the same run; `python -m benchmarks.path --help`."""
+"""Benchmark a whole broker process against a yardstick in the same run; see `python -m benchmarks.path --help`."""

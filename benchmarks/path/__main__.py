@@ -1,4 +1,7 @@
-"""`python -m benchmarks.path [--small] [NAME]...`: runs path benchmarks; results go to benchmarks/results."""
+"""Run the benchmarks of a whole broker: `python -m benchmarks.path [--small] [NAME]...`
+
+Results are written to benchmarks/results.
+"""
 
 from __future__ import annotations
 

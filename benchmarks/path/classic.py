@@ -1,10 +1,11 @@
-"""Kafka 0.7's path beside today's: what does a message cost, in and out, with the same messages flushed as often?
+"""Compare Kafka 0.7's protocol with the current one: the cost of producing and consuming a message.
 
-200-byte messages in batches of 50, one partition. Today's path (librdkafka in C, acks=1) is the yardstick; 0.7's is
-driven by our own Producer, KafkaStream and SimpleConsumer in Python. Both brokers flush as the server.properties that
-0.7 shipped says, every 10,000 messages or every second. Producing ends when all but the last 10,000 messages are
-visible: those wait for the flush by time, and a second of waiting is no work. Targets: produce ≥ 1 M messages/s,
-consume ≥ 2 M/s.
+Messages of 200 bytes are sent in batches of 50 to one partition. The yardstick is the current protocol (librdkafka in
+C, acks=1). The other side is kafkalite's Producer, KafkaStream and SimpleConsumer in Python. Both brokers flush as
+0.7's server.properties does: every 10,000 messages or every second.
+
+Producing ends when all but the last 10,000 messages are visible, because those wait for the flush by time. Targets:
+produce ≥ 1 M messages/s, consume ≥ 2 M/s.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ HOW = ("stream", "simple")
 
 @dataclass
 class Classic(Kafkalite):
-    """A broker that is talked to on its 0.7 port."""
+    """A broker that is reached over its port for Kafka 0.7."""
 
     def start(self) -> None:
         port, self.port = free_port(), free_port()
@@ -38,7 +39,7 @@ class Classic(Kafkalite):
 
 
 def classic_client(what: str, server: Server, topic: str, count: int, *arguments: str) -> Row:
-    """The JSON line that benchmarks/clients/classic_bench.py prints."""
+    """Return the JSON line that benchmarks/clients/classic_bench.py prints."""
     command = [sys.executable, "-m", "benchmarks.clients.classic_bench", what, "--port", str(server.port)]
     command += ["--topic", topic, "--count", str(count), "--size", str(MESSAGE_SIZE), "--batch", str(BATCH), *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=CLIENT_TIMEOUT_S, check=False)
@@ -58,7 +59,7 @@ def produce_case(count: int) -> Case:
 
 
 def consume_case(how: str, count: int) -> Case:
-    """Reads what the produce case wrote in the same repeat; in today's way both times on the yardstick."""
+    """Read what the produce case of the same repeat wrote. On the yardstick, both reads use the current protocol."""
 
     def run(server: Server, repeat: int) -> Row:
         if isinstance(server, Classic):

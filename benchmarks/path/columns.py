@@ -1,8 +1,8 @@
-"""How many records a second does the columnar client move between a broker and Arrow record batches?
+"""Measure how many records per second the columnar client moves between a broker and Arrow record batches.
 
-Values of 200 bytes, keys of 16; record batches of 10,000 rows. A topic is written from Arrow, then read whole: to Arrow
-with all columns, with offset and value, with the offset alone, and to NumPy. In the C yardstick's place stands
-kafkalite alone: the rates are the client's, whose CPU seconds say how far from one core it is.
+Values have 200 bytes, keys 16, and record batches 10,000 rows. A topic is written from Arrow, then read whole: to Arrow
+with all columns, with offset and value, with the offset alone, and to NumPy. There is no C yardstick. The rates are the
+client's; its CPU seconds show how close it is to using one core.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def read_case(name: str, count: int, codec: Codec, read: Callable[[ColumnReader,
 
 
 def timed(count: int, work: Callable[[], int]) -> Row:
-    """The row of one run, which must have moved `count` records."""
+    """Return the row of one run, which must have moved `count` records."""
     wall, cpu = time.monotonic(), time.process_time()
     moved = work()
     wall_s, cpu_s = time.monotonic() - wall, time.process_time() - cpu

@@ -1,10 +1,11 @@
-"""How many MB/s does compaction get through on one core?
+"""Measure how many MB/s compaction processes on one core.
 
-Values of 104 and 1000 bytes (half of them noise), keys of 16 bytes, each key about four times (so a quarter stays and
-nearly every batch is written anew), batches of 100 records, with and without a codec. A pass reads every byte three
-times (checking, noting keys, filtering), writes and syncs what stays, and reads that back. Rates are of the process's
-CPU time, since a compaction is one thread: `stored` counts the bytes of the log before, `records` the same unpacked.
-Target: ≥ 200 MB/s of records on one core.
+Values have 104 and 1000 bytes (half of them noise), keys 16. Each key occurs about four times, so a quarter of the
+records is kept, and almost every batch is rewritten. Batches have 100 records, with and without a codec.
+
+A pass reads every byte three times (check, index keys, filter), writes and syncs what is kept, and reads that back.
+Rates use the process's CPU time, because a compaction is one thread. `stored` counts the bytes of the log before,
+`records` the same bytes uncompressed. Target: ≥ 200 MB/s of records on one core.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def opened(path: Path) -> LogManager:
 
 
 def fill(path: Path, value_size: int, codec: int, size: int) -> int:
-    """A stopped data directory with one compacted partition; the bytes of its records before any codec."""
+    """Fill a stopped data directory with one compacted partition; return the bytes of its uncompressed records."""
     manager = opened(path)
     log = manager.create_topic("bench", 1, {"cleanup.policy": "compact"}).partitions[0]
     record_count = max(RECORDS_PER_BATCH, size // (value_size + RECORD_OVERHEAD))
@@ -71,7 +72,7 @@ def fill(path: Path, value_size: int, codec: int, size: int) -> int:
 
 
 def compact(path: Path) -> Row:
-    """One pass over a copy that nobody else uses."""
+    """Compact a copy that no other process uses."""
     manager = opened(path)
     try:
         log = manager.topics["bench"].partitions[0]

@@ -1,9 +1,11 @@
-"""What does each guarantee cost? One librdkafka producer in Python, messages of 200 bytes, all else at its default.
+"""Measure the cost of each guarantee, with one librdkafka producer in Python and messages of 200 bytes.
 
-Produced with acks 0, 1 and all, idempotently, and in transactions of 1, 100 and 10,000 messages; then read back, every
-record and the committed ones alone. Producing counts until the last message is acknowledged (for acks=0: sent). The
-client takes part in each rate; what the broker pays is `server_cpu_s_per_million`. With acks=all, and in everything
-below it in the table, an answer means that the record is on the disk.
+The producer uses acks 0, 1 and all, then idempotence, then transactions of 1, 100 and 10,000 messages; all other
+settings are defaults. The messages are then read back, all of them and only committed ones. Producing counts until the
+last message is acknowledged (acks=0: sent).
+
+Each rate includes the client. `server_cpu_s_per_million` is the broker's cost. From acks=all on in the table, a
+response means that the record is on the disk.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ def timed(broker: BrokerProcess, count: int, work: Callable[[], None]) -> Row:
 
 
 def measure(broker: BrokerProcess, name: str, count: int, work: Callable[[str], None]) -> Row:
-    """Each repeat into a topic of its own."""
+    """Measure each repeat with a separate topic."""
     rows = []
     for repeat in range(REPEAT_COUNT):
         topic = f"{name.replace('=', '-').replace(' ', '-').replace(',', '')}-{repeat}"
@@ -103,7 +105,7 @@ def report(name: str, rows: list[Row]) -> Row:
 
 
 def read_back(broker: BrokerProcess, count: int, isolation: str) -> Row:
-    """What the largest transactions wrote."""
+    """Read what the largest transactions wrote."""
     topics = [f"transactions-of-{TRANSACTIONS[-1]}-{repeat}" for repeat in range(REPEAT_COUNT)]
     rows = [timed(broker, count, functools.partial(consume, broker, topic, count, isolation)) for topic in topics]
     return report(isolation, rows)

@@ -1,12 +1,14 @@
-"""Runs one client program against several servers in turn and writes medians, CPU seconds and ratios as JSON.
+"""Run one client program against several servers in turn, and write medians, CPU seconds and ratios as JSON.
 
     case ── repeat 1: server A, server B, …   (order turned by one each time, so that none is always first)
          ── repeat 2: server B, …, server A
          ── …  medians per server, ratios to the first server (the yardstick)
 
-A server is a process of its own with an empty data directory. CPU seconds of servers come from the kernel's process CPU
-clock (nanoseconds; user and system split from /proc/PID/stat), those of clients from the client. The C programs are
-compiled on demand into build/bench. Nothing here is fast path; one thread.
+A server is a separate process with an empty data directory. CPU seconds of servers come from the kernel's process CPU
+clock (nanoseconds; user and system split from /proc/PID/stat); those of clients come from the client. C programs are
+compiled on demand into build/bench.
+
+Thread rule: one thread.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ Row = dict[str, Any]
 
 @alone()
 def program(name: str) -> Path:
-    """The compiled C program, rebuilt when a source is newer."""
+    """Return the path of a C program, compiled again if a source is newer."""
     source, libraries = PROGRAMS[name]
     target = BUILD / name
     sources = [ROOT / source, ROOT / "benchmarks/null_broker/crc32c_sse42.h"]
@@ -54,13 +56,13 @@ def program(name: str) -> Path:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of another process, from its CPU clock (clock id as in clock_getcpuclockid(3))."""
+    """Return the CPU time of another process, from its CPU clock (clock id as in clock_getcpuclockid(3))."""
     return time.clock_gettime((~pid << 3) | 2)
 
 
 @dataclass
 class Server:
-    """What a case talks to: started with an empty directory, measured by pid."""
+    """A server under test, started with an empty directory and measured by its process id."""
 
     name: str
     directory: Path
@@ -79,7 +81,7 @@ class Server:
 
 @dataclass
 class NullBroker(Server):
-    """The C yardstick; `mode` is ack, crc or append."""
+    """The C yardstick. `mode` is ack, crc or append."""
 
     mode: str = "append"
     thread_count: int = 1
@@ -111,7 +113,7 @@ class NullBroker(Server):
 
 @dataclass
 class Kafkalite(Server):
-    """This repository's broker, with its default settings but for `settings`."""
+    """This repository's broker, with its defaults except for `settings`."""
 
     settings: Mapping[str, str] = field(default_factory=dict)
     broker: BrokerProcess | None = None
@@ -132,13 +134,13 @@ class Kafkalite(Server):
 
 
 def pin(pid: int, cores: set[int]) -> None:
-    """Binds all threads of a process of ours to these cores."""
+    """Bind all threads of a process to these cores."""
     for task in os.listdir(f"/proc/{pid}/task"):
         os.sched_setaffinity(int(task), cores)
 
 
 def client(name: str, *arguments: object, cores: set[int] | None = None) -> Row:
-    """Runs a C client, on these cores when given; the JSON line it prints."""
+    """Run a C client, on these cores if given; return its line of JSON."""
     command = [str(program(name)), *map(str, arguments)]
     if cores:
         command = ["taskset", "-c", ",".join(map(str, sorted(cores))), *command]
@@ -151,7 +153,7 @@ def client(name: str, *arguments: object, cores: set[int] | None = None) -> Row:
 
 @dataclass
 class Case:
-    """One question: `run(server, repeat)` does the work and returns a row with at least `rate_per_s`.
+    """One case. `run(server, repeat)` does the work and returns a row with at least `rate_per_s`.
 
     `unit_count` of a row (messages, requests) turns the server's CPU seconds into seconds per million.
     """
@@ -171,7 +173,7 @@ class Case:
 
 
 def measure(case: Case, servers: Sequence[Server], repeat_count: int) -> Row:
-    """All repeats of a case on all servers, interleaved; the first server is the yardstick of the ratios."""
+    """Run all repeats of a case on all servers, interleaved. The first server is the yardstick of the ratios."""
     rows: dict[str, list[Row]] = {server.name: [] for server in servers}
     for repeat in range(repeat_count):
         shift = repeat % len(servers)
@@ -202,7 +204,7 @@ def measure(case: Case, servers: Sequence[Server], repeat_count: int) -> Row:
 def run_suite(
     name: str, cases: Iterable[Case], make_servers: Callable[[Path], Sequence[Server]], repeat_count: int
 ) -> Path:
-    """Runs the cases on servers started once, and writes benchmarks/results/NAME.json."""
+    """Run cases on servers that are started once, and write benchmarks/results/NAME.json."""
     with tempfile.TemporaryDirectory(prefix="kafkalite-bench-", dir=os.environ.get("KAFKALITE_BENCH_DIR")) as folder:
         servers = make_servers(Path(folder))
         found = []
@@ -217,7 +219,7 @@ def run_suite(
 
 
 def write_result(name: str, result: Row) -> Path:
-    """benchmarks/results/NAME.json with machine, versions and commit."""
+    """Write benchmarks/results/NAME.json with machine, versions and commit."""
     directory = Path(os.environ.get("KAFKALITE_BENCH_RESULTS", RESULTS))
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}.json"
@@ -227,7 +229,7 @@ def write_result(name: str, result: Row) -> Path:
 
 
 def machine() -> Row:
-    """What the figures depend on."""
+    """Return the facts about the machine on which the figures depend."""
     cpu = next(
         (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "?"
     )

@@ -1,8 +1,8 @@
-"""How fast is one 200-byte message a request answered, with one and with five in flight, beside the C yardstick?
+"""Measure how fast requests of one 200-byte message are answered, with one and five in flight, next to the C yardstick.
 
-With both ends asleep between messages the rate is the machine's wake-up time, and it jumps when the scheduler puts both
-on one core; so the cases are run on one core, on two, and where the scheduler likes. Target: ≥ 0.9 of the yardstick's
-rate, p99 ≤ 1.5 times its p99. The acks=all case says what an fdatasync for each answer costs.
+If both ends sleep between messages, the rate is the machine's wake-up time, which jumps when the scheduler puts both on
+one core. So each case runs on one core, on two, and without pinning. Target: ≥ 0.9 of the yardstick's rate, p99 ≤ 1.5
+times its p99. The acks=all case shows the cost of an fdatasync per response.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What do 10,000 partitions cost: creating, one message each, memory, clean stop and restart, restart after kill -9?
+"""Measure the cost of 10,000 partitions: creation, one message each, memory, a clean restart, and one after kill -9.
 
-Target: served, clean restart ≤ 10 s.
+Target: all are served; clean restart ≤ 10 s.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def create(connection: wire.Connection, topic_count: int) -> None:
 
 
 def write_each(connection: wire.Connection, topic_count: int) -> None:
-    """One message to each partition, a request per topic."""
+    """Write one message to each partition, with a request per topic."""
     batch = wire.batch_of([wire.Record(None, b"v" * 200)])
     for number in range(topic_count):
         body = wire.produce_body(f"topic-{number}", [(partition, batch) for partition in range(PER_TOPIC)])

@@ -1,7 +1,7 @@
-"""From Python with confluent-kafka: is the client or the broker the limit?
+"""Find out whether the client or the broker is the limit, from Python with confluent-kafka.
 
-The produce loop and consume(500) of 200-byte messages against the C yardstick and against kafkalite in the same run;
-when the two rates agree, the client is the limit.
+The produce loop and consume(500) of 200-byte messages run against the C yardstick and kafkalite in the same run. If the
+two rates agree, the client is the limit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How fast is an unclean start: GB of unchecked log a second, from a warm page cache?
+"""Measure how many GB of unchecked log per second a broker recovers after an unclean stop, from a warm page cache.
 
-A log is written without a flush, the broker killed at once, and its next start timed against a start of the same
-directory that was stopped cleanly. Target: ≥ 1 GB/s.
+A log is written without a flush, the broker is killed at once, and its next start is timed. The comparison is a start
+of the same directory after a clean stop. Target: ≥ 1 GB/s.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How long from starting the process on an empty directory to the first acknowledged message; what does it take idle?
+"""Measure the time from starting the process in an empty directory to the first acknowledged message, and idle memory.
 
-The clock starts before the interpreter does and stops when a bare socket, which tries to connect all the while, has the
-answer to its Produce request: the client's own start is not in it. Target: ≤ 0.5 s, idle ≤ 60 MB.
+The clock starts before the interpreter. It stops when a bare socket, which tries to connect all the time, has the
+response to its Produce request. So a client's start is not included. Target: ≤ 0.5 s, idle ≤ 60 MB.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ IDLE_S = 2.0
 
 
 def first_message_s(broker: BrokerProcess) -> float:
-    """Seconds to the acknowledgement of a message to a topic that is created on the way."""
+    """Return the seconds until a message is acknowledged. Its topic is created on the way."""
     began = time.monotonic()
     broker.launch()
     while True:

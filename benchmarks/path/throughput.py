@@ -1,6 +1,6 @@
-"""How close does kafkalite come to a broker in C that only checks the CRC and appends, with a client on librdkafka?
+"""Compare kafkalite's throughput with a C broker that only checks the CRC and appends, through librdkafka.
 
-200-byte messages, acks=1, batches of 50 and of 10,000; then the same messages back. Target: rate ≥ 0.95 of the
+Messages of 200 bytes are produced with acks=1 in batches of 50 and 10,000, then consumed. Target: rate ≥ 0.95 of the
 yardstick, broker CPU per million messages ≤ 1.25 times, consuming rate ≥ 0.95.
 """
 
@@ -33,7 +33,7 @@ def produce(server: Server, topic: str, batch: int, count: int) -> Row:
 
 
 def consume_case(batch: int, count: int) -> Case:
-    """Reads what the produce case of the same batch size wrote in the same repeat."""
+    """Read what the produce case with the same batch size wrote in the same repeat."""
 
     def run(server: Server, repeat: int) -> Row:
         target = ["--brokers", f"127.0.0.1:{server.port}", "--topic", f"p{batch}-{repeat}", "--count", count]
@@ -43,7 +43,7 @@ def consume_case(batch: int, count: int) -> Case:
 
 
 def raw_case(records: int, count: int) -> Case:
-    """Requests of `records` × 200 B, five in flight on two connections: the broker is the limit, not the client."""
+    """Send requests of `records` × 200 B, five in flight on two connections, so that the broker is the limit."""
 
     def run(server: Server, repeat: int) -> Row:
         topic = f"raw{records}-{repeat}"

@@ -1,8 +1,8 @@
-"""How long does a search through ten million records take?
+"""Measure how long a search through ten million records takes.
 
-Values of 200 bytes of hexadecimal digits, keys of 16, a header of 36, twelve partitions; one record, in the newest
-tenth, has the id. It is looked for in the header by `kafkalite.track`, with a worker a core, and by a loop of
-confluent-kafka that looks at each record's headers. `first_hit_s` is how long it takes until the hit is there.
+Values are 200 hexadecimal digits, keys have 16 bytes, and a header 36; there are twelve partitions. One record, in the
+newest tenth, has the id. `kafkalite.track` searches the header with a worker per core. The comparison is a loop of
+confluent-kafka that examines each record's headers. `first_hit_s` is the time until the record is found.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def topic(codec: Codec) -> str:
 
 
 def block(seed: int) -> RecordColumns:
-    """BLOCK records with ids of their own."""
+    """Return BLOCK records with different ids."""
     random = np.random.default_rng(seed)
     digits = np.frombuffer(b"0123456789abcdef", np.uint8)
     values = BytesColumn.from_offsets(
@@ -95,7 +95,7 @@ def track_case(count: int, codec: Codec) -> Case:
 
 
 def loop_case(count: int, codec: Codec) -> Case:
-    """What a program does that has no search: a consumer, and a look at each record."""
+    """Run a consumer that examines each record, as a program without a search does."""
 
     def run(server: Server, _repeat: int) -> Row:
         began, cpu = time.monotonic(), time.process_time()

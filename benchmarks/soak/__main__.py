@@ -1,14 +1,16 @@
-"""Does anything grow with uptime? One broker and its console for an hour, under a load that comes and goes.
+"""Find what grows with uptime: one broker and its console for an hour, under a varied load.
 
-  python -m benchmarks.soak --folder DIR --minutes 60     goes on after Ctrl-C, where it was
+  python -m benchmarks.soak --folder DIR --minutes 60     continues after Ctrl-C
   make soak MINUTES=60
 
-The broker is killed once, after --kill-after minutes, so that what follows is one life of one process. Every few
-seconds a sample is written to DIR/samples.jsonl: of broker and console the private memory, descriptors and threads;
-the files and bytes of the data directory; the journal; the latency of a lone Produce (acks=all) and Metadata request.
-At the end every acknowledged record and transaction is looked for, and a table says how fast each figure grew per
-hour, with a 95 % interval (`slopes.py`), in the longest life of the broker, its first quarter hour left out. The exit
-status is 1 where a record is missing, twice there, or of an aborted transaction.
+The broker is killed once, after --kill-after minutes; the rest is one life of one process. Every few seconds a sample
+is written to DIR/samples.jsonl. It has the private memory, descriptors and threads of broker and console, the files and
+bytes of the data directory, the size of the journal, and the latency of a single Produce (acks=all) and Metadata
+request.
+
+At the end, every acknowledged record and transaction is looked up. A table shows the growth of each figure per hour
+with a 95 % interval (`slopes.py`), over the broker's longest life without its first quarter hour. The exit status is 1
+if a record is missing, duplicated, or from an aborted transaction.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ def figures_of(name: str, pid: int) -> dict[str, float]:
 
 
 def figures_of_directory(path: Path) -> dict[str, float]:
-    """Return how many files and bytes a data directory has, and the size of its journal."""
+    """Return the number of files and bytes of a data directory, and the size of its journal."""
     count = size = 0
     for place, _, names in os.walk(path):
         count += len(names)
@@ -77,7 +79,8 @@ def figures_of_directory(path: Path) -> dict[str, float]:
 
 
 class Probe:
-    """One honest client with one request in flight; milliseconds of each request since the last sample."""
+    """An honest client with one request in flight. It collects the milliseconds of each request since the last
+    sample."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
@@ -87,7 +90,7 @@ class Probe:
         self._thread.start()
 
     def take(self) -> dict[str, float]:
-        """Return the median and the 99th percentile of each kind, in ms, and begin the next sample."""
+        """Return the median and the 99th percentile of each request in ms, and begin the next sample."""
         found: dict[str, float] = {}
         for kind in self._took:
             took, self._took[kind] = sorted(self._took[kind]), []
@@ -116,7 +119,7 @@ class Probe:
 
 
 class Soak:
-    """One run of it over a folder that outlives it."""
+    """One run. Its folder outlives it."""
 
     def __init__(self, folder: Path, *, kill_after_s: float) -> None:
         self.folder = folder
@@ -130,12 +133,12 @@ class Soak:
     # --- processes ----------------------------------------------------------------------------------------------------
 
     def start(self, name: str, *words: str) -> None:
-        """Start a part, whose output goes to a file."""
+        """Start a process whose output goes to a file."""
         with (self.folder / f"{name}.log").open("ab") as log:
             self.parts[name] = subprocess.Popen([sys.executable, "-m", *words], stdout=log, stderr=log)
 
     def start_broker(self) -> None:
-        """Start the broker; it serves clients when this returns."""
+        """Start the broker, and wait until it serves clients."""
         ready = self.folder / "broker.ready"
         ready.unlink(missing_ok=True)
         settings = (
@@ -151,7 +154,7 @@ class Soak:
         self.state["life"] += 1
 
     def start_console(self) -> None:
-        """Start the console beside it."""
+        """Start the console."""
         ready = self.folder / "console.ready"
         ready.unlink(missing_ok=True)
         self.start(
@@ -161,26 +164,26 @@ class Soak:
         self.wait_for(ready, "console")
 
     def start_workload(self) -> None:
-        """Start the load, under the number of this run."""
+        """Start the load, with the number of this run."""
         self.start(
             "workload", "benchmarks.soak.workload", "--bootstrap", self.bootstrap, "--folder", str(self.folder),
             "--run", str(self.state["runs"]),
         )  # fmt: skip
 
     def wait_for(self, path: Path, name: str) -> None:
-        """Return when a part has written its file; SystemExit when it has ended."""
+        """Wait until a process has written its file. Raises SystemExit if it has ended."""
         while not path.exists():
             self.require(name)
             time.sleep(0.1)
 
     def require(self, *names: str) -> None:
-        """SystemExit when one of these has ended by itself."""
+        """Raise SystemExit if one of these processes has ended."""
         for name in names:
             if (status := self.parts[name].poll()) is not None:
                 sys.exit(f"{name} exited with status {status}; see {self.folder / name}.log")
 
     def stop_parts(self, *names: str) -> None:
-        """End these parts, the first one first."""
+        """Stop these processes in this order."""
         for name in names:
             part = self.parts.pop(name, None)
             if part is not None and part.poll() is None:
@@ -193,13 +196,13 @@ class Soak:
 
     @property
     def bootstrap(self) -> str:
-        """Where the broker listens."""
+        """The address of the broker."""
         return f"127.0.0.1:{self.state['ports'][0]}"
 
     # --- the run ------------------------------------------------------------------------------------------------------
 
     def run(self, minutes: float) -> bool:
-        """Run until `minutes` of load are over in all runs together; whether every promise was kept at the end."""
+        """Run until all runs together had `minutes` of load; return whether every promise was kept."""
         self.state["runs"] += 1
         probe = None
         try:
@@ -241,7 +244,7 @@ class Soak:
                 file.flush()
 
     def check(self) -> bool:
-        """Look for every acknowledged record and transaction; whether each is there once, and nothing aborted."""
+        """Look up every acknowledged record and transaction; return whether each exists once, and nothing aborted."""
         acknowledged = set((self.folder / "acknowledged.txt").read_text(encoding="ascii").splitlines())
         seen: Counter[str] = Counter()
         with Client(self.bootstrap) as client:
@@ -262,19 +265,19 @@ class Soak:
         return not (missing or twice or aborted)
 
     def counts(self) -> dict[str, int]:
-        """What the load of this run did."""
+        """Return what the load of this run has done."""
         found: dict[str, int] = json.loads((self.folder / "counts.json").read_text())
         return found
 
     def keep(self) -> None:
-        """Write the state, for the next run."""
+        """Save the state for the next run."""
         temporary = self.folder / "state.tmp"
         temporary.write_text(json.dumps(self.state))
         temporary.rename(self.folder / "state.json")
 
 
 def configs_of(topic: str) -> dict[str, str]:
-    """Return a topic's settings: what is looked for at the end is kept."""
+    """Return a topic's settings. What is looked up at the end is retained."""
     return {"retention.bytes": "-1"} if topic != PROBE else {}
 
 
@@ -290,7 +293,7 @@ def ports() -> list[int]:
 
 
 def slopes(rows: list[dict[str, float]]) -> dict[str, tuple[float, float, Slope | None]]:
-    """Return by figure its first and last value and its growth, in the life with most samples after its warm-up."""
+    """Return each figure's first and last value and growth, in the life with most samples after the warm-up."""
     lives = Counter(int(row["life"]) for row in rows)
     longest = [row for row in rows if row["life"] == lives.most_common(1)[0][0]]
     began, ended = longest[0]["seconds"], longest[-1]["seconds"]

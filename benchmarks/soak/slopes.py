@@ -1,7 +1,7 @@
-"""Estimate how fast a sampled figure grows, with an interval that allows for samples that resemble their neighbours.
+"""Estimate how fast a sampled figure grows, with an interval that allows for correlated samples.
 
-A least-squares line through the medians of one-minute bins. Residuals of neighbouring minutes are correlated, so the
-standard error uses the effective number of bins, n (1 - r) / (1 + r), where r is the residuals' lag-1 correlation.
+A least-squares line is fitted to the medians of one-minute bins. Residuals of neighboring minutes are correlated. So
+the standard error uses the effective number of bins, n (1 - r) / (1 + r), where r is the residuals' lag-1 correlation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Slope:
 
 
 def slope(times_s: Sequence[float], values: Sequence[float]) -> Slope | None:
-    """Return the growth of values over times in seconds; None for less than `BINS_MIN` minutes of samples."""
+    """Return the growth of values over times in seconds, or None for less than `BINS_MIN` minutes of samples."""
     times, found = np.asarray(times_s, float), np.asarray(values, float)
     bins = np.floor(times / BIN_S)
     minutes = np.unique(bins)

@@ -1,11 +1,13 @@
-"""The load of a soak: everything whose state could pile up comes and goes, and what was acknowledged is written down.
+"""Generate the load of a soak test: everything whose state could accumulate is created and removed.
 
   python -m benchmarks.soak.workload --bootstrap HOST:PORT --folder DIR --run NUMBER
 
-Threads, each with clients of its own, at a modest rate: records with acks=all, transactions that commit and abort,
-topics that are created and deleted, groups that join, read, commit and are deleted, and settings that change. A
-thread whose request fails, since the broker was killed, begins again with new clients. DIR/acknowledged.txt gets one
-line per acknowledged record or transaction, and DIR/counts.json says how much was done. SIGTERM ends it in order.
+Each thread has its own clients and a modest rate. The load is records with acks=all, transactions that commit and
+abort, topics that are created and deleted, groups that join, read, commit and are deleted, and settings that change.
+After a failed request, because the broker was killed, a thread starts again with new clients.
+
+DIR/acknowledged.txt has one line per acknowledged record or transaction, and DIR/counts.json has the counts. SIGTERM
+ends it in order.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ IDS: Final = 500
 
 
 class Workload:
-    """The threads, and what they share: counts and the file of acknowledgements."""
+    """The threads and their shared state: the counts and the file of acknowledgements."""
 
     def __init__(self, bootstrap: str, folder: Path, run: int) -> None:
         self.bootstrap = bootstrap
@@ -48,7 +50,7 @@ class Workload:
         self._acknowledged = (folder / "acknowledged.txt").open("a", encoding="ascii")
 
     def note(self, kind: str, *lines: str) -> None:
-        """Count one thing that was done, and write down what was acknowledged with it."""
+        """Count an operation, and write down what was acknowledged with it."""
         with self._lock:
             self.counts[kind] += max(len(lines), 1)
             if lines:
@@ -67,7 +69,7 @@ class Workload:
                 self.stop.wait(AGAIN_S)
 
     def produce(self, client: Client) -> None:
-        """Send records with acks=all; a value is never sent twice by the program."""
+        """Send records with acks=all. The program never sends a value twice."""
         with client.producer() as producer:
             while not self.stop.wait(PAUSE_S):
                 first = self.counts["records sent"]
@@ -78,7 +80,7 @@ class Workload:
                 self.note("records", *(f"r {value}" for value in values))
 
     def transact(self, client: Client) -> None:
-        """Commit one transaction, abort the next, under ids that come again."""
+        """Commit one transaction and abort the next, under ids that are reused."""
         number = self.counts["transactions begun"]
         while not self.stop.wait(PAUSE_S):
             number += 1
@@ -108,7 +110,7 @@ class Workload:
             self.note("topics")
 
     def change_groups(self, client: Client) -> None:
-        """Join groups, read and commit, and delete them."""
+        """Join groups, read and commit, and delete the groups."""
         number = self.counts["groups"]
         while not self.stop.wait(PAUSE_S):
             number += 1
@@ -139,7 +141,7 @@ class Workload:
                 return
 
     def work(self) -> None:
-        """Until SIGTERM."""
+        """Run all threads until SIGTERM."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self.stop.set())
         jobs = (self.produce, self.transact, self.change_topics, self.change_groups, self.change_settings)

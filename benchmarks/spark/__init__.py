@@ -1,1 +1,1 @@
-"""Reading a topic into Spark, beside Spark's own connector and beside what Spark leaves any source in Python."""
+"""Compare reading a topic into Spark with Spark's own connector, and with the fastest possible source in Python."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.spark`: see benchmarks.spark.compare."""
+"""Run benchmarks.spark.compare: `python -m benchmarks.spark`."""
 
 from benchmarks.spark.compare import main
 

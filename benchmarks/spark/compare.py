@@ -55,7 +55,7 @@ GROUPED = "user STRING, amount DOUBLE"
 
 @dataclass
 class Sizes:
-    """What a run measures."""
+    """The sizes of a run."""
 
     rows: int
     repeat_count: int
@@ -74,7 +74,7 @@ class Sizes:
 
 
 def tree_cpu_s(pid: int) -> float:
-    """CPU seconds of a process and all below it, those that have ended included."""
+    """Return the CPU seconds of a process and all its descendants, including those that have ended."""
     root = psutil.Process(pid)
     total = 0.0
     for member in [root, *root.children(recursive=True)]:
@@ -85,7 +85,7 @@ def tree_cpu_s(pid: int) -> float:
 
 
 def fill(bootstrap: str, topic: str, rows: int, partitions: int, used: int) -> None:
-    """Writes the topic's rows, in turn to the first `used` of its partitions."""
+    """Write the topic's rows, in turn to the first `used` of its partitions."""
     source = orders(DISTINCT_ROWS) if topic == ORDERS else distinct()
     with Client(bootstrap) as client:
         client.admin.create_topic(topic, partitions)
@@ -98,7 +98,7 @@ def fill(bootstrap: str, topic: str, rows: int, partitions: int, used: int) -> N
 
 
 class Bench:
-    """A Spark session and a broker with both topics."""
+    """A Spark session, and a broker with both topics."""
 
     def __init__(self, sizes: Sizes, folder: Path) -> None:
         self.sizes = sizes
@@ -118,7 +118,7 @@ class Bench:
         self.jvm_pid = int(self.spark._jvm.java.lang.ProcessHandle.current().pid())  # noqa: SLF001 - PySpark has no other way there
 
     def start(self) -> None:
-        """The broker with its topics; every source and sink once, with few rows."""
+        """Start the broker with its topics, and run each source and sink once with few rows."""
         self.broker.start()
         for topic in dict.fromkeys(topic for topic, _ in self.sizes.queries):
             fill(self.bootstrap, topic, self.sizes.rows, PARTITIONS, 1 if topic == SKEWED else PARTITIONS)
@@ -136,7 +136,7 @@ class Bench:
             raise RuntimeError("the sources return different sums")
 
     def stop(self) -> None:
-        """Ends both."""
+        """Stop the session and the broker."""
         self.spark.stop()
         self.broker.stop()
 
@@ -145,7 +145,7 @@ class Bench:
         return f"127.0.0.1:{self.broker.port}"
 
     def frame(self, source: str, topic: str) -> Any:
-        """A topic as a source has it, with that source's defaults."""
+        """Return a topic as a source reads it, with that source's defaults."""
         reader = self.spark.read.format(source)
         if source == "ready":
             return reader.options(rows=str(self.sizes.rows), tasks=str(2 * PARTITIONS)).load()
@@ -153,7 +153,7 @@ class Bench:
         return reader.options(**options).load()
 
     def grouped(self, source: str, topic: str) -> Any:
-        """The sum of amounts by user: fields decoded by the source, or by Spark's `from_json`."""
+        """Return the sum of amounts by user: fields decoded by the source, or by Spark's `from_json`."""
         options = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic}
         reader = self.spark.read.format(source).options(**options)
         if source == "kafkalite":
@@ -163,7 +163,7 @@ class Bench:
         return fields.groupBy("value.user").sum("value.amount")
 
     def write(self, frame: Any, sink: str) -> None:
-        """Runs the query."""
+        """Run a query."""
         if sink != PARQUET:
             frame.write.format("noop").mode("overwrite").save()
             return
@@ -174,7 +174,7 @@ class Bench:
             shutil.rmtree(target, ignore_errors=True)
 
     def measure(self, source: str, sink: str, topic: str) -> Row:
-        """One query."""
+        """Measure one query."""
         frame = self.grouped(source, topic) if sink == GROUP else self.frame(source, topic)
         load_average = os.getloadavg()[0]
         before, broker_before, began = tree_cpu_s(self.jvm_pid), cpu_seconds(self.broker.pid), time.monotonic()
@@ -193,7 +193,7 @@ class Bench:
 
 
 def orders(rows: int) -> Any:
-    """A record batch of orders as JSON, of 1,000 users; the query uses two of the eight fields."""
+    """Return a record batch of orders as JSON, of 1,000 users; the query uses two of the eight fields."""
     import pyarrow as pa
 
     chance = random.Random(1)
@@ -234,7 +234,7 @@ def run(bench: Bench, say: Callable[[str], None]) -> list[Row]:
 
 
 def versions() -> dict[str, Any]:
-    """What was compared."""
+    """Return the versions of what is compared."""
     import pyarrow as pa
     import pyspark
 
@@ -243,18 +243,18 @@ def versions() -> dict[str, Any]:
 
 
 def result_of(sizes: Sizes, found: list[Row]) -> Row:
-    """What is written down."""
+    """Return the result that is written."""
     return {"cases": found, "rows": sizes.rows, "repeat_count": sizes.repeat_count, "versions": versions()}
 
 
 def say(text: str) -> None:
-    """A line for who watches."""
+    """Print a line of progress."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def parse(arguments: list[str] | None = None) -> Sizes:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(prog="benchmarks.spark", description=__doc__.partition("\n")[0])
     parser.add_argument("--small", action="store_true", help="tiny parameters, to see that it works")
     parser.add_argument("--rows", type=int, default=4_000_000, help="of each topic (%(default)s)")
@@ -275,7 +275,7 @@ def parse(arguments: list[str] | None = None) -> Sizes:
 
 
 def main() -> None:
-    """See the module."""
+    """Run the benchmark."""
     sizes = parse()
     with tempfile.TemporaryDirectory(prefix="kafkalite-bench-", dir=os.environ.get("KAFKALITE_BENCH_DIR")) as folder:
         bench = Bench(sizes, Path(folder))

@@ -1,12 +1,12 @@
-"""What does it cost to load a topic into Parquet files: `kafkalite load` with both engines, and Spark's own sink?
+"""Measure the cost of loading a topic into Parquet files, with `kafkalite load` and with Spark's own sink.
 
-Each is a command that starts, loads a topic and ends: `kafkalite load --engine native`, the same with `--engine spark`,
-and a program whose query takes `format("kafka")` to Spark's Parquet sink (available now, one checkpoint, zstd, with
-headers; its files are in one folder). They take turns, and the order turns with each round. Rows have keys of 16 bytes
-and values of 200. Then `kafkalite load` loads five records.
+Three commands start, load a topic and end: `kafkalite load --engine native`, the same with `--engine spark`, and a
+program whose query copies `format("kafka")` to Spark's Parquet sink (available now, one checkpoint, zstd, with headers,
+files in one folder). They alternate, in an order that rotates. Rows have keys of 16 bytes and values of 200. Finally
+`kafkalite load` loads five records.
 
-CPU seconds are the kernel's, of the command and all its descendants; the broker's are counted apart. With `--kept FILE`
-the rounds of several runs, each short enough for a quiet moment, become one result: loads.json in benchmarks/results.
+CPU seconds are the kernel's, of the command and all its descendants; the broker's are counted separately. With `--kept
+FILE`, the rounds of several short runs become one result. It is loads.json in benchmarks/results.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ SYSTEMS = ("native", "spark", "sink")
 
 
 def become_subreaper() -> None:
-    """Have the kernel give us the descendants whose parents end, so that their CPU seconds are counted here."""
+    """Let the kernel give us descendants whose parents end, so that their CPU seconds are counted here."""
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
 
 
 def reap(spared: int) -> None:
-    """Wait for all descendants, the broker excepted."""
+    """Wait for all descendants except the broker."""
     for child in psutil.Process().children():
         if child.pid != spared:
             os.waitpid(child.pid, 0)
 
 
 class Bench:
-    """A broker with both topics, and a folder for what is loaded."""
+    """A broker with both topics, and a folder for the loaded files."""
 
     def __init__(self, folder: Path, rows: int) -> None:
         self.rows = rows
@@ -78,7 +78,7 @@ class Bench:
         return f"127.0.0.1:{self._broker.port}"
 
     def measure(self, system: str, topic: str, rows: int) -> Row:
-        """One command, and a count of what it wrote."""
+        """Measure one command, and count what it wrote."""
         self._count += 1
         target = self._folder / f"{system}-{self._count}"
         command = self._command(system, topic, target)
@@ -114,7 +114,8 @@ class Bench:
 
 
 def measure_rounds(bench: Bench, count: int, found: list[dict[str, Row]], keep: Callable[[], None]) -> None:
-    """Each system once a round, and then a few records; first what an earlier run has left of a round."""
+    """Measure each system once per round, then a load of a few records. Complete the last round of an earlier run
+    first."""
     wanted = len(complete(found)) + count
     while len(complete(found)) < wanted:
         if len(complete(found)) == len(found):
@@ -133,12 +134,12 @@ def measure_rounds(bench: Bench, count: int, found: list[dict[str, Row]], keep: 
 
 
 def complete(found: list[dict[str, Row]]) -> list[dict[str, Row]]:
-    """The rounds that have all commands."""
+    """Return the rounds that have all commands."""
     return [row for row in found if len(row) == len(SYSTEMS) + 1]
 
 
 def medians_of(found: list[dict[str, Row]]) -> dict[str, Row]:
-    """By system, of all rounds."""
+    """Return medians of all rounds, by system."""
     return {
         system: {key: statistics.median(each[system][key] for each in found) for key in found[0][system]}
         for system in found[0]
@@ -146,7 +147,7 @@ def medians_of(found: list[dict[str, Row]]) -> dict[str, Row]:
 
 
 def main() -> None:
-    """See the module."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(prog="benchmarks.spark.loads", description=__doc__.partition("\n")[0])
     parser.add_argument("--rows", type=int, default=ROWS, help="(%(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="(%(default)s)")

@@ -1,4 +1,4 @@
-"""A program for benchmarks.spark.loads: a topic to Parquet files by Spark alone, without kafkalite.
+"""Copy a topic to Parquet files with Spark alone, without kafkalite, for benchmarks.spark.loads.
 
 python -m benchmarks.spark.parquet_sink SERVERS TOPIC TARGET JARS
 """
@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 
 def main(servers: str, topic: str, target: str, jars: str) -> None:
-    """Load what there is, and end."""
+    """Load all records that exist, and end."""
     settings = {
         "spark.jars": jars,
         "spark.driver.host": "127.0.0.1",

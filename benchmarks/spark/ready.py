@@ -1,9 +1,9 @@
-"""`format("ready")`: a source that has its record batches before it is asked, the ceiling of any source in Python.
+"""Provide `format("ready")`, a Spark source whose record batches exist in advance: the ceiling of any Python source.
 
-Rows look like those of the topic that is measured beside it: the same columns, and the same keys and values again and
-again. Only the offsets are counted on, as each batch needs its own.
+Rows look like those of the topic that is compared with it: the same columns, and the same keys and values repeatedly.
+Only the offsets differ, because each batch needs its own.
 
-Thread rule: Spark makes the objects where it needs them; the batch is made once a worker process.
+Thread rule: Spark creates the objects where it needs them. The batch is built once per worker process.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ STAMP_MS = 1_700_000_000_000
 
 @functools.cache
 def distinct() -> Any:
-    """The keys and values, made once a process."""
+    """Return the keys and values, which are built once per process."""
     return portion(DISTINCT_ROWS)
 
 
 @functools.cache
 def constants(partition: int) -> list[Any]:
-    """The columns that are the same in every batch, by their place in COLUMNS; None for the others."""
+    """Return the columns that are the same in every batch, by their place in COLUMNS; None for the others."""
     import pyarrow as pa
 
     schema = schema_of(COLUMNS)
@@ -48,7 +48,7 @@ def constants(partition: int) -> list[Any]:
 
 
 def batches(partition: int, start: int, end: int) -> Iterator[Any]:
-    """Rows `start` to `end` of a partition."""
+    """Return rows `start` to `end` of a partition."""
     import pyarrow as pa
 
     source = distinct()
@@ -70,7 +70,7 @@ def batches(partition: int, start: int, end: int) -> Iterator[Any]:
 
 
 class ReadyDataSource(DataSource):
-    """Options: `rows` in all, `tasks` that share them."""
+    """The source. Its options are `rows` in total and `tasks` that divide them."""
 
     @classmethod
     def name(cls) -> str:
@@ -84,7 +84,7 @@ class ReadyDataSource(DataSource):
 
 
 class ReadyReader(DataSourceReader):
-    """Each task is a partition of its own."""
+    """Reads the rows; each task is a separate partition."""
 
     def __init__(self, rows: int, tasks: int) -> None:
         self._rows = rows

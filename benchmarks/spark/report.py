@@ -1,4 +1,4 @@
-"""The results of both benchmarks around Spark as tables in Markdown: no figure of docs/benchmarks.md is copied by hand.
+"""Write the results of the Spark benchmarks as Markdown tables for docs/benchmarks.md.
 
 Thread rule: pure functions.
 """
@@ -43,7 +43,7 @@ def spread(row: Row) -> str:
 
 
 def columns(cases: Sequence[Row]) -> Iterator[str]:
-    """Rows of the columnar client alone, one for each codec: records/s, and per CPU second of the client."""
+    """Return a row per codec for the columnar client alone: records/s, and records per CPU second of the client."""
     found = {case["case"]: case["rows"]["kafkalite"] for case in cases}
     yield "| codec | " + " | ".join(title for _, title in READS) + " |"
     yield "| --- |" + " --- |" * len(READS)
@@ -66,7 +66,7 @@ LOADS = (
 
 
 def loads(medians: dict[str, Row]) -> Iterator[str]:
-    """Rows of each way to load a topic into files, as commands; the last one has a few records."""
+    """Return a row per way to load a topic into files. The last row has a few records."""
     yield "| command | CPU s | broker's CPU s | wall time s | MB |"
     yield "| --- | --- | --- | --- | --- |"
     for system, title in (*LOADS, ("few", "five records, `--engine native`")):
@@ -77,7 +77,7 @@ def loads(medians: dict[str, Row]) -> Iterator[str]:
 
 
 def load_facts(result: Row) -> str:
-    """On what, and when."""
+    """Return machine and time of the loads."""
     rounds = [row["load_average"] for each in result["rounds"] for row in each.values()]
     machine = result["machine"]
     return (
@@ -87,7 +87,7 @@ def load_facts(result: Row) -> str:
 
 
 def facts(result: Row) -> str:
-    """On what, and when."""
+    """Return machine and time of the comparison."""
     machine = result["machine"]
     return (
         f"{machine['cpu']}, {machine['core_count']} cores, {machine['time'][:10]}; load average before the run"
@@ -96,7 +96,7 @@ def facts(result: Row) -> str:
 
 
 def versions(result: Row) -> str:
-    """What was compared."""
+    """Return the compared versions."""
     found = result["versions"]
     connector = next(jar for jar in found["connector"] if "sql-kafka" in jar).removesuffix(".jar")
     return (

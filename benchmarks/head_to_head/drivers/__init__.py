@@ -1,9 +1,9 @@
-"""The load programs, one a client, and the command that starts each; README.md has their command line and output.
+"""Compile and find the load programs, one per client; README.md describes their command line and output.
 
-    DRIVERS["kafka-c"].acks      what each --ack means there; an --ack that is not in it is refused by the program
-    command("kafka-c")           ["build/bench/kafka-c"], compiled first where it is missing or older than its sources
+    DRIVERS["kafka-c"].acks      what each --ack means there; the program refuses any other --ack
+    command("kafka-c")           ["build/bench/kafka-c"], compiled first if it is missing or older than its sources
 
-Thread rule: any thread, any process; a program appears under its name only when it is whole.
+Thread rule: any thread and any process. A program appears under its name only when it is complete.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ DRIVERS: Mapping[str, Driver] = {driver.name: driver for driver in TABLE}
 
 
 class Missing(RuntimeError):
-    """A driver cannot run here: its text says what is not installed."""
+    """A driver cannot run on this machine. The text says what is not installed."""
 
 
 def command(name: str) -> list[str]:
-    """What to run, before the words of README.md; KeyError for a name that is none, Missing where it cannot run."""
+    """Return the start of a driver's command line. Raises KeyError for an unknown name, Missing if it cannot run."""
     driver = DRIVERS[name]
     make = {"C": _compiled, "Java": _java, "Python": _interpreted}
     return make[driver.language](driver)
@@ -89,7 +89,7 @@ def _is_older(target: Path, sources: Iterable[Path]) -> bool:
 
 
 def _build(driver: Driver, arguments: list[str]) -> None:
-    """Runs a compiler; Missing when it looked for a header or library in vain, RuntimeError for what else it says."""
+    """Run a compiler. Raises Missing for a missing header or library, RuntimeError for any other error."""
     environment = {**os.environ, "LC_ALL": "C"}
     done = subprocess.run(
         arguments, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, env=environment, check=False

@@ -1,7 +1,8 @@
-"""activemq-stomp: ActiveMQ's STOMP port through stomp.py; a queue named like the topic, persistent messages.
+"""Load driver activemq-stomp: ActiveMQ's STOMP port through stomp.py, with persistent messages.
 
-STOMP has no batches. With an acknowledgement each message asks for a receipt, and at most batch * in-flight wait for
-theirs; without, nothing is answered. Consuming prefetches 10,000 messages and acknowledges nothing (ack:auto).
+The queue has the topic's name. STOMP has no batches. With an acknowledgement, each message requests a receipt, and at
+most batch * in-flight receipts are outstanding. Without, nothing is answered. Consuming prefetches 10,000 messages and
+acknowledges nothing (ack:auto).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ CONTENT = "application/octet-stream"
 
 
 class Listener(stomp.ConnectionListener):
-    """Ends the program at what is an error."""
+    """Ends the program on an error."""
 
     def on_error(self, frame: stomp.utils.Frame) -> None:
         end_with(NAME, f"the broker reported an error: {frame.headers.get('message', frame.body)}")
@@ -29,7 +30,7 @@ class Listener(stomp.ConnectionListener):
 
 
 class Receipts(Listener):
-    """Counts receipts, and lets so many messages be without one."""
+    """Counts receipts, and limits the number of outstanding ones."""
 
     def __init__(self, run: Run, window: int) -> None:
         self._run = run
@@ -76,7 +77,7 @@ def produce(run: Run) -> None:
 
 
 class Messages(Listener):
-    """Takes messages, and says when the last one came."""
+    """Receives messages, and reports the last one."""
 
     def __init__(self, run: Run) -> None:
         self._run = run

@@ -1,7 +1,7 @@
-"""classic: kafkalite's own Kafka 0.7 (kafkalite.classic), Producer and SimpleConsumer, as a program uses them.
+"""Load driver classic: kafkalite's own client for Kafka 0.7 (Producer and SimpleConsumer), as a program uses it.
 
-A batch is the messages of one send, which is one PRODUCE request; nothing is acknowledged. The consumer fetches 1 MB
-at a time, and at the end of the log asks again after a pause, since 0.7 knows no waiting fetch.
+A batch is the messages of one send, which is one PRODUCE request. Nothing is acknowledged. The consumer fetches 1 MB at
+a time. At the end of the log it fetches again after a pause, because a fetch of 0.7 cannot wait.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NEVER = 2**31 - 1
 
 
 def open_producer(run: Run) -> Producer:
-    """Never connects anew in between: messages of two connections have no order."""
+    """Open a producer that never reconnects, because messages of two connections have no order."""
     config = ProducerConfig(
         broker_list=f"0:{run.host}:{run.port}",
         max_message_size=max(1_000_000, run.size),
@@ -43,7 +43,7 @@ def produce(run: Run) -> None:
 
 
 def read(run: Run, take: Callable[[list[bytes]], None], done: Callable[[], bool]) -> None:
-    """Hands over what each fetch of partition 0 brings, from the first message, until `done`."""
+    """Pass the messages of each fetch of partition 0 on, from the first message until `done`."""
     consumer, offset = SimpleConsumer(run.host, run.port), 0
     while not done():
         found = consumer.fetch(run.topic, 0, offset, FETCH_SIZE)

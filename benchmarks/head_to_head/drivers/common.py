@@ -1,12 +1,12 @@
-"""What the load programs in Python share: driver.h's twin, command line to line of JSON.
+"""Common parts of the Python load drivers, from the command line to the line of JSON; driver.h is the same in C.
 
     run = Run.open("classic", acks=("none",))
     run.begin() ── run.advance(messages so far), run.receive(payloads) ... ── run.end() ── run.report("client 1.2")
 
-A latency message begins with its stamp: int64 nanoseconds when it was due, int64 number, from 0.
+A latency message begins with a stamp: its due time in nanoseconds and its number from 0, both int64.
 
-Threads: main works; a daemon thread ends the program with a sentence when nothing moved for --timeout seconds;
-`latency` receives in a thread of its own.
+Thread rule: main works. A daemon thread ends the program with an error if there is no progress for --timeout seconds.
+`latency` receives in a separate thread.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ WATCH_INTERVAL_S = 0.25
 
 
 class Failure(Exception):
-    """The run cannot go on; the text is the sentence to say."""
+    """The run cannot continue. The text is the error message."""
 
 
 def bucket_of(value: int) -> int:
-    """Log-linear: 128 buckets from each power of two to the next."""
+    """Return the bucket of a value. Buckets are log-linear: 128 from each power of two to the next."""
     shift = max(value.bit_length() - 1 - SUB_BUCKET_BITS, 0)
     return (shift << SUB_BUCKET_BITS) + (value >> shift)
 
 
 def bucket_end(bucket: int) -> int:
-    """The first value above the bucket."""
+    """Return the first value above a bucket."""
     shift = max((bucket >> SUB_BUCKET_BITS) - 1, 0)
     return (bucket - (shift << SUB_BUCKET_BITS) + 1) << shift
 
 
 def cpu_seconds() -> float:
-    """User and system time of this process, all threads."""
+    """Return user and system time of this process, of all threads."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 class Run:
-    """One run of one program; its options are attributes."""
+    """One run of one program. Its options are attributes."""
 
     def __init__(self, driver: str, options: argparse.Namespace) -> None:
         self.driver = driver
@@ -79,14 +79,14 @@ class Run:
 
     @classmethod
     def open(cls, driver: str, acks: Sequence[str]) -> Run:
-        """The run that the command line asks for, its watchdog started; the first of `acks` is the usual one."""
+        """Start the run of the command line, with its watchdog. The first of `acks` is the default."""
         run = cls(driver, parse(driver, acks))
         threading.Thread(target=run._watch, daemon=True).start()
         return run
 
     @property
     def window(self) -> int:
-        """Messages that may be outstanding where the protocol has no batches."""
+        """The number of outstanding messages, for protocols without batches."""
         return self.batch * self.in_flight
 
     def begin(self) -> None:
@@ -94,7 +94,7 @@ class Run:
         self._began_s = time.monotonic()
 
     def advance(self, count: int) -> None:
-        """So many messages are done, from the first."""
+        """Record that this many messages are done, counted from the first."""
         self.count = self.moved = count
         if count >= self._next_mark:
             self.marks.append((time.monotonic() - self._began_s, count))
@@ -103,7 +103,8 @@ class Run:
                 self._next_mark = sys.maxsize
 
     def receive(self, payloads: Sequence[bytes]) -> None:
-        """These came; all must have one size. What is beyond the last one asked for is not counted."""
+        """Record received messages, which must all have one size. Messages after the last requested one are not
+        counted."""
         payloads = payloads[: self.messages - self.count]
         if not payloads:
             return
@@ -124,7 +125,7 @@ class Run:
             self.bytes = self.messages * self.size
 
     def report(self, client: str) -> NoReturn:
-        """Prints the line of JSON and ends: tearing a client down is nobody's question."""
+        """Print the line of JSON and end the process, without closing the client."""
         result = {
             "driver": self.driver,
             "client": client,
@@ -143,7 +144,7 @@ class Run:
         os._exit(0)
 
     def payload(self) -> bytes:
-        """A payload of the run's size."""
+        """Return a payload of the run's size."""
         return bytes(ord("a") + i % 26 for i in range(self.size))
 
     # ---- latency ----------------------------------------------------------------------------------------------------
@@ -151,8 +152,11 @@ class Run:
     def latency(
         self, send: Callable[[bytes], object], flush: Callable[[], object] | None, receive: Callable[[], object]
     ) -> None:
-        """Sends on schedule in this thread, flushes after all that were due at once, while `receive` runs in another
-        until `received` is `total`. Both clients are connected and the receiver subscribed before."""
+        """Run a latency test: send on schedule in this thread, and flush after all messages that were due together.
+
+        `receive` runs in another thread until `received` is `total`. Both clients must be connected, and the receiver
+        subscribed.
+        """
         tail = self.payload()[STAMP.size :]
         self.origin_ns = time.monotonic_ns() + START_DELAY_NS
         receiver = threading.Thread(target=guarded, args=(self.driver, receive), daemon=True)
@@ -169,7 +173,7 @@ class Run:
         self.end()
 
     def receive_stamped(self, payload: bytes) -> None:
-        """A message of a latency run came: they must come whole and in order, each once."""
+        """Record a message of a latency run. Messages must arrive complete, in order and once each."""
         now_ns = time.monotonic_ns()
         if len(payload) != self.size:
             raise Failure(f"a message has {len(payload)} bytes, not {self.size}; use a new topic")
@@ -213,7 +217,7 @@ class Run:
 
 
 class Confirms:
-    """Which delivery tags are confirmed: singly or all up to one, in any order."""
+    """Tracks which delivery tags are confirmed: singly, or all up to one, in any order."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -233,14 +237,14 @@ class Confirms:
 
 
 def end_with(driver: str, sentence: str) -> NoReturn:
-    """Status 1 and a sentence on standard error, from any thread."""
+    """End the program with an error message and status 1, from any thread."""
     sys.stderr.write(f"{driver}: {sentence}\n")
     sys.stderr.flush()
     os._exit(1)
 
 
 def guarded(driver: str, work: Callable[[], object]) -> None:
-    """Does the work; whatever it raises ends the program with a sentence."""
+    """Run a function. Any exception ends the program with an error message."""
     try:
         work()
     except Exception as error:  # noqa: BLE001 - clients raise classes of their own, and a thread's would pass unseen
@@ -248,7 +252,7 @@ def guarded(driver: str, work: Callable[[], object]) -> None:
 
 
 def parse(driver: str, acks: Sequence[str]) -> argparse.Namespace:
-    """The command line of README.md; ends with status 2 and a sentence where it is wrong."""
+    """Parse the command line of README.md. Errors end the program with a message and status 2."""
     parser = _Parser(prog=driver, add_help=False, allow_abbrev=False)
     parser.add_argument("mode", choices=("produce", "consume", "latency"))
     parser.add_argument("--host", default="127.0.0.1")

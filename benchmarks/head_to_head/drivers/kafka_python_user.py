@@ -1,7 +1,7 @@
-"""kafka-python-user: confluent-kafka as a Python program uses it, for kafkalite, Apache Kafka and the null broker.
+"""Load driver kafka-python-user: confluent-kafka as a Python program uses it, for all brokers with Kafka's protocol.
 
-The settings are kafka_c.c's, where they are said; what differs is a Python call for each produce and each 500 consumed.
-Producing polls as the documentation of confluent-kafka has it, with a report of failures only.
+The settings are those of kafka_c.c. The difference is a Python call for each produced message, and for each 500
+consumed. While producing, it polls as confluent-kafka's documentation does, with reports of failures only.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def open_consumer(run: Run) -> Consumer:
 
 
 def payloads(messages: list[Message]) -> list[bytes]:
-    """Their values; Failure for the first that is an error."""
+    """Return the values of messages. Raises Failure for the first error."""
     for message in messages:
         if message.error() is not None:
             raise Failure(f"fetching failed: {message.error()}")

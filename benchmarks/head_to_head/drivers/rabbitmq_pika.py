@@ -1,7 +1,7 @@
-"""rabbitmq-pika: RabbitMQ through pika; rabbitmq_c.c's queue and messages.
+"""Load driver rabbitmq-pika: RabbitMQ through pika, with the queue and messages of rabbitmq_c.c.
 
-BlockingConnection, as pika's own documentation has it; but publishing with confirms uses SelectConnection, since with
-the other one message would be in flight. Consuming is by callback and without acknowledgements; through
+It uses BlockingConnection, as pika's documentation does. Only publishing with confirms uses SelectConnection, because
+BlockingConnection allows one message in flight. Consuming uses a callback, without acknowledgements. Through
 SelectConnection it was no faster, and cost the broker half as much again.
 """
 
@@ -39,7 +39,7 @@ def produce_unconfirmed(run: Run) -> None:
 
 
 class Client:
-    """A SelectConnection; `ready` is called with its channel once that is open."""
+    """A SelectConnection that calls `ready` with its channel once this is open."""
 
     def __init__(self, run: Run, ready: Callable[[Any], None]) -> None:
         self.connection = pika.SelectConnection(
@@ -52,7 +52,7 @@ class Client:
         self._stopped = False
 
     def loop(self) -> None:
-        """Returns after stop()."""
+        """Run the connection's loop until stop()."""
         self.connection.ioloop.start()
 
     def stop(self) -> None:
@@ -123,7 +123,7 @@ def consume(run: Run) -> None:
 
 
 def latency(run: Run) -> None:
-    """Two connections; without confirms, which BlockingConnection would wait for one by one."""
+    """Measure latency over two connections, without confirms, because BlockingConnection waits for each one."""
     sending, reading = (pika.BlockingConnection(parameters(run)).channel() for _ in range(2))
     sending.queue_declare(run.topic, durable=True)
 

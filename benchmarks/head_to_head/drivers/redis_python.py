@@ -1,7 +1,7 @@
-"""redis-py: Redis streams through redis-py, with hiredis' parser where that is installed.
+"""Load driver redis-py: Redis streams through redis-py, with hiredis' parser if it is installed.
 
-A batch is a pipeline without MULTI; redis-py reads all its replies before it goes on, so that one batch is in flight
-whatever --in-flight says. Consuming is XREAD of 1000 entries after the last one.
+A batch is a pipeline without MULTI. redis-py reads all its replies before it continues, so one batch is in flight
+regardless of --in-flight. Consuming is XREAD of 1000 entries after the last one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def produce(run: Run) -> None:
 
 
 def read(client: redis.Redis, topic: str, last: bytes, count: int) -> tuple[list[bytes], bytes]:
-    """The next entries' payloads, at least one, and the last one's id."""
+    """Return the payloads of the next entries, at least one, and the last entry's id."""
     while not (found := client.xread({topic: last}, count=count, block=100)):
         pass
     entries = found[0][1]

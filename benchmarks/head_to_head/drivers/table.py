@@ -1,4 +1,4 @@
-"""Each load program: what it talks to, how it is made, what each --ack means there, what to say beside its figures."""
+"""List the load drivers: their system, how they are built, what each --ack means, and notes for the tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True)
 class Driver:
-    """One row."""
+    """One load driver."""
 
     name: str
     systems: tuple[str, ...]
