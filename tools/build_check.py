@@ -1,6 +1,6 @@
-"""Builds sdist and wheel, checks their contents, and runs broker and console from the wheel in a fresh environment.
+"""Build sdist and wheel, check their contents, and run broker and console from the wheel in a new environment.
 
-Everything happens in a temporary directory outside the tree, so that nothing can be imported from it by accident.
+Everything is done in a temporary directory outside of the tree, so that nothing is imported from the tree by accident.
 """
 
 import os
@@ -61,13 +61,13 @@ with kafkalite.Broker(listeners="kafka://127.0.0.1:0") as broker:
 
 
 def run(*command: str | Path, cwd: Path, **environment: str) -> None:
-    """One program, shown, that must succeed."""
+    """Print and run one program, which must succeed."""
     print("+", *command, flush=True)
     subprocess.run(command, cwd=cwd, check=True, env={**os.environ, **environment})
 
 
 def check_contents(sdist: Path, wheel: Path) -> None:
-    """What a user needs is in, what belongs to the build is not."""
+    """Check that the archives contain what users need, and nothing that belongs to the build."""
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
     for needed in ("ext/kafkalite/_native/wire/cursor.pxd", "setup.py", "LICENSE", "README.md", "kafkalite/py.typed"):
@@ -85,7 +85,7 @@ def check_contents(sdist: Path, wheel: Path) -> None:
 
 
 def main() -> None:
-    """Raises, and so ends with a status other than 0, at the first thing that is wrong."""
+    """Run all checks. Raises for the first failure, so the exit status is not 0."""
     with tempfile.TemporaryDirectory(prefix="kafkalite-build-") as name:
         scratch = Path(name)
         run(sys.executable, "-m", "build", "--outdir", scratch / "dist", str(ROOT), cwd=scratch)

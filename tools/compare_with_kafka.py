@@ -1,10 +1,10 @@
-"""Compares the generated field tables with Apache Kafka's own message specifications.
+"""Compare the generated field tables with Apache Kafka's own message specifications.
 
     python tools/compare_with_kafka.py KAFKA/clients/src/main/resources/common/message
 
-The tables come from kio (tools/generate_messages.py); this is the second opinion: names, types, versions, nullability,
-tags, defaults and whether a field may be dropped. Prints one line per difference and exits 1 if there is any in a
-version that both know. Kafka's directory is not part of this repository.
+The tables are generated from kio (tools/generate_messages.py). This is an independent check of names, types, versions,
+nullability, tags, defaults and whether a field may be dropped. It prints one line per difference, and exits with status
+1 if there is any in a version that both support. Kafka's directory is not part of this repository.
 """
 
 from __future__ import annotations

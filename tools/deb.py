@@ -1,9 +1,9 @@
-"""Makes a Debian package of a wheel: everything under /opt/kafkalite, with systemd's unit, a user and a configuration.
+"""Make a Debian package of a wheel: everything under /opt/kafkalite, with systemd units, a user and a configuration.
 
     python -m tools.deb dist/kafkalite-0.1.0-cp311-cp311-manylinux_2_28_x86_64.whl      (Debian 12: Python 3.11)
 
-What the wheel needs is fetched as wheels, and comes along: of Debian it depends on its Python alone. Needs dpkg-deb.
-With that Python on this machine, the package contains bytecode, which the service's user could not write. With
+The wheel's dependencies are downloaded as wheels and included, so the package depends only on Debian's Python. Needs
+dpkg-deb. If this machine has that Python, the package contains bytecode, which the service's user could not write. With
 SOURCE_DATE_EPOCH, the same wheels give the same package.
 """
 
@@ -59,14 +59,14 @@ if [ -d /run/systemd/system ] && [ "$1" = remove ]; then systemctl stop 'kafkali
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:
-    """A file of the package."""
+    """Write a file of the package."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     path.chmod(mode)
 
 
 def install(target: Path, wheel: Path, number: str, arch: str, constraints: Path | None = None) -> None:
-    """Install a wheel and what it needs into a directory, as /opt/kafkalite/lib will have it."""
+    """Install a wheel and its dependencies into a directory, as in /opt/kafkalite/lib."""
     platforms = [f"--platform=manylinux_2_{minor}_{arch}" for minor in range(17, 29)]
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--implementation=cp"]
     command += [f"--python-version={number}", *platforms, f"--platform=manylinux2014_{arch}", "--no-compile"]
@@ -93,7 +93,7 @@ def install(target: Path, wheel: Path, number: str, arch: str, constraints: Path
 
 
 def fill(root: Path, wheel: Path, number: str, arch: str, constraints: Path | None = None) -> None:
-    """What is installed, and what installs it."""
+    """Write the installed files and the package's control files."""
     python = f"{number[0]}.{number[1:]}"
     install(root / "opt/kafkalite/lib", wheel, number, arch, constraints)
     write(root / "opt/kafkalite/bin/kafkalite", COMMAND.format(python=python), 0o755)
@@ -113,7 +113,7 @@ def fill(root: Path, wheel: Path, number: str, arch: str, constraints: Path | No
 
 
 def package(root: Path, wheel: Path, number: str, arch: str, constraints: Path | None = None) -> None:
-    """Write the package beside the wheel; `root` is its scratch directory."""
+    """Write the package next to the wheel. `root` is its scratch directory."""
     shutil.rmtree(root, ignore_errors=True)
     fill(root, wheel, number, arch, constraints)
     # The compressed blocks depend on the number of threads.

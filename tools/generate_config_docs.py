@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the tables in kafkalite.settings. `--check` only compares, for the tests."""
+"""Write docs/configuration.md from the tables in kafkalite.settings. With `--check`, only compare, for the tests."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -57,12 +57,12 @@ UNITS = {
 
 
 def cell(text: str) -> str:
-    """Text inside a table."""
+    """Return text escaped for a table cell."""
     return text.replace("|", "\\|").replace("\n", " ")
 
 
 def default_text(row: Setting) -> str:
-    """The default, with a reading in larger units where it is a round number of them."""
+    """Return the default value, also in larger units if it is a round number of them."""
     if row.default_text:
         return row.default_text
     text = row.render(row.default)
@@ -77,7 +77,7 @@ def default_text(row: Setting) -> str:
 
 
 def bounds_text(row: Setting) -> str:
-    """What values are legal beyond the type."""
+    """Return the legal values, beyond the type."""
     if row.choices:
         return ", ".join(f"`{choice}`" for choice in row.choices)
     low = f"≥ {row.low:g}" if row.low is not None else ""
@@ -86,12 +86,12 @@ def bounds_text(row: Setting) -> str:
 
 
 def type_text(row: Setting) -> str:
-    """Type and unit."""
+    """Return type and unit."""
     return f"{row.type.name.lower()}, {row.unit}" if row.unit else row.type.name.lower()
 
 
 def description(row: Setting) -> str:
-    """What it does, whether it does, and its other names."""
+    """Return what a setting does, whether it has an effect, and its other names."""
     aliases = f" Also called {', '.join(f'`{alias}`' for alias in row.aliases)}." if row.aliases else ""
     text = EFFECTS[row.effect]
     effect = f" *{text[:1].upper()}{text[1:]}.*" if text else ""
@@ -99,7 +99,7 @@ def description(row: Setting) -> str:
 
 
 def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    """The lines of a Markdown table."""
+    """Return the lines of a Markdown table."""
     names = list(header)
     yield f"| {' | '.join(names)} |"
     yield f"| {' | '.join('---' for _ in names)} |"
@@ -108,27 +108,27 @@ def table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]
 
 
 def broker_rows() -> Iterator[list[str]]:
-    """One row a broker setting; those that can be altered while running are marked."""
+    """Return a row per broker setting, with a mark for those that can be changed at run time."""
     for key, row in BROKER_SETTINGS.items():
         name = f"`{key}`" + (" ↻" if row.dynamic else "")
         yield [name, type_text(row), default_text(row), bounds_text(row), description(row)]
 
 
 def plain_rows(settings: dict[str, Setting]) -> Iterator[list[str]]:
-    """One row a setting of groups, or of client metrics."""
+    """Return a row per setting of groups or of client metrics."""
     for key, row in settings.items():
         yield [f"`{key}`", type_text(row), default_text(row), bounds_text(row), description(row)]
 
 
 def topic_rows() -> Iterator[list[str]]:
-    """One row a topic setting."""
+    """Return a row per topic setting."""
     for key, row in TOPIC_SETTINGS.items():
         keys = ", ".join(f"`{broker_key}`" for broker_key, _ in row.broker_keys)
         yield [f"`{key}`", type_text(row), default_text(row), bounds_text(row), description(row), keys]
 
 
 def without_effect() -> Iterator[str]:
-    """The settings of topics that do nothing, by name."""
+    """Return the topic settings without effect, by name."""
     for effect, title in ((Effect.LATER, "with a later release"), (Effect.NONE, "without effect here")):
         keys = [f"`{key}`" for key, row in TOPIC_SETTINGS.items() if row.effect is effect]
         if keys:
@@ -136,7 +136,7 @@ def without_effect() -> Iterator[str]:
 
 
 def document() -> str:
-    """The whole file."""
+    """Return the whole page."""
     lines = [
         OPENING,
         "## Topic settings",
@@ -179,7 +179,7 @@ def document() -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status 1 when `--check` finds the file out of date."""
+    """Write the page. With `--check`, return 1 if it is out of date."""
     text = document()
     if arguments == ["--check"]:
         if TARGET.read_text(encoding="utf-8") != text:

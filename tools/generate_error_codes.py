@@ -1,7 +1,7 @@
-"""Writes error_codes.pxd, the protocol's error codes for native code, from the table in kafkalite/errors.py.
+"""Write error_codes.pxd, the protocol's error codes for native code, from the table in kafkalite/errors.py.
 
 python -m tools.generate_error_codes            write the file
-python -m tools.generate_error_codes --check    exit 1 when it is stale
+python -m tools.generate_error_codes --check    exit 1 if it is out of date
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ cdef enum:
 
 
 def document() -> str:
-    """The whole file."""
+    """Return the whole file."""
     return HEAD + "".join(f"    {code.name} = {code.value}\n" for code in ErrorCode)
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the file, or with --check says whether it is fresh."""
+    """Write the file. With --check, return 1 if it is out of date."""
     if "--check" in arguments:
         fresh = TARGET.exists() and TARGET.read_text(encoding="utf-8") == document()
         if not fresh:

@@ -1,16 +1,16 @@
-"""Writes kafkalite/wire/protocol/messages/*.py and kafkalite/wire/protocol/api_table.py from kio's schemas.
+"""Write kafkalite/wire/protocol/messages/*.py and kafkalite/wire/protocol/api_table.py from kio's schemas.
 
     python tools/generate_messages.py            write the modules
-    python tools/generate_messages.py --check    exit 1 and name the files that are stale
+    python tools/generate_messages.py --check    exit 1 and name the files that are out of date
 
-kio (a development dependency) has one frozen dataclass per message and version. Here the versions of a message are laid
-over one another: one mutable dataclass holds the union of their fields, and a table beside it says which versions carry
-which field, since when it may be null, and which tag it has. The codec compiles that table; nothing at run time imports
-kio.
+kio (a development dependency) has one frozen dataclass per message and version. This tool merges the versions of a
+message into one mutable dataclass with all their fields, and a field table. For each field, the table has the versions
+that contain it, the versions in which it may be null, and its tag. The codec compiles this table; kio is not imported
+at run time.
 
-kio renames durations and times (`throttle_time`) and gives them rich types; the wire's own name and integer are
-restored, because a handler answers milliseconds anyway. What kio does not carry is in two lists below: MUST_FIT, and
-LATER, the versions that are newer than kio's.
+kio renames durations and times (`throttle_time`) and gives them rich types. The tool restores the wire's name and
+integer, because handlers compute in milliseconds. Two lists supply what kio lacks: MUST_FIT, and LATER for versions
+newer than kio's.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ ZERO_UUID = "ZERO_UUID"
 
 @dataclasses.dataclass
 class Field:
-    """One field of a struct over all versions; `versions` and `nullable` are sets of message versions."""
+    """One field of a struct over all versions. `versions` and `nullable` are sets of message versions."""
 
     name: str
     kind: str  # as in the table: "int32", "[]string", "[]MetadataResponseTopic", "Cursor"
@@ -191,7 +191,7 @@ def load_message(api_name: str, direction: Direction) -> Message:
 def add_version(
     message: Message, version: int, changes: dict[str, tuple[list[tuple[str, str, str, bool]], list[str]]]
 ) -> None:
-    """A version that kio lacks: the newest of kio's with the changes of LATER."""
+    """Add a version that kio lacks: kio's newest with the changes of LATER."""
     before = message.versions[-1]
     if version != before + 1:
         raise SystemExit(f"{message.name}: version {version} of LATER does not follow kio's newest, {before}")
@@ -222,7 +222,7 @@ def add_version(
 
 
 def innermost_first(structs: list[Struct]) -> list[Struct]:
-    """A class must exist before a field of another names it."""
+    """Sort structs so that each comes after those that its fields use."""
     by_name = {struct.name: struct for struct in structs}
     ordered: dict[str, Struct] = {}
 
@@ -250,7 +250,7 @@ def collect_structs(entity: Any, version: int, into: dict[str, list[tuple[int, t
 
 
 def unwrap(hint: Any) -> tuple[Any, bool, bool]:
-    """The innermost type, whether it is an array, whether the field may be null."""
+    """Return the innermost type, whether it is an array, and whether the field may be null."""
     nullable = False
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         nullable = True
@@ -264,7 +264,8 @@ def unwrap(hint: Any) -> tuple[Any, bool, bool]:
 
 
 def merge_fields(struct: str, found: list[tuple[int, type]]) -> list[Field]:
-    """Newest version first; a field that only older versions have goes behind the one it followed there."""
+    """Merge the fields of all versions, newest first. A field of older versions only keeps its place after its
+    predecessor."""
     merged: list[Field] = []
     for version, entity in sorted(found, key=lambda item: item[0], reverse=True):
         position = 0
@@ -354,7 +355,7 @@ def absorb(struct: str, into: Field, field: Field) -> None:
 
 
 def rename_shared_names(request: Message, response: Message) -> None:
-    """Request and response live in one module: a struct name that both use gets the message's name in front."""
+    """Prefix a struct name that request and response share with the message's name, because both are in one module."""
     shared = {struct.name for struct in request.structs} & {struct.name for struct in response.structs}
     for message in (request, response):
         for struct in message.structs:
@@ -367,7 +368,7 @@ def rename_shared_names(request: Message, response: Message) -> None:
 
 
 def version_range(versions: set[int], newest: int) -> str:
-    """Kafka's spelling: "3+", "0-7", "4", and "" for none."""
+    """Return versions in Kafka's notation: "3+", "0-7", "4", or "" for none."""
     if not versions:
         return ""
     first, last = min(versions), max(versions)

@@ -1,11 +1,11 @@
 """Generate kafkalite/broker/cluster/metadata_types.py and control_types.py from the schemas inside Kafka's jars.
 
     python -m tools.generate_metadata_records FOLDER           write the modules
-    python -m tools.generate_metadata_records FOLDER --check   exit 1 and name the files that are stale
+    python -m tools.generate_metadata_records FOLDER --check   exit 1 and name the files that are out of date
 
-FOLDER holds the jars of one release: kafka-metadata (the records of a cluster's metadata log) and kafka-clients (the
-control records that the quorum writes there). kio lacks the former. The output has the form of the protocol's messages
-(tools.generate_messages).
+FOLDER contains two jars of one release: kafka-metadata, with the records of a cluster's metadata log, which kio lacks;
+and kafka-clients, with the control records that the quorum writes there. The output has the form of the protocol's
+messages (tools.generate_messages).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CONTROL = {
 
 
 def schemas(folder: Path, jar: str, path: str) -> list[dict[str, Any]]:
-    """The schemas below a path of a jar."""
+    """Return the schemas below a path of a jar."""
     (found,) = [each for each in folder.glob(f"{jar}-[0-9]*.jar") if "sources" not in each.name]
     with zipfile.ZipFile(found) as archive:
         names = [name for name in archive.namelist() if name.startswith(path) and name.endswith(".json")]
@@ -51,7 +51,7 @@ def schemas(folder: Path, jar: str, path: str) -> list[dict[str, Any]]:
 
 
 def load(schema: dict[str, Any]) -> Message:
-    """A schema as a message of the generator's."""
+    """Return a schema as a Message of tools.generate_messages."""
     versions = numbers(schema["validVersions"], range(100))
     flexible = set(numbers(schema["flexibleVersions"], versions))
     structs = load_structs(schema["name"], schema["fields"], versions)
@@ -59,7 +59,7 @@ def load(schema: dict[str, Any]) -> Message:
 
 
 def load_structs(name: str, fields: list[dict[str, Any]], versions: list[int]) -> list[Struct]:
-    """A struct and those inside it."""
+    """Return a struct and those inside it."""
     found = [Struct(name, [load_field(field, versions) for field in fields])]
     for field in fields:
         if "fields" in field:
@@ -68,7 +68,7 @@ def load_structs(name: str, fields: list[dict[str, Any]], versions: list[int]) -
 
 
 def load_field(field: dict[str, Any], versions: list[int]) -> Field:
-    """A field of a schema."""
+    """Return a field of a schema."""
     return Field(
         name=snake(field["name"]),
         kind=field["type"],
@@ -82,7 +82,7 @@ def load_field(field: dict[str, Any], versions: list[int]) -> Field:
 
 
 def default(field: dict[str, Any]) -> str:
-    """A Python literal, as the generator of messages has it."""
+    """Return a default as a Python literal, as in tools.generate_messages."""
     kind, given = field["type"], str(field.get("default", ""))
     if given == "null":
         return "None"
@@ -98,7 +98,7 @@ def default(field: dict[str, Any]) -> str:
 
 
 def numbers(text: str, known: list[int] | range) -> list[int]:
-    """Kafka's "1+", "0-2", "1" or nothing, within the versions that there are."""
+    """Return the versions in Kafka's "1+", "0-2", "1" or nothing, within the existing versions."""
     if text in ("", "none"):
         return []
     first, _, last = text.rstrip("+").partition("-")
@@ -107,13 +107,13 @@ def numbers(text: str, known: list[int] | range) -> list[int]:
 
 
 def snake(name: str) -> str:
-    """BrokerId is broker_id, KRaftVersion kraft_version."""
+    """Convert BrokerId to broker_id, and KRaftVersion to kraft_version."""
     spelled = name.replace("KRaft", "Kraft")
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", spelled).lower()
 
 
 def render(about: str, messages: list[tuple[int, Message]], release: str) -> str:
-    """A module with all of these records, and the table of them behind."""
+    """Return a module with all these records, followed by their table."""
     names: set[str] = set()
     lines: list[str] = []
     for _, message in messages:

@@ -1,4 +1,4 @@
-"""Makes the virtual environment, or says in one line which packages the machine lacks. Standard library only."""
+"""Create the virtual environment, or print which packages the machine lacks. Uses only the standard library."""
 
 import importlib.util
 import shutil
@@ -11,7 +11,7 @@ APT = "apt install git make gcc python3-venv python3-dev"
 
 
 def main(directory: str) -> None:
-    """Ends with status 1 and a sentence when something is missing."""
+    """Create the environment. If something is missing, end with a message and status 1."""
     if sys.version_info < (3, 11):  # noqa: UP036  # this is where an older one is told
         sys.exit(
             f"kafkalite needs Python 3.11 or newer, this is {sys.version.split()[0]}; set PYTHON=/path/to/python3.11"

@@ -1,9 +1,7 @@
 """Write the tables of measurements in README.md, docs and benchmarks/README.md from benchmarks/results.
 
-`--check` only compares, for the tests.
-
-After a new measurement (`make bench-parts`, or `kafkalite bench --out benchmarks/results/head_to_head`), run
-`make docs`: no figure is copied by hand.
+With `--check`, only compare, for the tests. After a new measurement (`make bench-parts`, or `kafkalite bench --out
+benchmarks/results/head_to_head`), run `make docs`. So no figure is copied by hand.
 """
 
 import json
@@ -45,13 +43,13 @@ YARDSTICK = "null-append"
 
 
 def load(name: str) -> dict[str, Any]:
-    """One result file."""
+    """Read one result file."""
     result: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
     return result
 
 
 def side_by_side() -> Iterator[str]:
-    """Rows of kafkalite compared with the yardstick in the same run."""
+    """Return rows of kafkalite compared with the yardstick in the same run."""
     yield "| case | messages/s | vs. null broker | broker CPU s/million | vs. null broker |"
     yield "| --- | --- | --- | --- | --- |"
     for name, case_name, title in SIDE_BY_SIDE:
@@ -65,7 +63,7 @@ def side_by_side() -> Iterator[str]:
 
 
 def alone() -> Iterator[str]:
-    """Rows of figures that are compared with nothing."""
+    """Return rows of figures without a comparison."""
     startup, partitions = load("startup"), load("partitions")
     connections, recovery = load("connections"), load("recovery")["shapes"]
     count, size = connections["connection_count"], connections["bytes_per_connection"]
@@ -81,7 +79,7 @@ def alone() -> Iterator[str]:
 
 
 def machine_of_parts() -> str:
-    """Return one sentence with the machine, date and commit of the parts."""
+    """Return one sentence with the machine, date and commit of the path benchmarks."""
     machine = load("throughput-produce")["machine"]
     return (
         f"{machine['cpu']}, {machine['core_count']} cores, Python {machine['python']}, {machine['time'][:10]}, commit"
@@ -90,17 +88,17 @@ def machine_of_parts() -> str:
 
 
 def table() -> str:
-    """Return kafkalite's figures of its own."""
+    """Return the table of kafkalite's figures without a comparison."""
     return "\n".join(["", *alone(), "", machine_of_parts(), "", ""])
 
 
 def null_broker() -> str:
-    """Return kafkalite compared with the null broker."""
+    """Return the table of kafkalite compared with the null broker."""
     return "\n".join(["", *side_by_side(), "", machine_of_parts(), "", ""])
 
 
 def guarantees() -> str:
-    """What each guarantee costs, between its markers."""
+    """Return the table of what each guarantee costs."""
     result = load("guarantees")
     rows = ["", "| guarantee | messages/s | broker CPU s/million |", "| --- | --- | --- |"]
     rows += [
@@ -117,7 +115,7 @@ def guarantees() -> str:
 
 
 def comparison() -> str:
-    """Return the tables of the run that is kept, and its plots."""
+    """Return the tables of the comparison with other brokers, and its plots."""
     from benchmarks.head_to_head import page, report
 
     pictures = [
@@ -127,7 +125,7 @@ def comparison() -> str:
 
 
 def small_comparison() -> str:
-    """Return the table of the README."""
+    """Return the README's table."""
     from benchmarks.head_to_head import report
 
     results = report.Results.load(HEAD_TO_HEAD)
@@ -149,7 +147,7 @@ CLASSIC = (
 
 
 def classic() -> str:
-    """Return Kafka 0.7's protocol compared with the current one."""
+    """Return the table of Kafka 0.7's protocol compared with the current one."""
     result = load("classic")
     cases = {case["case"]: case for case in result["cases"]}
     rows = [
@@ -172,7 +170,7 @@ def classic() -> str:
 
 
 def spark() -> str:
-    """Reading into Spark, beside its own connector."""
+    """Return the table of reading into Spark, compared with its own connector."""
     from benchmarks.spark import report
 
     result = load("spark")
@@ -180,7 +178,7 @@ def spark() -> str:
 
 
 def loads() -> str:
-    """Loads of a topic into files, beside Spark's own sink."""
+    """Return the table of loading a topic into files, compared with Spark's own sink."""
     from benchmarks.spark import report
 
     result = load("loads")
@@ -189,7 +187,7 @@ def loads() -> str:
 
 
 def columns() -> str:
-    """Reading to Arrow, without Spark."""
+    """Return the table of reading to Arrow without Spark."""
     from benchmarks.spark import report
 
     result = load("columns")
@@ -197,13 +195,13 @@ def columns() -> str:
 
 
 def _filled(text: str, name: str, content: str) -> str:
-    """A page with its table of this name replaced."""
+    """Return a page with its table of this name replaced."""
     block = re.compile(rf"(<!-- {name}: make docs -->\n).*?(<!-- /{name} -->)", re.DOTALL)
     return block.sub(lambda match: match[1] + content + match[2], text)
 
 
 def tables() -> Iterator[tuple[Path, str, str]]:
-    """Yield the page, the name of the block, and its content."""
+    """Yield the page, the name and the content of each table."""
     yield BENCHMARKS, PARTS, table()
     yield REPEATING, NULL_BROKER, null_broker()
     yield BENCHMARKS, GUARANTEES, guarantees()
@@ -220,7 +218,7 @@ def tables() -> Iterator[tuple[Path, str, str]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Exit status 1 when `--check` finds a table out of date."""
+    """Write the tables. With `--check`, return 1 if one is out of date."""
     status = 0
     for path, name, content in tables():
         text = path.read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
-"""Compiles every extension with -Wconversion and -Wsign-compare and shows the warnings that point into our sources.
+"""Compile every extension with -Wconversion and -Wsign-compare, and print the warnings in our own sources.
 
-Cython's own generated code is full of conversions that are not ours to mend; with line markers on, a warning carries
-the .pyx, .pxd or .c line it belongs to, and only those are shown. Status 1 when there is one.
+Cython's generated code causes many such warnings, which we cannot fix. With line markers, each warning names the .pyx,
+.pxd or .c line that it belongs to, so only those in our files are printed. Exit status 1 if there is one.
 """
 
 import os
@@ -18,7 +18,7 @@ OURS = re.compile(
 
 
 def main() -> int:
-    """Builds into a temporary directory, so that the tree keeps its own build."""
+    """Build into a temporary directory, so that the tree keeps its own build. Return the exit status."""
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", scratch, "--build-temp", scratch]
         environment = {**os.environ, "KAFKALITE_WARNINGS": "1", "LC_ALL": "C"}

@@ -1,11 +1,11 @@
-"""Installs into the virtual environment it runs in what pyproject.toml asks for, quietly unless something fails.
+"""Install requirements of pyproject.toml into the virtual environment that runs this, quietly unless something fails.
 
---build-requirements   what the build needs, so that building need not fetch it every time
---editable             this tree, in place, with what it needs to run; its native modules are built by `make` beside it
---extra NAME           the requirements of one extra (other extras of ours in it are followed)
---target FOLDER NAME   the same in a folder that programs find by PYTHONPATH
+--build-requirements   what the build needs, so that a build need not download it each time --editable             this
+tree, in place, with its run-time requirements; `make` builds the native modules --extra NAME           the requirements
+of one extra, and of kafkalite's other extras in it --target FOLDER NAME   the same, in a folder that programs find by
+PYTHONPATH
 
-Extras are installed as plain requirements: reinstalling the tree for them would build it again.
+Extras are installed as plain requirements, because reinstalling the tree for them would build it again.
 """
 
 import os
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def extra_requirements(project: dict[str, Any], name: str) -> list[str]:
-    """An extra's requirements, `kafkalite[other]` replaced by the other extra's own."""
+    """Return an extra's requirements, with `kafkalite[other]` replaced by those of the other extra."""
     found: list[str] = []
     for requirement in project["optional-dependencies"][name]:
         nested = re.fullmatch(r"kafkalite\[(\w+)\]", requirement)
@@ -29,7 +29,7 @@ def extra_requirements(project: dict[str, Any], name: str) -> list[str]:
 
 
 def pip(*arguments: str, **environment: str) -> None:
-    """Runs this environment's pip; ends with its status when it fails."""
+    """Run this environment's pip. If it fails, end with its status."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
     status = subprocess.run(command, cwd=ROOT, env={**os.environ, **environment}, check=False).returncode
     if status != 0:
@@ -37,7 +37,7 @@ def pip(*arguments: str, **environment: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """One of the four actions of the module's docstring."""
+    """Run one of the four actions of the module's docstring."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     match arguments:
         case ["--build-requirements"]:

@@ -1,11 +1,12 @@
-"""Installs a wheel in an empty Debian without a compiler, sends a first message there, and runs the quick tests.
+"""Install a wheel in an empty Debian without a compiler, send a first message there, and run the quick tests.
 
     python -m tools.wheel_check dist/kafkalite-0.1.0-cp311-cp311-manylinux_2_28_x86_64.whl
-    python -m tools.wheel_check dist/kafkalite-0.1.0-cp313-….whl --python python3.13     in an environment, as anybody
+    python -m tools.wheel_check dist/kafkalite-0.1.0-cp313-….whl --python python3.13     in an environment, as any user
 
-What is needed is fetched before, as wheels alone, and installed without the network. One of another processor runs by
-qemu (Debian: qemu-user-static); so that it can start its Python again without binfmt_misc, a program of this machine
-stands in that one's place. Needs root, for debootstrap and chroot; the systems are kept in build/wheels/.
+Dependencies are downloaded before, only as wheels, and installed without the network. A wheel for another processor
+runs under qemu (Debian: qemu-user-static). There the Python must be able to start itself without binfmt_misc, so a
+small program of this machine takes its place. Needs root, for debootstrap and chroot. The systems are kept in
+build/wheels/.
 """
 
 from __future__ import annotations
@@ -74,13 +75,13 @@ if command -v gcc cc clang tcc; then echo "there is a compiler" >&2; exit 1; fi
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> None:
-    """One program, shown, that must succeed."""
+    """Print and run one program, which must succeed."""
     print("+", *(str(part)[:120] for part in command), flush=True)
     subprocess.run([str(part) for part in command], cwd=cwd, check=True)
 
 
 def empty_system(suite: str, arch: str) -> Path:
-    """A Debian with nothing but Python; of another processor it is unpacked, not configured."""
+    """Return a Debian with nothing but Python. For another processor it is unpacked, but not configured."""
     root = WORK / f"{suite}-{arch}"
     if (root / ".ready").exists():
         return root
@@ -104,7 +105,7 @@ def empty_system(suite: str, arch: str) -> Path:
 
 
 def fetch(wheel: Path, number: str, arch: str, house: Path) -> None:
-    """The wheel and all that it and the tests need, as wheels."""
+    """Download the wheels that this wheel and the tests need."""
     shutil.rmtree(house, ignore_errors=True)
     platforms = [f"manylinux_2_{minor}_{arch}" for minor in range(17, 29)] + [f"manylinux2014_{arch}"]
     flags = [f"--platform={name}" for name in platforms]
@@ -113,7 +114,7 @@ def fetch(wheel: Path, number: str, arch: str, house: Path) -> None:
 
 
 def check_here(root: Path, wheel: Path, house: Path) -> None:
-    """In the empty system, as its user would."""
+    """Check the wheel in the empty system, as its user would."""
     for name in ("house", "venv", "first", "ready"):
         shutil.rmtree(root / name, ignore_errors=True)
     (root / "ready").unlink(missing_ok=True)
@@ -128,7 +129,8 @@ def check_here(root: Path, wheel: Path, house: Path) -> None:
 
 
 def emulated_python(root: Path, number: str, arch: str) -> tuple[str, ...]:
-    """The words that run the Python of the system: through a program of this machine, by which it starts itself too."""
+    """Return the command that runs the system's Python, through a program of this machine, so that it can restart
+    itself."""
     python = f"/usr/bin/python{number[0]}.{number[1:]}"
     real = f"{python}.{arch}"
     if not (root / real.lstrip("/")).exists():
@@ -149,7 +151,7 @@ def unpack(house: Path, target: Path) -> None:
 
 
 def check_emulated(root: Path, wheel: Path, house: Path, number: str, arch: str) -> None:
-    """Unpacked here, run by qemu."""
+    """Unpack the wheel here, and check it under qemu."""
     shutil.rmtree(root / "site", ignore_errors=True)
     unpack(house, root / "site")
     copy_tests(root)
@@ -161,7 +163,8 @@ def check_emulated(root: Path, wheel: Path, house: Path, number: str, arch: str)
 
 
 def check_environment(wheel: Path, python: str, number: str) -> None:
-    """In an environment of this machine's interpreter: what a version of Python changes shows here, too."""
+    """Check the wheel in an environment of this machine's interpreter, which also shows what a Python version
+    changes."""
     folder = WORK / f"tested-{number}"
     run(python, "-m", "venv", "--clear", folder)
     inside = folder / "bin" / "python"
@@ -171,7 +174,7 @@ def check_environment(wheel: Path, python: str, number: str) -> None:
 
 
 def copy_tests(root: Path) -> None:
-    """The tests alone, so that what they import is the wheel; with the C headers that one of them compares."""
+    """Copy only the tests, so that they import the wheel, and the C headers that one of them compares."""
     shutil.rmtree(root / "tests-of", ignore_errors=True)
     shutil.copytree(ROOT / "ext" / "c", root / "tests-of" / "ext" / "c")
     shutil.copytree(ROOT / "tests", root / "tests-of" / "tests", ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,16 +1,17 @@
-"""Builds the wheels: for each CPython from 3.11 on that is found, for this machine's processor and for those asked for.
+"""Build the wheels for each CPython from 3.11 on that is found, for this machine's processor and others.
 
     python -m tools.wheels                        every interpreter found, this processor
-    python -m tools.wheels --arch x86_64,aarch64  others too, where their compiler is (Debian: gcc-aarch64-linux-gnu)
+    python -m tools.wheels --arch x86_64,aarch64  others too, if their compiler is installed (Debian:
+                                                  gcc-aarch64-linux-gnu)
     python -m tools.wheels --python /usr/bin/python3.11
 
-Interpreters are looked for on PATH, in pyenv's and in manylinux's folders; each gets an environment of its own for the
-build. Cython runs once, since its C is the same for all of them. Of another processor only the compiler is needed: the
-headers of CPython and numpy are the same on all 64-bit Linuxes, but for what CPython alone uses.
+Interpreters are searched on PATH, and in the folders of pyenv and manylinux. Each gets a separate environment for the
+build. Cython runs once, because its C code is the same for all. For another processor, only the compiler is needed: the
+headers of CPython and numpy are the same on all 64-bit Linuxes, except for what only CPython uses.
 
-A wheel must install on glibc 2.28 (Debian 10, RHEL 8): auditwheel tells what its symbols need. dlopen is the
-one function of ours that has a newer version in a newer glibc; a stub of libdl, as it was until 2.33, stands in for it
-when modules are linked. OpenSSL is no part of a wheel: it is the machine's, loaded when it is used.
+A wheel must install on glibc 2.28 (Debian 10, RHEL 8); auditwheel finds out which glibc its symbols need. dlopen is the
+only function of ours that has a newer version in a newer glibc. So modules are linked with a stub of libdl as it was
+until 2.33. OpenSSL is not part of a wheel: the machine's is loaded when it is used.
 """
 
 from __future__ import annotations
@@ -44,25 +45,25 @@ print(json.dumps([sys.version_info[:2], sys.implementation.name, os.path.exists(
 
 
 class Interpreter(NamedTuple):
-    """A CPython that a wheel can be built for."""
+    """A CPython for which a wheel can be built."""
 
     path: str
     version: tuple[int, int]
 
     @property
     def tag(self) -> str:
-        """As in a wheel's name."""
+        """The tag in a wheel's name."""
         return f"cp{self.version[0]}{self.version[1]}"
 
 
 def run(*command: str | Path, **environment: str) -> None:
-    """One program, shown, that must succeed."""
+    """Print and run one program, which must succeed."""
     print("+", *command, flush=True)
     subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, **environment})
 
 
 def look_at(path: str) -> Interpreter | None:
-    """The interpreter, if it is one for us: a released CPython with a GIL, new enough, with its headers."""
+    """Return the interpreter if it is suitable: a released CPython with a GIL, new enough, with its headers."""
     try:
         asked = subprocess.run([path, "-c", ASK], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -77,7 +78,7 @@ def look_at(path: str) -> Interpreter | None:
 
 
 def interpreters() -> list[Interpreter]:
-    """One of each version, those on PATH first."""
+    """Return one interpreter of each version, preferring those on PATH."""
     names = [f"python3.{minor}" for minor in range(OLDEST[1], OLDEST[1] + 20)]
     paths = [path for name in names if (path := shutil.which(name)) is not None]
     paths += [path for place in PLACES for path in sorted(glob.glob(os.path.expanduser(place)))]
@@ -90,7 +91,7 @@ def interpreters() -> list[Interpreter]:
 
 
 def environment_of(interpreter: Interpreter) -> Path:
-    """An environment with what the build needs; its Python."""
+    """Create an environment with the build's requirements; return its Python."""
     folder = WORK / interpreter.tag
     python = folder / "bin" / "python"
     if not (folder / ".ready").exists():
@@ -102,7 +103,7 @@ def environment_of(interpreter: Interpreter) -> Path:
 
 
 def compiler(arch: str) -> str:
-    """The C compiler for a processor; ends with a sentence where there is none."""
+    """Return the C compiler for a processor. If there is none, end with a message."""
     name = "gcc" if arch == platform.machine() else f"{arch}-linux-gnu-gcc"
     if shutil.which(name) is None:
         sys.exit(f"wheels for {arch} need {name} (Debian: apt install {name.replace('linux-gnu-gcc', 'linux-gnu')})")
@@ -110,7 +111,8 @@ def compiler(arch: str) -> str:
 
 
 def libdl_stub(arch: str) -> Path:
-    """A folder with a libdl as it was before glibc 2.34; whoever links against it asks for the old names."""
+    """Return a folder with libdl as it was before glibc 2.34. Linking with it requests the old versions of its
+    functions."""
     folder = WORK / f"libdl-{arch}"
     folder.mkdir(parents=True, exist_ok=True)
     names = ("dlopen", "dlsym", "dlclose", "dlerror")
@@ -124,9 +126,10 @@ def libdl_stub(arch: str) -> Path:
 
 
 def multiarch_headers(interpreter: Interpreter, arch: str, include: Path = Path("/usr/include")) -> list[str]:
-    """Flags of the compiler: where Debian's pyconfig.h, which names a folder by processor, finds the one for `arch`.
+    """Return compiler flags with which Debian's pyconfig.h, which names a folder by processor, finds the one for
+    `arch`.
 
-    It has that of this machine alone, and both are 64-bit Linuxes. Nothing for a Python that is not Debian's.
+    This machine has only its own, which fits, because both are 64-bit Linuxes. Empty for a Python that is not Debian's.
     """
     python = f"python{interpreter.version[0]}.{interpreter.version[1]}"
     ours = include / f"{platform.machine()}-linux-gnu" / python / "pyconfig.h"
@@ -140,7 +143,7 @@ def multiarch_headers(interpreter: Interpreter, arch: str, include: Path = Path(
 
 
 def build(interpreter: Interpreter, arch: str, jobs: int, *, cythonized: bool) -> Path:
-    """A wheel as setuptools makes it, called `linux`; nobody has looked at it yet. `cythonized`: the C is there."""
+    """Build a wheel as setuptools names it (`linux`), not audited. `cythonized`: the C code exists already."""
     python = environment_of(interpreter)
     made = WORK / f"{interpreter.tag}-{arch}"
     shutil.rmtree(made / "dist", ignore_errors=True)
@@ -162,7 +165,7 @@ def build(interpreter: Interpreter, arch: str, jobs: int, *, cythonized: bool) -
 
 
 def audited(wheel: Path, out: Path) -> None:
-    """Gives the wheel its name, once its symbols are seen to be old enough."""
+    """Rename the wheel after checking that its symbols are old enough."""
     tools = WORK / "tools"
     if not (tools / ".ready").exists():
         run(sys.executable, "-m", "venv", "--clear", tools)

@@ -1,18 +1,18 @@
-"""Takes blanks from the ends of lines and leaves one line break at the end of a file; status 1 when it had to."""
+"""Remove blanks at line ends, and leave one line break at the end of each file. Exit status 1 if a file changed."""
 
 import sys
 from pathlib import Path
 
 
 def cleaned(text: str) -> str:
-    """The text without blanks at line ends, ending in one line break (nothing stays nothing)."""
+    """Return the text without blanks at line ends, ending in one line break. An empty text stays empty."""
     lines = [line.rstrip() for line in text.split("\n")]
     body = "\n".join(lines).strip("\n")
     return f"{body}\n" if body else ""
 
 
 def main(names: list[str]) -> int:
-    """Rewrites what needs it."""
+    """Rewrite the files that need it; return 1 if there was one."""
     changed = 0
     for name in names:
         path = Path(name)

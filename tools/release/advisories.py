@@ -1,6 +1,6 @@
-"""Looks up the packages of a release in advisory databases: python -m tools.release.advisories DIRECTORY
+"""Look up the packages of a release in advisory databases: python -m tools.release.advisories DIRECTORY
 
-Audits what the wheels need at run time (`needed …` in packages.txt) with pip-audit, which it installs into a scratch
+It audits what the wheels need at run time (`needed …` in packages.txt) with pip-audit, which it installs into a scratch
 environment. Exit status: 0 no known vulnerability, 1 at least one, 3 no database could be reached for every package.
 """
 
@@ -20,7 +20,7 @@ SERVICES: Final = ("pypi", "osv")
 
 
 def requirements(packages: str) -> dict[str, list[str]]:
-    """Return the pins of run-time packages in a package list, by CPython ("311")."""
+    """Return the pinned run-time packages of a package list, by CPython version ("311")."""
     found: dict[str, list[str]] = {}
     for line in packages.splitlines():
         pin, _, use = line.partition("  # ")
@@ -30,9 +30,9 @@ def requirements(packages: str) -> dict[str, list[str]]:
 
 
 def verdict(reports: dict[str, list[dict[str, Any]] | None]) -> tuple[int, list[str]]:
-    """Return the exit status and what to print, from pip-audit's dependencies by service (None: it could not run).
+    """Return the exit status and the text to print, from pip-audit's dependencies by service (None: it could not run).
 
-    A package that a service skipped was not audited by it.
+    A package that a service skipped counts as not audited by it.
     """
     audited: set[str] = set()
     names: set[str] = set()
@@ -58,7 +58,7 @@ def verdict(reports: dict[str, list[dict[str, Any]] | None]) -> tuple[int, list[
 
 
 def audit(python: Path, service: str, pins: Path) -> list[dict[str, Any]] | None:
-    """Return pip-audit's report for one service; None if it failed, as without a network."""
+    """Return pip-audit's report for one service, or None if it failed, as without a network."""
     command = [str(python), "-m", "pip_audit", "--vulnerability-service", service, "--format", "json", "--no-deps"]
     done = subprocess.run(
         [*command, "--disable-pip", "--requirement", str(pins)], capture_output=True, text=True, check=False

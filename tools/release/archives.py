@@ -1,4 +1,4 @@
-"""Write archives whose bytes depend on their contents alone: sorted entries, one time, no owner."""
+"""Write archives whose bytes depend only on their contents: sorted entries, one time, no owner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def sha256(path: Path) -> str:
 
 
 def write_tar_gz(target: Path, entries: dict[str, tuple[bytes, int]], epoch: int) -> None:
-    """Write a tar.gz of regular files: name → (content, mode). All of them get `epoch` (seconds) as their time."""
+    """Write a tar.gz of regular files: name → (content, mode). Their time is `epoch` in seconds."""
     with (
         target.open("wb") as raw,
         gzip.GzipFile("", "wb", 9, raw, mtime=epoch) as packed,
@@ -33,7 +33,7 @@ def write_tar_gz(target: Path, entries: dict[str, tuple[bytes, int]], epoch: int
 
 
 def normalise_tar_gz(source: Path, target: Path, epoch: int) -> None:
-    """Rewrite a tar.gz of regular files, such as an sdist."""
+    """Rewrite a tar.gz of regular files, such as an sdist, in this way."""
     entries: dict[str, tuple[bytes, int]] = {}
     with tarfile.open(source) as archive:
         for member in archive:

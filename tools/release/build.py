@@ -1,8 +1,8 @@
-"""Builds a release: `make release VERSION=0.2.0`, or python -m tools.release.build VERSION [OPTIONS]
+"""Build a release: `make release VERSION=0.2.0`, or python -m tools.release.build VERSION [OPTIONS]
 
-Everything is built from a clone of HEAD in a scratch directory, with the version set there. The same commit, version
-and package list give the same bytes, but for signatures: `python -m tools.release.compare ONE OTHER`. The package list
-is packages.txt in the directory; `--packages FILE` builds with that of an earlier run.
+Everything is built from a clone of HEAD in a scratch directory, in which the version is set. The same commit, version
+and package list give the same bytes, except for signatures; `python -m tools.release.compare ONE OTHER` checks this.
+The package list is packages.txt in the release's directory. `--packages FILE` builds with that of an earlier run.
 
     --arch x86_64,aarch64    wheels for other processors, too (Debian: gcc-aarch64-linux-gnu)
     --python /usr/bin/python3.11    may be repeated; default: each CPython from 3.11 on that is found
@@ -44,7 +44,7 @@ COMPILED_IN: Final = {"cython": "Apache-2.0", "numpy": "BSD-3-Clause"}
 
 @dataclass
 class Release:
-    """The state that the steps share. `tree`: the clone that is built. `epoch`: the commit's time, in seconds."""
+    """The state that the steps share. `tree` is the clone that is built; `epoch` is the commit's time in seconds."""
 
     version: str
     out: Path
@@ -60,7 +60,7 @@ class Release:
         return self.work / "kafkalite"
 
     def environment(self) -> dict[str, str]:
-        """The environment of every program that builds."""
+        """The environment variables of every program that builds."""
         found = {
             **os.environ,
             "SOURCE_DATE_EPOCH": str(self.epoch),
@@ -74,18 +74,18 @@ class Release:
         return found
 
     def run(self, *command: str | Path) -> None:
-        """Run one program in the clone; it must succeed."""
+        """Run one program in the clone. It must succeed."""
         print("+", *(str(word) for word in command[:8]), flush=True)
         subprocess.run([str(word) for word in command], cwd=self.tree, check=True, env=self.environment())
 
     def constraints(self, use: str) -> Path:
-        """Write the given package list's lines for one use as a constraints file of pip."""
+        """Write the lines of the given package list for one use, as a constraints file for pip."""
         path = self.work / f"constraints-{use}.txt"
         path.write_text(pins(self.given_packages or "", use), encoding="utf-8")
         return path
 
     def record(self, use: str, lines: list[str]) -> None:
-        """Add packages (`name==version`, with a marker perhaps) to the package list."""
+        """Add packages to the package list: `name==version`, optionally with a marker."""
         self.packages |= {f"{line}  # {use}" for line in lines}
 
 
@@ -139,7 +139,7 @@ def build_wheels(release: Release, interpreters: list[wheels.Interpreter], argum
 
 
 def describe_wheels(release: Release) -> None:
-    """Put an SBOM into each wheel, and write the licences of everything that is compiled in or installed with it."""
+    """Add an SBOM to each wheel, and write the licenses of everything that is compiled in or installed with it."""
     project = tomllib.loads((release.tree / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     texts: dict[str, tuple[bytes, int]] = {"LICENSE": ((release.tree / "LICENSE").read_bytes(), 0o644)}
     every: list[dependencies.Dependency] = []
@@ -173,7 +173,7 @@ def describe_wheels(release: Release) -> None:
 
 
 def build_packages(release: Release) -> None:
-    """Write the Debian packages, and of this machine's processor the image."""
+    """Write the Debian packages, and the image for this machine's processor."""
     os.environ["SOURCE_DATE_EPOCH"] = str(release.epoch)
     for wheel in sorted(release.out.glob(f"*-cp{DEBIAN_PYTHON}-*.whl")):
         match = NAME.fullmatch(wheel.name)
@@ -193,7 +193,7 @@ def build_packages(release: Release) -> None:
 
 
 def build_site(release: Release) -> None:
-    """Write the website, from the clone and the modules that its wheels contain."""
+    """Write the website from the clone and the modules in its wheels."""
     number = f"{sys.version_info[0]}{sys.version_info[1]}"
     (native,) = (release.tree / "build" / "wheels" / f"cp{number}-{platform.machine()}").glob("lib.*/kafkalite/_native")
     folder = release.work / "site"
@@ -207,14 +207,14 @@ def build_site(release: Release) -> None:
 
 
 def check_site_packages(given: str) -> None:
-    """Refuse a package list whose site was built with other packages than this environment has."""
+    """Refuse a package list whose site was built with other packages than those of this environment."""
     used = set(output(sys.executable, "-m", "pip", "freeze", "--exclude-editable", cwd=ROOT).splitlines())
     if missing := sorted(set(pins(given, "site").splitlines()) - used):
         sys.exit(f"the site of this package list needs {', '.join(missing)}: pip install them in this environment")
 
 
 def toolchain(interpreters: list[wheels.Interpreter], archs: str) -> list[str]:
-    """Return the versions of the programs that write an artefact's bytes, other than Python packages."""
+    """Return the versions of the programs, other than Python packages, that determine an artifact's bytes."""
     code = "import platform; print(platform.python_version())"
     found = [f"cpython=={output(each.path, '-c', code, cwd=ROOT)}" for each in interpreters]
     compilers = dict.fromkeys(wheels.compiler(arch) for arch in archs.split(","))
@@ -229,7 +229,7 @@ def toolchain(interpreters: list[wheels.Interpreter], archs: str) -> list[str]:
 
 
 def check_toolchain(given: str, used: list[str]) -> None:
-    """Refuse a package list of another toolchain: its build would have other bytes."""
+    """Refuse a package list of another toolchain, whose build would give other bytes."""
     if missing := sorted(set(pins(given, "toolchain").splitlines()) - set(used)):
         sys.exit(f"this package list was built with {', '.join(missing)}; this machine has {', '.join(used)}")
 
@@ -262,7 +262,7 @@ def write_pages(release: Release) -> None:
 
 
 def write_sums(release: Release, sign_key: str) -> None:
-    """Write the package list and the checksums, and sign these if there is a key."""
+    """Write the package list and the checksums, and sign the checksums if there is a key."""
     lines = sorted(release.packages)
     (release.out / PACKAGES).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     names = sorted(path.name for path in release.out.iterdir() if path.name not in {SUMS, SIGNATURE})
@@ -273,7 +273,7 @@ def write_sums(release: Release, sign_key: str) -> None:
 
 
 def sign(out: Path, key: str) -> None:
-    """Sign the checksums with a key of GnuPG."""
+    """Sign the checksums with a GnuPG key."""
     command = ["gpg", "--batch", "--yes", "--local-user", key, "--armor", "--detach-sign"]
     done = subprocess.run([*command, "--output", str(out / SIGNATURE), str(out / SUMS)], check=False)
     if done.returncode:

@@ -1,11 +1,14 @@
-"""Checks a release's directory by use: python -m tools.release.check DIRECTORY [--only wheel,deb,image]
+"""Check a release's directory by using it: python -m tools.release.check DIRECTORY [--only wheel,deb,image]
 
-Checksums first, and the signature where there is one. Each wheel must be stripped, need no newer glibc than promised,
-and contain its SBOM. Then each artefact is installed on a file system that is empty but for a minimal Debian (or for
-itself, an image), without a network or a compiler, and used: a broker starts, a message is written and read back, and
-the broker stops. Where no Debian has a wheel's Python, this machine's is mounted. Wheels and packages for another
-processor are unpacked and used under qemu. "untested" marks what this machine cannot use, and why. Needs root,
-debootstrap, unshare, ip and readelf; qemu-user-static for other processors.
+First it verifies the checksums, and the signature if there is one. Each wheel must be stripped, must not need a newer
+glibc than promised, and must contain its SBOM.
+
+Then each artifact is installed and used without network and compiler: a broker starts, a message is written and read
+back, and the broker stops. The file system is a minimal Debian, or for an image only the image. If no Debian has a
+wheel's Python, this machine's is mounted. Artifacts for another processor are unpacked and used under qemu. "untested"
+marks what this machine cannot use, with the reason.
+
+Needs root, debootstrap, unshare, ip and readelf; qemu-user-static for other processors.
 """
 
 from __future__ import annotations
@@ -105,7 +108,7 @@ def verify(folder: Path) -> list[str]:
 
 
 def unpack_image(archive: Path, root: Path) -> dict[str, str]:
-    """Unpack an image's layers, each blob checked against its digest; return the variables that run it."""
+    """Unpack an image's layers, checking each blob against its digest; return the variables that run it."""
     with tarfile.open(archive) as outer:
 
         def blob(digest: str) -> bytes:
@@ -129,7 +132,7 @@ def unpack_image(archive: Path, root: Path) -> dict[str, str]:
 
 
 def use(kind: str, prepare: str, lower: str, **variables: str) -> None:
-    """Install and use one artefact on a copy of the directories `lower`, which is thrown away."""
+    """Install and use one artifact on a copy of the directories `lower`, which is then deleted."""
     with tempfile.TemporaryDirectory(prefix="kafkalite-release-") as scratch:
         environment = {"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": "/tmp", "KIND": kind}  # noqa: S108  # inside
         environment |= {"LOWER": lower, "WORK": scratch, "DATA": "/var/lib/kafkalite", "MOUNTED": "", **variables}
@@ -138,7 +141,7 @@ def use(kind: str, prepare: str, lower: str, **variables: str) -> None:
 
 
 def house(folder: Path, artefact: Path, number: str, arch: str) -> Path:
-    """Fill `folder`/house with a wheel or a Debian package, and with the packages that a wheel needs. Return it."""
+    """Fill `folder`/house with a wheel or a Debian package, and with the packages that a wheel needs; return it."""
     target = folder / "house"
     target.mkdir(parents=True)
     shutil.copy(artefact, target / ("package.deb" if artefact.suffix == ".deb" else artefact.name))
@@ -178,7 +181,7 @@ def main(arguments: list[str]) -> int:
 
 
 def describe(error: subprocess.SubprocessError | ValueError) -> str:
-    """Return what to report of a failed check."""
+    """Return the text to report for a failed check."""
     if isinstance(error, subprocess.CalledProcessError):
         return f"a command in it ended with status {error.returncode}"
     if isinstance(error, subprocess.TimeoutExpired):
@@ -187,9 +190,9 @@ def describe(error: subprocess.SubprocessError | ValueError) -> str:
 
 
 def check(path: Path, asked: list[str]) -> str:
-    """Use a file of a release if it is an artefact of the kinds `asked`. Return what to report, or nothing.
+    """Use a file of a release if it is an artifact of the kinds `asked`. Return the text to report, if any.
 
-    Raises ValueError or a SubprocessError where the artefact is wrong.
+    Raises ValueError or a SubprocessError if the artifact is wrong.
     """
     match = NAME.fullmatch(path.name)
     kind = (
@@ -210,7 +213,7 @@ def check(path: Path, asked: list[str]) -> str:
 
 
 def check_here(path: Path, kind: str, number: str, arch: str, scratch: Path) -> str:
-    """Install and use an artefact for this processor."""
+    """Install and use an artifact for this processor."""
     if kind == "image":
         variables = unpack_image(path, scratch / "root")
         use(kind, IMAGE, str(scratch / "root"), **variables)
@@ -230,14 +233,14 @@ def check_here(path: Path, kind: str, number: str, arch: str, scratch: Path) -> 
 
 
 def prefix_of(interpreter: wheels.Interpreter) -> tuple[str, str]:
-    """Return an interpreter's executable and its installation's directory, where pyenv's links lead."""
+    """Return an interpreter's executable and the directory of its installation, following pyenv's links."""
     code = "import sys; print(sys.base_prefix)"
     prefix = subprocess.run([interpreter.path, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
     return f"{prefix}/bin/python{interpreter.version[0]}.{interpreter.version[1]}", prefix
 
 
 def check_emulated(path: Path, kind: str, number: str, arch: str, scratch: Path) -> str:
-    """Unpack and use an artefact for another processor."""
+    """Unpack and use an artifact for another processor."""
     if shutil.which(f"qemu-{arch}-static") is None:
         return f"untested: this machine has no qemu-{arch}-static"
     if number not in SUITES:
@@ -257,7 +260,7 @@ def check_emulated(path: Path, kind: str, number: str, arch: str, scratch: Path)
 
 
 def faults_of_wheel(path: Path) -> list[str]:
-    """Return what is wrong with a wheel's native modules or its SBOM, without running it."""
+    """Return the faults of a wheel's native modules and SBOM, without running it."""
     with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory(prefix="kafkalite-modules-") as folder:
         names = archive.namelist()
         modules = [name for name in names if name.endswith(".so")]
@@ -274,7 +277,7 @@ def faults_of_wheel(path: Path) -> list[str]:
 
 
 def faults_of_module(path: Path) -> list[str]:
-    """Return what is wrong with a shared object: symbols of a newer glibc, or a symbol table that is not stripped."""
+    """Return the faults of a shared object: symbols of a newer glibc, or a symbol table that is not stripped."""
     read = ["readelf", "--wide", "--version-info", "--sections", str(path)]
     text = subprocess.run(read, check=True, capture_output=True, text=True).stdout
     needed = sorted({(int(major), int(minor)) for major, minor in re.findall(r"\bGLIBC_(\d+)\.(\d+)", text)})

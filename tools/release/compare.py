@@ -1,7 +1,7 @@
-"""Compares two directories of one release byte by byte: python -m tools.release.compare ONE OTHER
+"""Compare two directories of one release byte by byte: python -m tools.release.compare ONE OTHER
 
-Signatures differ by design and are left out. Of archives, the members that differ are named. Ends with status 1 if
-anything differs.
+Signatures are skipped, because they always differ. For archives, the members that differ are named. The exit status is
+1 if anything differs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tools.release.build import SIGNATURE
 
 
 def differences(one: Path, other: Path) -> list[str]:
-    """Return a line for each file that is in one directory alone or has other bytes."""
+    """Return a line for each file that exists in only one directory or has different bytes."""
     found: list[str] = []
     names = {path.name for folder in (one, other) for path in folder.iterdir()} - {SIGNATURE}
     for name in sorted(names):
@@ -32,7 +32,7 @@ def differences(one: Path, other: Path) -> list[str]:
 
 
 def members(path: Path) -> dict[str, str]:
-    """Return the digests of an archive's members by name; nothing for other files."""
+    """Return the digests of an archive's members by name; empty for other files."""
     if path.suffix == ".whl":
         with zipfile.ZipFile(path) as archive:
             return {name: hashlib.sha256(archive.read(name)).hexdigest() for name in archive.namelist()}

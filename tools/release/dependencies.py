@@ -1,4 +1,4 @@
-"""The wheels that a release needs at run time: their versions, licences and entries in an SBOM (CycloneDX 1.6)."""
+"""Collect the wheels that a release needs at run time: versions, licenses, and entries of an SBOM (CycloneDX 1.6)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Debian package and the image contain all of them. Each package's licence texts a
 
 
 class Dependency(NamedTuple):
-    """One wheel: what its metadata says, the names of licence files and SBOMs with their text, the wheel's SHA-256."""
+    """One wheel: its metadata, its license files and SBOMs with their text, and its SHA-256."""
 
     name: str
     version: str
@@ -49,7 +49,7 @@ class Dependency(NamedTuple):
 
 
 def fetch(requirements: list[str], number: str, arch: str, folder: Path, constraints: Path | None) -> None:
-    """Download wheels of the requirements and of what they require, for CPython `number` ("311") and a processor."""
+    """Download the wheels of requirements and their dependencies, for CPython `number` ("311") and a processor."""
     platforms = [f"--platform=manylinux_2_{minor}_{arch}" for minor in range(17, 29)]
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     command += ["--only-binary=:all:", "--implementation=cp", f"--python-version={number}"]
@@ -59,7 +59,7 @@ def fetch(requirements: list[str], number: str, arch: str, folder: Path, constra
 
 
 def read(wheel: Path) -> Dependency:
-    """Read a wheel's metadata and licence files."""
+    """Read a wheel's metadata and license files."""
     with zipfile.ZipFile(wheel) as archive:
         (metadata,) = (name for name in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name))
         about = Parser().parsestr(archive.read(metadata).decode())
@@ -84,8 +84,8 @@ def sbom(
 ) -> bytes:
     """Return the SBOM of one wheel.
 
-    `compiled_in` is what its native modules contain of others: name → (version, SPDX expression). `needed` is what pip
-    installs with it; each has the version that the Debian package and the image contain.
+    `compiled_in` is the foreign code in its native modules: name → (version, SPDX expression). `needed` is what pip
+    installs with it, in the versions that the Debian package and the image contain.
     """
     root = f"pkg:pypi/kafkalite@{version}"
     components: list[dict[str, Any]] = []
@@ -136,9 +136,9 @@ def _component(name: str, version: str, purl: str, licence: str, *, is_expressio
 
 
 def licence_table(found: list[Dependency], compiled_in: list[tuple[str, str, str]]) -> str:
-    """Return a Markdown page: each dependency, its licence, and the number of files with the text.
+    """Return a Markdown page with each dependency, its license, and the number of license files.
 
-    `compiled_in`: name, version and licence of what native modules contain.
+    `compiled_in`: name, version and license of foreign code in native modules.
     """
     rows = [f"| {name} | {version} | {licence} | compiled in | |" for name, version, licence in sorted(compiled_in)]
     for each in sorted(found, key=lambda each: each.purl):

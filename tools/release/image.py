@@ -1,8 +1,8 @@
-"""Write an OCI image as an archive, without a daemon: Debian's Python as packages, and kafkalite as installed.
+"""Write an OCI image as an archive, without a daemon: Debian's Python from packages, and kafkalite as installed.
 
-The image has two layers and no shell. What runs in it is user 10001; the root may be read-only, and the data is in the
-volume /var/lib/kafkalite. The health check lists the topics: Docker runs it; Kubernetes has its probes.
-Layout: OCI Image Format Specification 1.1.
+The image has two layers and no shell. It runs as user 10001. The root may be read-only, and the data is in the volume
+/var/lib/kafkalite. The health check lists the topics; Docker runs it, and Kubernetes has its own probes. Layout: OCI
+Image Format Specification 1.1.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Package(NamedTuple):
 
     @property
     def pin(self) -> str:
-        """As in the package list."""
+        """The entry in the package list."""
         return f"{self.name}={self.version}={sha256(self.path)}"
 
 
 class About(NamedTuple):
-    """The image's metadata. `epoch`: its time, in seconds. `arch`: as in Go, such as amd64."""
+    """The image's metadata. `epoch` is its time in seconds; `arch` is Go's name, such as amd64."""
 
     version: str
     commit: str
@@ -55,7 +55,7 @@ class About(NamedTuple):
 
 
 def check_machine(os_release: str) -> None:
-    """Refuse a system whose apt has other packages than Debian 12's: the text of /etc/os-release decides."""
+    """Refuse a system whose apt has packages of another Debian than 12, as the text of /etc/os-release shows."""
     names = dict(line.split("=", 1) for line in os_release.splitlines() if "=" in line)
     if (names.get("ID"), names.get("VERSION_ID", "").strip('"')) != ("debian", "12"):
         raise SystemExit(
@@ -64,7 +64,7 @@ def check_machine(os_release: str) -> None:
 
 
 def download(folder: Path, pinned: list[str]) -> list[Package]:
-    """Download Debian's packages: those pinned (`name=version=sha256`), or the newest that apt finds."""
+    """Download Debian's packages: the pinned ones (`name=version=sha256`), or the newest that apt finds."""
     folder.mkdir(parents=True, exist_ok=True)
     found = [each.rpartition("=")[0] for each in pinned] or _resolve()
     subprocess.run(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", *found], cwd=folder, check=True)
@@ -78,7 +78,7 @@ def download(folder: Path, pinned: list[str]) -> list[Package]:
 
 
 def _resolve() -> list[str]:
-    """What apt would install on a system with nothing, as `name=version`."""
+    """Return what apt would install on an empty system, as `name=version`."""
     options = ["-o", "Dir::State::status=/dev/null", "-o", "APT::Install-Recommends=false"]
     command = ["apt-get", *options, "--simulate", "install", *WANTED]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -87,13 +87,13 @@ def _resolve() -> list[str]:
 
 
 def field(path: Path, name: str) -> str:
-    """Return a field of a Debian package; of its whole control file, if there is no name."""
+    """Return a field of a Debian package, or of its whole control file without a name."""
     command = ["dpkg-deb", "--field", str(path), *([name] if name else [])]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 class Layer:
-    """Entries of a layer by path, written in order. All get one time; the owner is root where nothing else is said."""
+    """The entries of a layer by path, written in order. All have one time; the owner is root by default."""
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
@@ -122,7 +122,7 @@ class Layer:
         self._entries[name] = (member, content)
 
     def add_package(self, path: Path) -> None:
-        """Unpack a Debian package, with what scanners read of it (/var/lib/dpkg/status.d)."""
+        """Unpack a Debian package, with the status file that scanners read (/var/lib/dpkg/status.d)."""
         process = subprocess.run(["dpkg-deb", "--fsys-tarfile", str(path)], check=True, capture_output=True)
         with tarfile.open(fileobj=io.BytesIO(process.stdout)) as archive:
             for member in archive:
@@ -167,7 +167,7 @@ def merged(name: str) -> str:
 
 
 def system_layer(packages: list[Path], epoch: int) -> Layer:
-    """Debian's packages, an account for the broker, and the directories that a system has."""
+    """Return the layer with Debian's packages, an account for the broker, and the directories of a system."""
     layer = Layer(epoch)
     for name in ("bin", "sbin", "lib", "lib64"):
         layer.add(f"usr/{name}", kind=tarfile.DIRTYPE, mode=0o755)
@@ -194,7 +194,8 @@ def system_layer(packages: list[Path], epoch: int) -> Layer:
 
 
 def own_layer(library: Path, epoch: int) -> Layer:
-    """kafkalite and what it needs, the command, the configuration and an empty data directory."""
+    """Return the layer with kafkalite and its dependencies, the command, the configuration and an empty data
+    directory."""
     layer = Layer(epoch)
     layer.add_tree(library, "opt/kafkalite/lib")
     layer.add("usr/bin/kafkalite", COMMAND.encode(), mode=0o755)
@@ -204,7 +205,7 @@ def own_layer(library: Path, epoch: int) -> Layer:
 
 
 def configuration(about: About, diff_ids: list[str]) -> dict[str, Any]:
-    """The image's configuration, as packaging/Containerfile has it."""
+    """Return the image's configuration, the same as in packaging/Containerfile."""
     second = 1_000_000_000
     check = ["CMD", "kafkalite", "topics", "list", "--names", "-b", "127.0.0.1:9092"]
     return {
@@ -239,7 +240,7 @@ def configuration(about: About, diff_ids: list[str]) -> dict[str, Any]:
 
 
 def write(target: Path, packages: list[Path], library: Path, about: About) -> None:
-    """Write the image of a library directory on Debian's packages as an archive."""
+    """Write the image archive, from a library directory on top of Debian's packages."""
     entries: dict[str, bytes] = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}'}
 
     def blob(content: bytes, media_type: str) -> dict[str, Any]:

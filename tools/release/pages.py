@@ -1,4 +1,4 @@
-"""The pages of a release: notes from CHANGELOG.md, and evidence from the results that the repository contains."""
+"""Write the pages of a release: notes from CHANGELOG.md, and evidence from the results in the repository."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ RUNS: Final = """\
 
 
 def sections(text: str) -> dict[str, str]:
-    """Return the parts of a Markdown page that begin with a heading of level 2: heading → text below it."""
+    """Return the sections of a Markdown page with a heading of level 2: heading → text below it."""
     parts = re.split(r"(?m)^## (.+)$", text)
     return {heading.strip(): body.strip() for heading, body in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def notes(version: str, changelog: str) -> str:
-    """Return the release notes: the changelog's section of this version, or of what is unreleased."""
+    """Return the release notes: the changelog's section for this version, or its unreleased section."""
     found = sections(changelog)
     for heading in (version, UNRELEASED):
         for name, body in found.items():
@@ -30,14 +30,14 @@ def notes(version: str, changelog: str) -> str:
 
 
 class Campaign(NamedTuple):
-    """A fault-injection campaign, or one variant of it. `rows`: its recorded runs, each with its commit."""
+    """A fault-injection campaign, or one variant of it. `rows` are its recorded runs, each with its commit."""
 
     title: str
     rows: list[dict[str, Any]]
 
 
 class Distance(NamedTuple):
-    """How far a release is from a run: commits, and how many of them changed the code that is released."""
+    """The distance from a run to a release: commits, and how many of them changed released code."""
 
     commits: int
     changes: int
@@ -93,7 +93,7 @@ def evidence(
 
 
 def fixes(version: str, changelog: str) -> list[str]:
-    """Return the changelog's entries under "Fixed" for this version, or for what is unreleased."""
+    """Return the changelog's entries under "Fixed" for this version, or the unreleased ones."""
     fixed = re.search(r"(?ms)^## Fixed\n(.*?)(?=^## |\Z)", notes(version, changelog))
     return fixed[1].strip().splitlines() if fixed is not None else []
 

@@ -1,7 +1,7 @@
-"""Builds the site of this release: python -m tools.site.build [--out DIRECTORY]
+"""Build the website of this release: python -m tools.site.build [--out DIRECTORY]
 
-OUT/VERSION/ is the site, readable without a server and without a network; OUT/index.html leads to the newest release,
-and lists the others. A link that leads nowhere fails the build.
+OUT/VERSION/ is the site, which works without server and network. OUT/index.html leads to the newest release and lists
+the others. A broken link fails the build.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SETTINGS: Final[dict[str, Any]] = {
 
 
 def stage(root: Path, into: Path) -> None:
-    """Copies what the site is made of, at the paths it has in the tree, and writes what is generated."""
+    """Copy the site's sources to the paths that they have in the tree, and write the generated pages."""
     tracked = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
         cwd=root,
@@ -79,7 +79,7 @@ def stage(root: Path, into: Path) -> None:
 
 
 def _without_folders(root: Path, page: str, text: str) -> str:
-    """Links to folders of the tree become their names: a site has no folders to show."""
+    """Replace links to folders of the tree by their names, because a site has no folders to show."""
 
     def name_alone(found: re.Match[str]) -> str:
         target = posixpath.join(posixpath.dirname(page), found[2])
@@ -94,7 +94,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def render(source: Path, out: Path, work: Path) -> int:
-    """Runs Sphinx; returns 0, or 1 if it gave warnings."""
+    """Run Sphinx; return 0, or 1 if it gave warnings."""
     app = Sphinx(
         srcdir=source,
         confdir=None,
@@ -116,7 +116,8 @@ def render(source: Path, out: Path, work: Path) -> int:
 
 
 def accessible(page: str) -> str:
-    """A page of the theme with what axe misses in it: levels, names of regions, and code that the keyboard scrolls."""
+    """Fix what axe reports in a page of the theme: heading levels, names of regions, and code that the keyboard
+    scrolls."""
     for there, wanted in (
         ('class="caption" role="heading"', 'class="caption" role="heading" aria-level="2"'),
         ('<aside class="sidebar-drawer">', '<aside class="sidebar-drawer" aria-label="Pages">'),
@@ -130,7 +131,7 @@ def accessible(page: str) -> str:
 
 
 def write_index(out: Path) -> None:
-    """The page above the releases: leads to the newest at once, and lists all."""
+    """Write the page above the releases. It leads to the newest at once, and lists all."""
     releases = [each.name for each in out.iterdir() if each.is_dir() and RELEASE.fullmatch(each.name)]
     releases.sort(key=lambda name: [int(part) for part in name.split(".")], reverse=True)
     rows = "\n".join(f'<li><a href="{name}/index.html">kafkalite {name}</a></li>' for name in releases)

@@ -1,4 +1,4 @@
-"""The sidebar of the site, from the tables of docs/README.md: one table is one group of pages."""
+"""Build the site's sidebar from the tables of docs/README.md: one table is one group of pages."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ LINK = re.compile(r"\]\(([^)#:]+\.md)\)")
 
 
 def groups(index: str, folder: str, leave_out: str = "") -> dict[str, list[str]]:
-    """Headings of level 2, each with the Markdown files that its section links to.
+    """Return headings of level 2, each with the Markdown files to which its section links.
 
-    `index` is the text of a page in `folder`; paths are relative to the root, without `.md`, each in its first group;
-    `leave_out` is one that no group gets.
+    `index` is the text of a page in `folder`. Paths are relative to the root, without `.md`, and only in their first
+    group. `leave_out` is a path that no group gets.
     """
     found: dict[str, list[str]] = {}
     seen = {leave_out}
@@ -29,7 +29,7 @@ def groups(index: str, folder: str, leave_out: str = "") -> dict[str, list[str]]
 
 
 def toctrees(found: dict[str, list[str]]) -> str:
-    """The groups as directives of MyST, for the end of the start page."""
+    """Return the groups as MyST directives for the end of the start page."""
     blocks = []
     for heading, pages in found.items():
         listed = "\n".join(f"/{page}" for page in pages)

@@ -1,4 +1,4 @@
-"""Pages of the site that are generated from the product: the commands' help, and the docstrings of public names."""
+"""Generate the site's reference pages: the commands' help, and the docstrings of public names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TABLE_ROW: Final = re.compile(r"`?[\w.()*, ]+`? {2,}\S")
 
 
 def commands() -> str:
-    """One page: each command, each of its actions, as `--help` prints them."""
+    """Return a page with each command and each of its actions, as `--help` prints them."""
     parts = ["# Commands\n\nWhat `kafkalite COMMAND --help` prints.\n"]
     for name in COMMANDS:
         _, parser = command_of(name)
@@ -46,7 +46,7 @@ def commands() -> str:
 
 
 def api(package: str) -> str:
-    """One page: the package's docstring, then its public names with signature and docstring."""
+    """Return a page with the package's docstring, and its public names with signature and docstring."""
     module = importlib.import_module(package)
     parts = [f"# {package}\n\n{markdown(module)}\n"]
     for name in sorted(getattr(module, "__all__", None) or _own_names(module)):
@@ -67,7 +67,7 @@ def _own_names(module: Any) -> list[str]:
 
 
 def _members(owner: type) -> Iterator[tuple[str, Any]]:
-    """Its public methods and properties that have a docstring, in their order."""
+    """Return a class's public methods and properties with a docstring, in their order."""
     for name, value in vars(owner).items():
         target = value.__func__ if isinstance(value, classmethod | staticmethod) else value
         if not name.startswith("_") and inspect.getdoc(target) and (callable(target) or isinstance(target, property)):
@@ -89,9 +89,9 @@ def _signature(name: str, value: Any) -> str:
 
 
 def markdown(value: Any) -> str:
-    """A docstring as Markdown: text, and what is laid out by its author as code.
+    """Convert a docstring to Markdown: paragraphs as text, and preformatted blocks as code.
 
-    Laid out are blocks that are indented, and blocks of rows such as "`name`    what it is".
+    Preformatted blocks are indented, or have rows such as "`name`    what it is".
     """
     text = inspect.getdoc(value) or ""
     return "\n\n".join(_block(block) for block in re.split(r"\n\s*\n", text))
