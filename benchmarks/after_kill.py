@@ -1,7 +1,7 @@
 """Measure how fast a group member handles records after it was killed.
 
-    python -m benchmarks.after_kill [--pairs 5] [--tree OLD] [--tree .] [--save]
-    python -m benchmarks.after_kill --orders [--tree OLD] [--tree .] [--save]
+`python -m benchmarks.after_kill [--pairs 5] [--tree OLD] [--tree .] [--save]`
+`python -m benchmarks.after_kill --orders [--tree OLD] [--tree .] [--save]`
 
 Each of the four clients is measured in pairs of runs:
 

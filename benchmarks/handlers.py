@@ -1,6 +1,6 @@
 """Measure what the decorator @failures.handler costs if no record fails.
 
-    python -m benchmarks.handlers [--pairs 3] [--save]
+`python -m benchmarks.handlers [--pairs 3] [--save]`
 
     records of one topic ─▶ a loop of the client, which calls the function for each record  ─▶ records per second, plain
     records of one topic ─▶ the same function, decorated, with the same client              ─▶ records per second

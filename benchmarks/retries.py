@@ -1,6 +1,6 @@
 """Measure whether retries delay other records, and how late retries are.
 
-    python -m benchmarks.retries [--pairs 5] [--tree OLD] [--tree .]
+`python -m benchmarks.retries [--pairs 5] [--tree OLD] [--tree .]`
 
     10,000 records that fail once, then good ones ─▶ a member, RetryTopics(["10 s"]), a handler that only notes the time
     pair 1: calm, storm of each tree   pair 2: the trees the other way round   …   (the broker is this tree's)
