@@ -1,14 +1,15 @@
-/* Produce or Fetch requests over bare sockets, for what librdkafka would hide: one message a request, large requests.
+/* Send Produce or Fetch requests over bare sockets, to measure what librdkafka would hide: small and large requests.
  *
  *   raw_bench produce --port P --topic T --count REQUESTS [--size S] [--records R] [--in-flight K] [--acks A]
  *                     [--connections C] [--partitions N] [--user U --password W]
  *   raw_bench fetch   --port P --topic T --count BYTES [--max-bytes M] [--user U --password W]
  *
- * produce: Produce v7, each request one batch of R records of S bytes, K requests outstanding on each of C connections
- * (connection i writes partition i % N), all driven by one thread. Time from the send() of a request to the recv() that
- * completed its answer; prints rate, p50, p99, p99.9, largest. fetch: Fetch v11 of partition 0 from offset 0, one in
- * flight, until BYTES of records came; batch headers are walked to find the next offset. --user: each connection signs in
- * by PLAIN first.
+ * produce sends Produce v7. Each request is one batch of R records of S bytes, and K requests are outstanding on each
+ * of C connections (connection i writes to partition i % N). One thread drives all. Latency is measured from the send()
+ * of a request to the recv() that completes its response. It prints the rate, p50, p99, p99.9 and the maximum.
+ *
+ * fetch sends Fetch v11 for partition 0 from offset 0, one request in flight, until BYTES of records have come. It
+ * reads batch headers to find the next offset. With --user, each connection first authenticates by SASL PLAIN.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -1,12 +1,13 @@
-/* Produces or consumes N messages through librdkafka and prints one line of JSON about it.
+/* Produce or consume N messages through librdkafka, and print the result as one line of JSON.
  *
  *   rdk_bench produce --brokers H:P --topic T --count N --size S [--partitions K] [--reports] [-X key=value]...
  *   rdk_bench consume --brokers H:P --topic T --count N [--partitions K] [-X key=value]...
  *
- * produce spreads messages over partitions 0..K-1 in turn, in runs of 1000, and stops the clock when librdkafka's queue
- * is empty, that is when every message was answered. Delivery reports are asked for failed messages only, unless
- * --reports. consume uses the legacy queue interface (no group), starts at offset 0 and stops after N messages; `hash`
- * is a sum over sizes and offsets, so that nothing can be optimised away. CPU seconds are this process's own.
+ * produce writes to partitions 0..K-1 in turn, in runs of 1000 messages. It stops the clock when librdkafka's queue is
+ * empty, which means that every message was answered. Without --reports, only failed messages get a delivery report.
+ *
+ * consume uses the legacy queue interface (no group), starts at offset 0 and stops after N messages. `hash` is a sum
+ * over sizes and offsets, so that the compiler cannot remove the work. CPU seconds are this process's own.
  */
 #include <getopt.h>
 #include <librdkafka/rdkafka.h>

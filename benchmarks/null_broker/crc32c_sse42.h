@@ -1,9 +1,10 @@
-/* CRC-32C with the processor's own instruction, three streams at a time.
+/* Compute CRC-32C with the processor's instruction, in three streams at a time, for the benchmark programs.
  *
- * The instruction has a latency of three cycles and a throughput of one, so three independent blocks are run side by
- * side and joined: the CRC of A followed by B is (CRC of A moved over length(B) zero bytes) xor CRC of B. Moving over a
- * fixed length is linear in the 32 bits, so four tables of 256 words do it. x86-64 with SSE 4.2 only: this serves the
- * benchmark programs, the broker has its own.
+ * The instruction has a latency of three cycles and a throughput of one. So three independent blocks are processed
+ * together and joined: the CRC of A followed by B is (CRC of A moved over length(B) zero bytes) xor CRC of B. Moving
+ * over a fixed length is linear in the 32 bits, so four tables of 256 words do it.
+ *
+ * x86-64 with SSE 4.2 only. The broker has its own implementation.
  */
 #ifndef CRC32C_SSE42_H
 #define CRC32C_SSE42_H

@@ -1,22 +1,22 @@
-/* A Kafka broker that does as little as it can: the yardstick beside which kafkalite is measured.
+/* A Kafka broker that does as little as possible: the yardstick with which kafkalite is compared.
  *
- * Three modes, each adding one duty a real broker cannot avoid:
- *   ack     Produce is parsed as far as the partition and acknowledged; nothing is kept.
- *   crc     the CRC-32C of each batch is computed and compared too.
- *   append  the base offset is patched and the batch goes with pwrite() to a file that fallocate() extended before;
+ * Each of its three modes adds one duty that a real broker cannot avoid:
+ *   ack     Produce is parsed as far as the partition and acknowledged; nothing is stored.
+ *   crc     the CRC-32C of each batch is also computed and compared.
+ *   append  the base offset is patched, and pwrite() appends the batch to a file that fallocate() has extended.
  *           Fetch then serves whole batches of that file with sendfile(). acks=all waits for an fdatasync() of each
  *           batch: no group commit.
  *
- * --fault forget|double|flip|move|swap makes it cheat at every 50th batch while it acknowledges as ever: tests prove
- * with it that their checks find a cheating broker.
+ * --fault forget|double|flip|move|swap makes it cheat at every 50th batch while it acknowledges as usual. Tests prove
+ * with this that their checks find a cheating broker.
  *
- * What it does not do is everything else: recovery, flushing, retention, producer state, limits for hostile clients,
- * more versions than librdkafka needs. It trusts its (loopback, friendly) client except for lengths.
+ * It omits everything else: recovery, flushing, retention, producer state, limits for hostile clients, and versions
+ * that librdkafka does not need. It trusts its (loopback, friendly) client except for lengths.
  *
- * Threads: main accepts and deals connections out in turn; each of N workers owns an epoll set and its connections.
- * A partition has a mutex, held over offset assignment, pwrite and index entry.
+ * Thread rule: main accepts connections and distributes them in turn. Each of N workers owns an epoll set and its
+ * connections. A partition's mutex is held over offset assignment, pwrite and index entry.
  *
- * Served: Produce 3-7, Fetch 4-11, ListOffsets 1-2, Metadata 0-4, FindCoordinator 0, ApiVersions 0-3.
+ * Supported: Produce 3-7, Fetch 4-11, ListOffsets 1-2, Metadata 0-4, FindCoordinator 0, ApiVersions 0-3.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

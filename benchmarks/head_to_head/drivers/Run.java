@@ -9,12 +9,12 @@ import java.util.Set;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * What the load programs in Java share: driver.h's twin, command line to line of JSON.
+ * Common parts of the Java load drivers, from the command line to the line of JSON; driver.h is the same in C.
  *
- * <p>A latency message begins with its stamp: int64 nanoseconds when it was due, int64 number, from 0.
+ * <p>A latency message begins with a stamp: its due time in nanoseconds and its number from 0, both int64.
  *
- * <p>Threads: a daemon thread ends the program with a sentence when nothing moved for --timeout seconds. One thread
- * produces and one receives; what they count is theirs, but for `moved`.
+ * <p>Thread rule: a daemon thread ends the program with an error if there is no progress for --timeout seconds. One
+ * thread produces and one receives; each has its own counts, except for `moved`.
  */
 final class Run {
     static final int STAMP_SIZE = 16;

@@ -1,8 +1,8 @@
-/* classic-c: Kafka 0.7's protocol over a bare socket, as the paper measured it: nothing is acknowledged.
+/* Load driver classic-c: Kafka 0.7's protocol over a bare socket, as in the paper. Nothing is acknowledged.
  *
- * batch is messages a PRODUCE request, which is one send(). Each message is copied and its CRC-32 computed anew, as a
- * producer must; the consumer fetches 1 MB of partition 0 at a time and checks every CRC. 0.7 knows no waiting fetch:
- * at the end of the log the consumer asks again after 100 us.
+ * A batch is the messages of one PRODUCE request, which is one send(). Each message is copied and its CRC-32 computed,
+ * as a producer must do. The consumer fetches 1 MB of partition 0 at a time, and checks every CRC. A fetch of 0.7
+ * cannot wait, so at the end of the log the consumer fetches again after 100 us.
  *
  *   PRODUCE  int32 size | int16 0 | topic | int32 partition | int32 set size | set
  *   FETCH    int32 size | int16 1 | topic | int32 partition | int64 offset | int32 size max

@@ -1,14 +1,15 @@
-/* What the load programs in C share: command line, clocks, progress, histogram, schedule, the line of JSON.
+/* Common parts of the C load drivers: command line, clocks, progress, histogram, schedule, and the line of JSON.
  *
  *   run_open ─▶ run_take_acks ─▶ connect ─┬─ run_begin ─▶ run_advance or run_take ... ─▶ run_end ─┬─▶ run_report
  *                                         └─ latency_run(send, flush, receive with run_take) ───┘
  *
- * A latency message begins with its stamp: int64 nanoseconds when it was due, int64 number, from 0. It is due whatever
- * became of those before it, and measured from then, so that a system that stalls is charged for all that had to wait.
+ * A latency message begins with a stamp: its due time in nanoseconds and its number from 0, both int64. Its latency
+ * counts from the due time, even if earlier messages are late. So a system that stalls is charged for all messages that
+ * had to wait.
  *
- * Threads: main works; a watchdog ends the program with a sentence when nothing moved for --timeout seconds;
- * latency_run receives in a thread of its own. A Run is written by main, but for `moved` and, in latency runs, what
- * receiving counts.
+ * Thread rule: main works. A watchdog ends the program with an error if there is no progress for --timeout seconds.
+ * latency_run receives in a separate thread. main writes a Run, except for `moved` and, in latency runs, the counts of
+ * received messages.
  */
 #ifndef DRIVER_H
 #define DRIVER_H

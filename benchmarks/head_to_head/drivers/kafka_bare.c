@@ -1,9 +1,9 @@
-/* kafka-bare: today's protocol over a bare socket, for kafkalite, Apache Kafka and the null broker. Partition 0 is used.
+/* Load driver kafka-bare: Kafka's current protocol over a bare socket, for partition 0.
  *
- * It does what a client must and nothing else: one thread, no queues between threads, as nats-c and classic-c are. Each
- * message is copied into its batch, whose CRC-32C is computed; every answer is parsed and its error looked at. Consuming
- * asks for 1 MB at a time, as clients do by default, and for the next before it hands out what came; every batch's CRC is
- * checked and every record parsed. ack: none is acks=0, one is acks=1, disk is acks=all.
+ * It does only what a client must do: one thread, and no queues between threads, like nats-c and classic-c. Each
+ * message is copied into its batch, whose CRC-32C is computed. Every response is parsed and checked for errors.
+ * Consuming fetches 1 MB at a time, the clients' default, and requests the next before it processes what came. Every
+ * batch's CRC is checked, and every record parsed. ack: none is acks=0, one is acks=1, disk is acks=all.
  *
  *   request   int32 size | int16 key | int16 version | int32 correlation | client id | body
  *   Produce 7 transactional id | int16 acks | int32 timeout | 1 topic | 1 partition | int32 size | batch

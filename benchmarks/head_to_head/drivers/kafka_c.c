@@ -1,10 +1,10 @@
-/* kafka-c: today's protocol through librdkafka, for kafkalite, Apache Kafka and the null broker. Partition 0 is used.
+/* Load driver kafka-c: Kafka's current protocol through librdkafka, for partition 0.
  *
- * batch is messages a request (a lone one goes at once, others wait up to 5 ms for their batch; a batch ends at 1 MB,
- * which is what Kafka's broker takes by default), in-flight is requests unanswered on the connection. ack: none is
- * acks=0, one is acks=1, disk is acks=all, of which the broker's settings must make a flush.
+ * A batch is the messages of one request. A batch of one is sent at once; others wait up to 5 ms, and end at 1 MB, the
+ * default limit of Kafka's broker. in-flight is the number of unanswered requests on the connection. ack: none is
+ * acks=0, one is acks=1, disk is acks=all, for which the broker must be set to flush.
  *
- * Producing ends when librdkafka holds no message any more: answered, or with ack none handed to the kernel.
+ * Producing ends when librdkafka holds no message any more: all are answered, or with ack none handed to the kernel.
  */
 #include <librdkafka/rdkafka.h>
 

@@ -1,11 +1,11 @@
-/* nats-c: NATS JetStream over a bare socket; the stream and its only subject are named like the topic, kept in a file.
+/* Load driver nats-c: NATS JetStream over a bare socket. The stream and its only subject have the topic's name.
  *
- * A batch is PUB commands in one write. ack none publishes without a reply subject, so that JetStream answers nothing;
- * one gives an inbox, to which JetStream acknowledges each message it has written to its file. disk is not to be had:
- * the server flushes by a timer (sync_interval), and up to 2.9 knows no flush before the acknowledgement.
+ * The stream is stored in a file. A batch is PUB commands in one write. ack none publishes without a reply subject, so
+ * JetStream answers nothing. one gives an inbox, to which JetStream acknowledges each message that it has written to
+ * its file. disk is not available: the server flushes by a timer (sync_interval), and up to 2.9 cannot flush before the
+ * acknowledgement.
  *
- * Consuming is an ephemeral push consumer without acknowledgements and with flow control, as NATS' own ordered
- * consumer is.
+ * Consuming is an ephemeral push consumer without acknowledgements and with flow control, like NATS' ordered consumer.
  *
  *   PUB subject [reply] size CRLF payload CRLF
  *   MSG subject sid [reply] size CRLF payload CRLF

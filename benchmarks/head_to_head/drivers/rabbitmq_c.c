@@ -1,11 +1,12 @@
-/* rabbitmq-c: AMQP 0-9-1 through librabbitmq; a durable classic queue named like the topic, persistent messages.
+/* Load driver rabbitmq-c: AMQP 0-9-1 through librabbitmq, with persistent messages in a durable classic queue.
  *
- * AMQP has no batches: the library writes each message by itself, one after the other. ack none publishes without
- * confirms; one and disk are the same, publisher confirms, which RabbitMQ gives for a persistent message in a durable
- * classic queue once it is on the disk (flushed, many messages at once). At most batch * in-flight are unconfirmed.
+ * The queue has the topic's name. AMQP has no batches: the library writes each message separately. ack none publishes
+ * without confirms. one and disk are the same: publisher confirms, which RabbitMQ sends for a persistent message in a
+ * durable classic queue once it is on the disk (flushed, many messages at once). At most batch * in-flight messages are
+ * unconfirmed.
  *
- * Consuming is without acknowledgements (no-ack): the broker forgets a message as it sends it. That costs the broker
- * the least: a prefetch of 1000 with an acknowledgement for each 250 took a tenth more of its time, one of 5000 a
+ * Consuming is without acknowledgements (no-ack): the broker forgets a message as it sends it. This costs the broker
+ * least: a prefetch of 1000 with an acknowledgement per 250 messages took a tenth more of its time, one of 5000 a
  * third.
  */
 #include <amqp.h>

@@ -1,6 +1,8 @@
-/* A blocking connection for the load programs that speak a protocol themselves: whole writes out, buffered reads in.
+/* A blocking connection for load drivers that implement a protocol themselves: whole writes, buffered reads.
  *
- * Input keeps what came and was not taken yet in data[begin..end). Thread rule: one thread a direction.
+ * Received bytes that are not consumed yet are in data[begin..end).
+ *
+ * Thread rule: one thread per direction.
  */
 #ifndef RAW_SOCKET_H
 #define RAW_SOCKET_H

@@ -1,11 +1,12 @@
-/* redis-c: Redis streams through hiredis; the stream is the key named like the topic, a message its entry's one field.
+/* Load driver redis-c: Redis streams through hiredis. The stream's key is the topic, and a message is an entry's only
+ * field.
  *
- * A batch is XADD commands in one write (pipelining). ack none switches replies off (CLIENT REPLY OFF); one is a reply
- * to each XADD; disk is the same, where the server runs with appendfsync always, which flushes before it replies.
+ * A batch is XADD commands in one write (pipelining). ack none switches replies off (CLIENT REPLY OFF). one is a reply
+ * to each XADD. disk is the same, if the server runs with appendfsync always, which flushes before it replies.
  *
- * Consuming is XREAD of 1000 entries after the last one; no groups, nothing is acknowledged. Replies go to functions
- * of this program instead of hiredis' tree of objects, so that nothing is allocated for a message. Where nothing
- * is there yet, XREAD BLOCK waits.
+ * Consuming is XREAD of 1000 entries after the last one, without groups or acknowledgements. Replies are passed to
+ * functions of this program instead of hiredis' tree of objects, so nothing is allocated per message. While the stream
+ * is empty, XREAD BLOCK waits.
  */
 #include <hiredis/hiredis.h>
 #include <poll.h>
