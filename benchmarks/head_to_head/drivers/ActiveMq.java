@@ -14,16 +14,16 @@ import org.apache.activemq.ActiveMQSession;
 import org.apache.activemq.AsyncCallback;
 
 /**
- * activemq-java: OpenWire through ActiveMQ's own client; a queue named like the topic, persistent messages.
+ * Load driver activemq-java: OpenWire through ActiveMQ's own client, with persistent messages.
  *
- * <p>ack none is an asynchronous send, which the broker does not answer. one and disk are the same on this side: each
- * message is answered when it is in the journal, and by the broker's journalDiskSyncStrategy that means the page cache
- * or the disk. A lone message is answered by itself, in-flight of them asynchronously. A batch is a transaction, which
- * costs the broker half of what as many answers cost; in-flight is then sessions, each with a thread, that commit
- * independently.
+ * <p>The queue has the topic's name. ack none is an asynchronous send, which the broker does not answer. one and disk
+ * are the same here: each message is answered when it is in the journal. The broker's journalDiskSyncStrategy decides
+ * whether this means the page cache or the disk. A single message is answered individually, in-flight of them
+ * asynchronously. A batch is a transaction, which costs the broker half as much as separate answers. in-flight is then
+ * the number of sessions, each with a thread, that commit independently.
  *
  * <p>Consuming prefetches PREFETCH messages and acknowledges many at once (DUPS_OK_ACKNOWLEDGE), by a listener. The
- * default prefetch of 1000 was slower; optimizeAcknowledge was slower too, and with AUTO_ACKNOWLEDGE stood still.
+ * default prefetch of 1000 was slower. optimizeAcknowledge was slower too, and with AUTO_ACKNOWLEDGE it stopped.
  */
 public final class ActiveMq {
     private static final int PREFETCH = 10_000;

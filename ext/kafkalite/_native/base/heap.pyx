@@ -1,4 +1,4 @@
-"""Limit the number of the C library's heap arenas, and set when it returns freed memory to the system.
+"""Limit how much freed memory the C library keeps: set its number of arenas, and when it returns memory.
 
 With glibc's defaults, memory use grows in two ways. First, its threads may get eight arenas per processor. Each arena
 reserves 64 MiB of address space and keeps the peak memory of its threads, which other arenas cannot use. Second, after

@@ -1,4 +1,4 @@
-"""Process followers' fetches of a log that this broker leads, and waits for its high and low watermark."""
+"""Handle followers' fetches of a log that this broker leads, and call back when its watermarks reach an offset."""
 
 from libc.stdint cimport int32_t, int64_t
 

@@ -1,4 +1,4 @@
-"""Process followers' fetches of a log that this broker leads, and waits for its high and low watermark.
+"""Handle followers' fetches of a log that this broker leads, and call back when its watermarks reach an offset.
 
     a follower's fetch ─▶ note_fetch ─┬─▶ Followers ─▶ the high watermark moves ─▶ callbacks of wait_replicated
                                       ├─▶ it may become in sync ─▶ Followers.on_joinable, in Python

@@ -1,4 +1,4 @@
-"""Give a read a view of a range of one segment, instead of a copy of its bytes."""
+"""A view of a range of one segment, which a read returns instead of a copy of the bytes."""
 
 from libc.stdint cimport int64_t
 

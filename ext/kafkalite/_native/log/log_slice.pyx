@@ -1,4 +1,4 @@
-"""Give a read a view of a range of one segment, instead of a copy of its bytes.
+"""A view of a range of one segment, which a read returns instead of a copy of the bytes.
 
 A slice pins its segment. Meanwhile, retention and compaction may delete the file's name, but not its bytes. segment.pyx
 explains how to use these bytes, and how to detect that the file was truncated under its map.

@@ -1,9 +1,10 @@
-"""Queue the responses of one connection in the order of its requests, and count the bytes of those that are ready.
+"""Queue the responses of one connection, in the order of its requests.
 
     parked request, or one after it ─▶ add ─▶ [ head … tail ] ─▶ gather ─▶ out buffer
     bytes left after a partial send ─▶ put_first ─▶ ┘        └─▶ sent by the connection ─▶ forget_head
 
-A response that is ready while the queue is empty never enters the queue: its bytes stay in the worker's out buffer.
+The bytes of responses that are ready are counted. A response that is ready while the queue is empty never enters it:
+its bytes stay in the worker's out buffer.
 
 Thread rule: everything runs on the connection's worker, except parked().
 """

@@ -1,4 +1,4 @@
-"""Decide which Produce requests wait until earlier responses of their connection are sent."""
+"""Decide which Produce requests with acks=all wait until earlier responses of their connection are sent."""
 
 from kafkalite._native.serve.produce cimport ProduceServer
 from kafkalite._native.serve.worker_parts cimport NativeApi

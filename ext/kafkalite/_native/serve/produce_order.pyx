@@ -1,4 +1,4 @@
-"""Decide which Produce requests wait until earlier responses of their connection are sent: some with acks=all.
+"""Decide which Produce requests with acks=all wait until earlier responses of their connection are sent.
 
 The reason is a change of leadership before the replicas have a batch. Its producer must get the error at once, and not
 after a response that waits for something else. Otherwise the producer sends later batches to the new leader first, and
